@@ -1,0 +1,54 @@
+# Every target makes what it needs: `make demo` on a fresh clone installs into .venv and runs.
+# PYTHON=python3.12 chooses the interpreter; ARGS="..." is handed to the command of the target.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check \
+	--constraint constraints.txt --editable
+CORE := $(VENV)/.core-installed
+DEV := $(VENV)/.dev-installed
+
+.NOTPARALLEL: # one pip at a time in one .venv
+.DELETE_ON_ERROR:
+.PHONY: help install demo test lint bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(CORE) ## install vicinal and its core dependencies into .venv
+
+demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in out/demo
+	@$(BIN)/vicinal demo $(ARGS)
+
+test: $(DEV) ## run every test
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEV) ## style, formatting, types, import contracts
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+bench: $(CORE) ## measure speed on this machine (ARGS=--short: a minute or less)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove .venv, outputs and caches (compiled kernels too)
+	rm -rf $(VENV) out build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find benchmarks examples src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+	"vicinal needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing vicinal into $(VENV): about 1 GB, a minute or more ..." >&2
+	@$(INSTALL) .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing vicinal and its developer tools into $(VENV) ..." >&2
+	@$(INSTALL) '.[dev]'
+	@touch $(CORE) $@

@@ -1,0 +1,27 @@
+"""One error tree. Every message says what is wrong, which bound was broken and what to do.
+
+Messages never hold anything private: no features, labels, ids, budgets, charges or counts of
+records (invariant 5 of the design).
+"""
+
+from __future__ import annotations
+
+
+class VicinalError(Exception):
+    """Base of everything that vicinal raises on purpose."""
+
+
+class InvalidInput(VicinalError, ValueError):
+    """An argument is unusable; nothing was changed and nothing was spent."""
+
+
+class PrivacyRefused(VicinalError, RuntimeError):
+    """The call would break the stated guarantee, so it was not carried out."""
+
+
+class MissingExtra(VicinalError, ImportError):
+    """An optional dependency is not installed; the message names the extra to install."""
+
+
+class PrivacyWarning(UserWarning):
+    """The guarantee still holds, but perhaps not the one that the caller has in mind."""

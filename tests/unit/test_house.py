@@ -1,0 +1,149 @@
+"""The house: everything public is documented, every room is in the contracts, contracts bite."""
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import vicinal
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "vicinal"
+LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+CONTRACTS = {contract["id"]: contract for contract in LINTER["contracts"]}
+
+# One import for each contract that must not pass: (contract, module, line).
+BROKEN_IMPORTS = [
+    ("layers", "accounting/budget.py", "from vicinal.neighbours import tiles"),
+    ("noise", "predictors/ind_knn.py", "from vicinal.noise import coins"),
+    ("samplers", "mechanisms/votes.py", "import opendp.measurements"),
+    ("accounting", "accounting/gaussian.py", "import os"),
+    ("databases", "predictors/ind_knn.py", "import sqlite3"),
+    ("torch", "neighbours/tiles.py", "import torch.nn"),
+    ("ray", "predictors/ind_knn.py", "import ray"),
+    ("fastapi", "reports/__init__.py", "import fastapi"),
+]
+
+
+def layer_names() -> tuple[set[str], set[str]]:
+    """Return the layers that must be there, and those that may be."""
+    names = [name.strip() for layer in CONTRACTS["layers"]["layers"] for name in layer.split("|")]
+    optional = {name.strip("()") for name in names if name.startswith("(")}
+    return set(names) - {f"({name})" for name in optional}, optional
+
+
+def rooms() -> set[str]:
+    """Return the packages and modules that stand directly in src/vicinal."""
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    return modules | {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+
+
+def copy_of_package(folder: Path) -> Path:
+    """Copy the sources into `folder`, where a test may spoil them."""
+    leave_out = shutil.ignore_patterns("data", "__pycache__")
+    return shutil.copytree(PACKAGE, folder / "vicinal", ignore=leave_out)
+
+
+def append(path: Path, line: str) -> None:
+    path.write_text(f"{path.read_text()}\n{line}\n")
+
+
+def lint_imports(package: Path) -> str:
+    """Return what import-linter says of `package`, by the project's own contracts."""
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
+    report = subprocess.run(
+        [*command, "--config", ROOT / "pyproject.toml"],
+        cwd=package.parent,
+        env={**os.environ, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return report.stdout + report.stderr
+
+
+def ruff_on(code: str, path: Path) -> str:
+    """Return what ruff says of banned names in `code`, as if it stood at `path`."""
+    command = [Path(sys.executable).with_name("ruff"), "check", "--select", "TID251"]
+    return subprocess.run(
+        [*command, "--stdin-filename", path, "-"],
+        cwd=ROOT,
+        input=code,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def report_on_broken_copy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    package = copy_of_package(tmp_path_factory.mktemp("broken"))
+    for _, module, line in BROKEN_IMPORTS:
+        append(package / module, line)
+    return lint_imports(package)
+
+
+@pytest.mark.parametrize("name", vicinal.__all__)
+def test_every_public_name_has_its_own_docstring(name):
+    public = getattr(vicinal, name)
+    if inspect.isclass(public) or callable(public):
+        assert (vars(public).get("__doc__") or "").strip()
+    else:
+        assert name.startswith("__"), "constants belong into a module that explains them"
+
+
+def test_public_names_are_sorted_and_distinct():
+    assert vicinal.__all__ == sorted(set(vicinal.__all__))
+
+
+def test_contracts_name_every_room_that_exists():
+    required, optional = layer_names()
+    assert rooms() <= required | optional
+
+
+def test_every_room_that_contracts_require_exists():
+    required, _ = layer_names()
+    assert required <= rooms()
+
+
+def test_every_contract_is_tried():
+    assert [contract for contract, _, _ in BROKEN_IMPORTS] == list(CONTRACTS)
+
+
+@pytest.mark.parametrize("contract", [contract for contract, _, _ in BROKEN_IMPORTS])
+def test_a_forbidden_import_is_caught(report_on_broken_copy, contract):
+    assert f"{CONTRACTS[contract]['name']} BROKEN" in report_on_broken_copy
+
+
+def test_entering_by_the_front_door_from_below_is_caught(tmp_path):
+    package = copy_of_package(tmp_path)
+    append(package / "checks.py", "from vicinal import IndKNNClassifier")
+    assert f"{CONTRACTS['layers']['name']} BROKEN" in lint_imports(package)
+
+
+def test_a_room_without_a_floor_is_caught(tmp_path):
+    package = copy_of_package(tmp_path)
+    (package / "annexe.py").touch()
+    assert f"{CONTRACTS['layers']['name']} BROKEN" in lint_imports(package)
+
+
+def test_the_house_as_it_stands_keeps_every_contract():
+    assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in lint_imports(PACKAGE)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import numpy as np\n\nnp.random.default_rng(0)",
+        "import os\n\nos.urandom(8)",
+        "import random",
+    ],
+)
+def test_the_linter_bans_randomness_outside_noise(code):
+    assert "TID251" in ruff_on(code, PACKAGE / "accounting" / "coins.py")
+    assert "All checks passed" in ruff_on(code, PACKAGE / "noise" / "coins.py")
