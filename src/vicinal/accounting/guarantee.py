@@ -1,0 +1,64 @@
+"""The guarantee as a value: always whole, and in words."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What an interaction promises to every subject; ``str()`` reads as a paragraph.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The bound, both rounded up. Infinite epsilon where there is none.
+    neighbouring : str
+        Which two data sets are compared.
+    protected, public : tuple of str
+        What the bound covers, and what it leaves open to everybody.
+    method : str
+        The composition theorem behind the bound.
+    assumptions : tuple of str
+        What must be true for the bound to hold.
+    holds : bool
+        False for results of simulation mode, which carry no guarantee at all.
+    """
+
+    epsilon: float
+    delta: float
+    neighbouring: str
+    protected: tuple[str, ...]
+    public: tuple[str, ...]
+    method: str
+    assumptions: tuple[str, ...]
+    holds: bool = True
+
+    def __str__(self) -> str:
+        """Return the guarantee as one paragraph of plain English."""
+        if not self.holds:
+            return (
+                "NO GUARANTEE. These results were made in simulation mode, with noise from a "
+                "seeded generator that anybody can repeat. They show accuracy, and protect nobody."
+            )
+        return (
+            f"({self.epsilon:g}, {self.delta:g})-differential privacy for every subject. "
+            f"Neighbouring data sets: {self.neighbouring}. "
+            "Whoever sees all answers together, and knows every other record, learns little about "
+            "any one subject: the probability of anything that they could conclude changes by a "
+            f"factor of at most e^{self.epsilon:g}, up to an additional probability of "
+            f"{self.delta:g}, when all records of that subject are added or removed. "
+            f"Protected: {_series(self.protected)}. "
+            f"Public, and not protected: {_series(self.public)}. "
+            f"Accounting: {self.method}. "
+            f"Assumed: {_series(self.assumptions)}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and the paragraph as plain values, for JSON."""
+        return {**dataclasses.asdict(self), "text": str(self)}
+
+
+def _series(parts: tuple[str, ...]) -> str:
+    return "; ".join(parts)

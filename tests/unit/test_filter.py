@@ -1,0 +1,84 @@
+"""Charges in integer units: always enough, never more than is left."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vicinal.accounting.filter import UNITS, afford, charge, unit_rate
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms.walk import scale_down
+
+scales = st.integers(2, 2**33)
+budgets = st.floats(1e-12, 10)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.integers(0, 2**31), scales, budgets)
+def test_a_charge_is_never_below_the_true_cost_and_barely_above(norm, scale, budget):
+    truth = Fraction(norm) ** 2 * UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
+    if truth > 2**61:
+        assert charge(norm * norm, unit_rate(scale, budget)) > 2**60
+        return
+    units = int(charge(norm * norm, unit_rate(scale, budget)))
+    assert truth <= units <= truth * (1 + Fraction(1, 2**48)) + 1
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.integers(0, 2**30), st.integers(0, UNITS), scales, budgets)
+def test_afford_is_the_largest_norm_that_can_be_paid(norm, remaining, scale, budget):
+    rate = unit_rate(scale, budget)
+    allowed = int(afford(norm, remaining, rate))
+    assert 0 <= allowed <= norm
+    assert charge(allowed * allowed, rate) <= remaining
+    if allowed < norm:
+        assert charge((allowed + 1) ** 2, rate) > remaining
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.integers(0, 2**29), min_size=1, max_size=12),
+    st.integers(0, UNITS),
+    st.integers(2**22, 2**30),
+    st.floats(1e-3, 2),
+)
+def test_scaled_down_vectors_are_paid_for(values, remaining, scale, budget):
+    rate = unit_rate(scale, budget)
+    vector = np.array(values, dtype=np.int64)
+    cost = scale_down(vector, remaining, scale, rate)
+    assert 0 <= cost <= remaining
+    assert cost == charge(int((vector.astype(object) ** 2).sum()), rate)
+    assert (vector <= values).all()
+    assert (vector >= 0).all()
+    assert (vector.astype(object) ** 2).sum() <= scale**2
+
+
+def test_nothing_left_affords_nothing():
+    assert afford(2**22, 0, unit_rate(2**22, 0.036)) == 0
+
+
+def test_a_rate_that_rounds_down_would_be_caught():
+    """The plain quotient undercharges by a hair; the property above sees it."""
+    scale, budget, norm = 3 * 2**21, 0.1, 2**21 + 1
+    exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
+    assert float(exact) < unit_rate(scale, budget)
+    assert Fraction(unit_rate(scale, budget)) > exact
+    assert charge(norm * norm, unit_rate(scale, budget)) >= norm * norm * exact
+
+
+def test_a_cost_beyond_any_budget_does_not_wrap_around():
+    rate = unit_rate(2**22, 1e-9)
+    assert charge(2**60, rate) == 2**62
+    assert afford(2**30, UNITS, rate) < 2**22
+    vector = np.array([2**29, 2**29], dtype=np.int64)
+    assert 0 <= scale_down(vector, UNITS, 2**30, rate) <= UNITS
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1.5, 2**41, None])
+def test_bad_scales_are_refused(scale):
+    with pytest.raises(InvalidInput, match="scale"):
+        unit_rate(scale, 0.1)
