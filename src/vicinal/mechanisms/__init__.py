@@ -1,0 +1,25 @@
+"""The trusted core: contribution, charge and noise of a release, made in one place.
+
+Each mechanism has a proof note of the same name beside it.
+"""
+
+from vicinal.mechanisms.count import NoisyCount, noisy_size, size_noise
+from vicinal.mechanisms.grid import Grid, SlackMeter
+from vicinal.mechanisms.people import People
+from vicinal.mechanisms.randomness import fresh_key, randomness
+from vicinal.mechanisms.votes import NoisyVotes, VoteRelease
+from vicinal.noise import NoiseSource
+
+__all__ = [
+    "Grid",
+    "NoiseSource",
+    "NoisyCount",
+    "NoisyVotes",
+    "People",
+    "SlackMeter",
+    "VoteRelease",
+    "fresh_key",
+    "noisy_size",
+    "randomness",
+    "size_noise",
+]
