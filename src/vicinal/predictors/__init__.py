@@ -1,0 +1,5 @@
+"""scikit-learn estimators that answer from private records."""
+
+from vicinal.predictors.ind_knn import IndKNNClassifier
+
+__all__ = ["IndKNNClassifier"]

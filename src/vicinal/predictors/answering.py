@@ -1,0 +1,85 @@
+"""From queries to noisy votes: one way down, one way up, in either order of execution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.mechanisms import NoisyCount, NoisyVotes
+from vicinal.neighbours import LEAST_COUNT, Neighbours, Radius
+from vicinal.neighbours.integers import FloatMatrix
+from vicinal.predictors.shard import Shard
+
+BLOCK = 256
+"""Queries answered together. With a private count, larger blocks would spend every count of the
+block before its first vote, and lose accuracy once budgets run out."""
+
+Progress = Callable[[int], None]
+FloatVotes = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Everything that a fitted classifier answers with; scales and radii are public.
+
+    Attributes
+    ----------
+    shard : Shard
+        The private records and their ledger.
+    radius : Radius
+        Which records take part.
+    votes : NoisyVotes
+        The mechanism whose noisy votes are the answer.
+    count : NoisyCount or None
+        The paper's private count; None if counts are public estimates.
+    multiplier : float
+        sigma2: the noise scale is sigma2 sqrt(K) votes at a count of K.
+    """
+
+    shard: Shard
+    radius: Radius
+    votes: NoisyVotes
+    count: NoisyCount | None
+    multiplier: float
+
+    def answer(
+        self, queries: FloatMatrix, *, sequential: bool, progress: Progress | None = None
+    ) -> FloatVotes:
+        """Return noisy votes, float64 (q, c), in units of a unit vote."""
+        blocks = []
+        for start in range(0, len(queries), BLOCK):
+            block = queries[start : start + BLOCK]
+            blocks.append(self._answer_block(block, sequential=sequential))
+            if progress is not None:
+                progress(len(block))
+        return np.concatenate([np.zeros((0, self.votes.n_classes)), *blocks])
+
+    def _answer_block(self, block: FloatMatrix, *, sequential: bool) -> FloatVotes:
+        near = self.shard.search(block, self.radius.thresholds(block))
+        expected = self.radius.expected(block) if self.count is None else None
+        if not sequential:
+            return self._release(near, expected)
+        parts = [
+            self._release(near.one(j), None if expected is None else expected[j : j + 1])
+            for j in range(len(near))
+        ]
+        return np.concatenate(parts)
+
+    def _release(self, near: Neighbours, counts: npt.NDArray[np.float64] | None) -> FloatVotes:
+        """Charge, then publish, the votes of queries; first their counts if those are private."""
+        if counts is None:
+            near, counts = self._release_counts(near)
+        release = self.votes.release(self.multiplier * np.sqrt(counts))
+        sums, spent = release.collect(near, self.shard.people)
+        self.shard.ledger.record(spent)
+        return release.publish(sums)
+
+    def _release_counts(self, near: Neighbours) -> tuple[Neighbours, npt.NDArray[np.float64]]:
+        assert self.count is not None  # noqa: S101 (narrows the type; the only caller checks it)
+        sums, part, spent = self.count.collect(near, self.shard.people)
+        self.shard.ledger.record(spent)
+        noisy = self.count.publish(sums)
+        return near.keep(part), np.maximum(noisy, LEAST_COUNT)

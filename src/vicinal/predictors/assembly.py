@@ -1,0 +1,304 @@
+"""From an estimator's parameters to an engine: check, plan, and fill the first shard."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import checks
+from vicinal.accounting import budget as budgets
+from vicinal.checks import SubjectId
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms import (
+    Grid,
+    NoiseSource,
+    NoisyCount,
+    NoisyVotes,
+    SlackMeter,
+    noisy_size,
+    randomness,
+    size_noise,
+)
+from vicinal.mechanisms.grid import SLACK_SHARE
+from vicinal.neighbours import (
+    LEAST_COUNT,
+    RBF,
+    AdaptiveRadius,
+    Cosine,
+    FixedRadius,
+    Kernel,
+    Radius,
+    Reference,
+)
+from vicinal.predictors import planning
+from vicinal.predictors.answering import Engine
+from vicinal.predictors.shard import Shard
+
+AUTO = "auto"
+ADAPTIVE = "adaptive"
+
+FloatMatrix = npt.NDArray[np.floating]
+
+
+class Parameters(Protocol):
+    """The estimator's parameters, as its constructor takes them; meanings are told there."""
+
+    classes: Any
+    epsilon: float
+    delta: float
+    n_queries: int
+    n_neighbors: int | str
+    noise_multiplier: float | str
+    kernel: str
+    radius: float | str
+    count: str
+    budget: str
+    release: str
+    index: str
+    execution: str
+    reuse_predictions: bool
+    n_records: int | None
+    bandwidth: float | str
+    norm_bound: float | str
+    simulation_seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
+
+    classes: npt.NDArray[Any]
+    epsilon: float
+    delta: float
+    n_queries: int
+    n_neighbors: int | None
+    multiplier: float | None
+    kernel: str
+    tau: float | None
+    private_count: bool
+    method: str
+    sequential: bool
+    n_records: int | None
+    bandwidth: float | None
+    norm_bound: float | None
+    seed: int | None
+
+    @classmethod
+    def of(cls, given: Parameters) -> Self:
+        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
+        checks.choice("release", given.release, ("votes",))
+        checks.choice("index", given.index, ("exact",))
+        if checks.boolean("reuse_predictions", given.reuse_predictions):
+            raise InvalidInput(
+                "The 'reuse_predictions' parameter must be False. This version does not answer "
+                "from earlier answers."
+            )
+        return cls(
+            classes=checks.class_names(given.classes),
+            epsilon=checks.real("epsilon", given.epsilon, above=0),
+            delta=checks.real("delta", given.delta, above=0, below=1),
+            n_queries=checks.integer("n_queries", given.n_queries, least=1),
+            n_neighbors=_unless(AUTO, given.n_neighbors, "n_neighbors", _whole),
+            multiplier=_unless(AUTO, given.noise_multiplier, "noise_multiplier", _positive),
+            kernel=checks.choice("kernel", given.kernel, ("cosine", "rbf")),
+            tau=_unless(ADAPTIVE, given.radius, "radius", _kernel_value),
+            private_count=checks.choice("count", given.count, ("public", "private")) == "private",
+            method=checks.choice("budget", given.budget, budgets.METHODS),
+            sequential=checks.choice("execution", given.execution, ("block", "sequential"))
+            == "sequential",
+            n_records=_unless(None, given.n_records, "n_records", _whole),
+            bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
+            norm_bound=_unless(AUTO, given.norm_bound, "norm_bound", _positive),
+            seed=_unless(None, given.simulation_seed, "simulation_seed", _seed),
+        )
+
+    @property
+    def spendable(self) -> float:
+        """The budget B of every subject; in GDP, 1 % of delta is kept for the grid."""
+        share = 1 - SLACK_SHARE if self.method == "gdp" else 1.0
+        return budgets.budget(self.epsilon, self.delta * share, self.method)
+
+    def typical_count(self, n_neighbors: int | None) -> float:
+        """Return the count that noise scales are quoted at."""
+        return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A ready engine, with the public facts it was planned from."""
+
+    engine: Engine
+    n_records: int
+    n_neighbors: int | None
+
+
+def assemble(
+    settings: Settings,
+    X: FloatMatrix,
+    labels: npt.NDArray[np.int32],
+    subjects: Sequence[SubjectId],
+    public: FloatMatrix | None,
+) -> Assembled:
+    """Return an engine that holds the records, planned from public facts only.
+
+    The one look at private data is the size: declared, or estimated with noise and charged.
+    """
+    _check_reference(settings, public)
+    _check_bandwidth(settings)
+    kernel = _kernel(settings, public)
+    reference = None if public is None else Reference(kernel, kernel.encode(public))
+    shard = Shard(kernel, X.shape[1])
+    shard.add(kernel.encode(X), labels, subjects)
+    noise = randomness(settings.seed)
+    slack = SlackMeter(settings.delta, needed=settings.method == "gdp")
+    n_records = settings.n_records or _estimated_size(settings, shard, noise, slack)
+    k, radius = _radius(settings, kernel, X.shape[1], reference, n_records)
+    if settings.kernel == "rbf" and settings.bandwidth is None:
+        kernel = _tuned_rbf(kernel, radius, reference)
+        shard.index.kernel = kernel
+    multiplier = settings.multiplier or _multiplier(
+        settings, kernel, radius, reference, n_records, X.shape[1]
+    )
+    budget = settings.spendable
+    least = multiplier * math.sqrt(settings.typical_count(k))
+    votes_grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.delta)
+    votes = NoisyVotes(kernel, X.shape[1], len(settings.classes), budget, votes_grid, noise, slack)
+    count = _count(settings, noise, slack) if settings.private_count else None
+    return Assembled(Engine(shard, radius, votes, count, multiplier), n_records, k)
+
+
+def _check_reference(settings: Settings, public: FloatMatrix | None) -> None:
+    """Name the first setting that needs a public reference, if there is none."""
+    if public is not None:
+        return
+    needs = {
+        "radius='adaptive'": settings.tau is None,
+        "count='public'": not settings.private_count,
+        "noise_multiplier='auto'": settings.multiplier is None,
+        "norm_bound='auto'": settings.kernel == "rbf" and settings.norm_bound is None,
+    }
+    for setting, needed in needs.items():
+        if needed:
+            raise InvalidInput(
+                f"The 'public' parameter of fit must be given for {setting}: an (m, d) array of "
+                "unlabelled reference points that nobody needs to protect, such as past queries."
+            )
+
+
+def _check_bandwidth(settings: Settings) -> None:
+    """A fixed radius is a kernel value, which means nothing before the bandwidth is known."""
+    if settings.kernel == "rbf" and settings.bandwidth is None and settings.tau is not None:
+        raise InvalidInput(
+            "The 'bandwidth' parameter must be a number when 'radius' is a kernel value. Got "
+            "'auto'; give the bandwidth that the radius was chosen for."
+        )
+
+
+def _kernel(settings: Settings, public: FloatMatrix | None) -> Kernel:
+    if settings.kernel == "cosine":
+        return Cosine()
+    bound = settings.norm_bound
+    if bound is None:
+        assert public is not None  # noqa: S101 (checked by _check_reference)
+        bound = float(np.linalg.norm(public.astype(np.float64), axis=1).max())
+    # An automatic bandwidth is set once the radius is known; similarities do not depend on it.
+    return RBF(settings.bandwidth or 1.0, bound)
+
+
+def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> Kernel:
+    """Return the RBF kernel whose bandwidth is the median radius around public points."""
+    assert isinstance(kernel, RBF)  # noqa: S101 (narrow the types; both hold for 'rbf' with
+    assert reference is not None  # noqa: S101  bandwidth 'auto', see _check_reference)
+    squares = -np.median(radius.thresholds(reference.points))
+    bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
+    return RBF(bandwidth, kernel.bound)
+
+
+def _radius(
+    settings: Settings,
+    kernel: Kernel,
+    n_features: int,
+    reference: Reference | None,
+    n_records: int,
+) -> tuple[int | None, Radius]:
+    """Return the number of neighbours to expect, if it is the same for all, and the radius."""
+    if settings.tau is not None:
+        return None, FixedRadius(kernel, settings.tau, n_features, reference, n_records)
+    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    least = math.ceil(n_records / len(reference))
+    k = settings.n_neighbors or planning.expected_neighbors(
+        n_records, settings.n_queries, settings.spendable, len(settings.classes), len(reference)
+    )
+    if k < least:
+        warnings.warn(
+            f"The public reference is too small to tell a radius of {k} neighbours; taking "
+            f"{least}. Pass more reference points as 'public'.",
+            UserWarning,
+            stacklevel=4,
+        )
+        k = least
+    return k, AdaptiveRadius(reference, k, n_records)
+
+
+def _multiplier(
+    settings: Settings,
+    kernel: Kernel,
+    radius: Radius,
+    reference: Reference | None,
+    n_records: int,
+    n_features: int,
+) -> float:
+    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    reference = Reference(kernel, reference.points)
+    budget = settings.spendable
+    if settings.private_count:
+        counted = planning.COUNT_SHARE * float(radius.expected(reference.points).mean())
+        budget *= 1 - min(0.5, counted / n_records)
+    found = planning.usage(reference, radius, n_features)
+    return planning.fitting_multiplier(found, n_records, settings.n_queries, budget)
+
+
+def _estimated_size(settings: Settings, shard: Shard, noise: NoiseSource, slack: SlackMeter) -> int:
+    budget = settings.spendable
+    grid = Grid.fitting(size_noise(budget), 1, 1, settings.delta)
+    estimate, spent = noisy_size(shard.people, budget, grid, noise, slack)
+    shard.ledger.record(spent)
+    return max(1, round(estimate))
+
+
+def _count(settings: Settings, noise: NoiseSource, slack: SlackMeter) -> NoisyCount:
+    budget = settings.spendable
+    sigma = planning.count_noise(settings.n_queries, budget)
+    grid = Grid.fitting(sigma, settings.n_queries, 1, settings.delta)
+    return NoisyCount(sigma, budget, grid, noise, slack)
+
+
+def _unless(automatic: str | None, value: Any, name: str, check: Any) -> Any:
+    """Return None for the automatic value, else what `check` makes of the given one."""
+    if value is None and automatic is None:
+        return None
+    if isinstance(value, str) and value == automatic:
+        return None
+    return check(name, value)
+
+
+def _whole(name: str, value: object) -> int:
+    return checks.integer(name, value, least=1)
+
+
+def _seed(name: str, value: object) -> int:
+    return checks.integer(name, value, least=0)
+
+
+def _positive(name: str, value: object) -> float:
+    return checks.real(name, value, above=0)
+
+
+def _kernel_value(name: str, value: object) -> float:
+    return checks.real(name, value, least=-1, most=1)

@@ -1,0 +1,420 @@
+"""Ind-KNN: private prediction with a budget for every person.
+
+Source: Zhu, Zhao, Guo & Wang 2023 (ZZGW23), *"Private Prediction Strikes Back!" Private Kernelized
+Nearest Neighbors with Individual Renyi Filter*.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from vicinal import checks
+from vicinal.accounting.guarantee import Guarantee
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.predictors.assembly import Settings, assemble
+from vicinal.predictors.wording import ind_knn_guarantee
+
+FloatMatrix = npt.NDArray[np.floating]
+
+ABSTAIN = -1
+"""The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
+
+
+class IndKNNClassifier(ClassifierMixin, BaseEstimator):
+    r"""Answers queries from private records; every subject has a budget of its own.
+
+    The neighbours of a query vote with their kernel weight; a subject is charged exactly for what
+    its records contributed, contributes less when its budget runs out, then nothing (it retires).
+    Everything that leaves is a noisy vote. Whoever sees all answers learns about any one subject
+    no more than (epsilon, delta) allows, however many queries are asked.
+
+    Parameters
+    ----------
+    classes : sequence of int or str
+        All class names. Public, and an input: they are never read off the private labels.
+    epsilon, delta : float
+        The guarantee for a subject over all answers since ``fit``; add/remove-one-subject.
+    n_queries : int
+        T, how many answers to plan for. More can be asked; they become noisier as budgets run out.
+    n_neighbors : int or "auto"
+        k, the records expected in an adaptive radius.
+    noise_multiplier : float or "auto"
+        sigma2: the noise on each class's votes has scale sigma2 sqrt(K), K the count. "auto" takes
+        what the plan can afford, from public facts.
+    kernel : {"cosine", "rbf"}
+        Weight of a neighbour.
+    radius : "adaptive" or float
+        "adaptive": as near as the k n-th share of the public reference. A float: records whose
+        kernel value is at least this.
+    count : {"public", "private"}
+        Whether K is estimated from public facts, or released with noise at a charge.
+    budget : {"gdp", "rdp"}
+        How epsilon and delta become a budget, see :mod:`vicinal.accounting.budget`.
+    release : {"votes"}
+        What leaves: the noisy votes. (Charging for labels alone is not there yet.)
+    index : {"exact"}
+        How neighbours are found.
+    execution : {"block", "sequential"}
+        Order of work. With a public count both give the same answers, bit for bit.
+    reuse_predictions : False
+        Reserved for answering from earlier answers.
+    n_records : int, optional
+        Public size of the data. Without it the size is estimated once with noise, for .05 % of
+        each record's budget.
+    bandwidth : float or "auto"
+        nu of the RBF kernel; "auto" is the median radius around public points (adaptive radius).
+    norm_bound : float or "auto"
+        Largest norm of a feature vector under the RBF kernel (longer ones are pulled back);
+        "auto" is the largest norm in the public reference.
+    simulation_seed : int, optional
+        Makes noise repeatable for experiments, and the guarantee void.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        Class names as declared.
+    n_features_in_ : int
+        Number of features.
+    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
+        The public plan.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    Notes
+    -----
+    ``fit`` starts new budgets: fitting again on the same people is a second interaction, whose
+    loss adds to the first. For the same reason a fitted classifier cannot be copied or pickled.
+    """
+
+    def __init__(
+        self,
+        classes: Iterable[Any],
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_queries: int = 1000,
+        *,
+        n_neighbors: int | str = "auto",
+        noise_multiplier: float | str = "auto",
+        kernel: str = "cosine",
+        radius: float | str = "adaptive",
+        count: str = "public",
+        budget: str = "gdp",
+        release: str = "votes",
+        index: str = "exact",
+        execution: str = "block",
+        reuse_predictions: bool = False,
+        n_records: int | None = None,
+        bandwidth: float | str = "auto",
+        norm_bound: float | str = "auto",
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.classes = classes
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_queries = n_queries
+        self.n_neighbors = n_neighbors
+        self.noise_multiplier = noise_multiplier
+        self.kernel = kernel
+        self.radius = radius
+        self.count = count
+        self.budget = budget
+        self.release = release
+        self.index = index
+        self.execution = execution
+        self.reuse_predictions = reuse_predictions
+        self.n_records = n_records
+        self.bandwidth = bandwidth
+        self.norm_bound = norm_bound
+        self.simulation_seed = simulation_seed
+
+    @classmethod
+    def zhu2023(
+        cls,
+        classes: Iterable[Any],
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_queries: int = 1000,
+        *,
+        tau: float,
+        noise_multiplier: float,
+        kernel: str = "cosine",
+        bandwidth: float = float(np.exp(1.5)),
+        norm_bound: float | str = "auto",
+        execution: str = "sequential",
+        simulation_seed: int | None = None,
+    ) -> Self:
+        r"""Return the published algorithm: ZZGW23 Algorithm 3, with its mistakes corrected.
+
+        Fixed radius `tau`; the count K = max(#selected + N(0, sigma1^2), 30) is released at
+        sigma1 = sqrt(T / (6 B)); weights min(kappa, sigma2 sqrt(2 K z)); noise sigma2 sqrt(K).
+
+        Corrected against the printed texts and the authors' code:
+
+        1. Alg. 4, line 12 mixes units (the charge is min(kappa^2 / (2 sigma2^2 K), z)), and line
+           15 must sum the clipped weight, not kappa.
+        2. The theorem's proof charges the count 1 / (2 sigma1^2 K); it is 1 / (2 sigma1^2).
+        3. The code tests the budget before the count's charge and overspends, answers label 0
+           without noise when nobody is near, and with hashing lets a negative budget become a NaN
+           that wins the argmax. Here all cases take the same path.
+        4. The code centres features by the private mean, calibrates B by the Gaussian formula
+           while the paper says RDP (here: RDP), seeds the noise with 0, and divides the RBF's
+           exponent by e^1.5 where the paper's nu = e^1.5 gives e^3 (here: the paper's nu).
+        5. sigma1 = sqrt(T / (6 B)) charges 3 B / T a selection, not "half of the budget".
+
+        Parameters are those of the class; `tau` is the radius as a kernel value.
+        """
+        return cls(
+            classes, epsilon, delta, n_queries,
+            noise_multiplier=noise_multiplier, kernel=kernel, radius=tau, count="private",
+            budget="rdp", execution=execution, bandwidth=bandwidth, norm_bound=norm_bound,
+            simulation_seed=simulation_seed,
+        )  # fmt: skip
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        public: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Take in private records and plan from public facts.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Private features, any float type, finite.
+        y : array (n,)
+            Private labels, each one of `classes`.
+        subjects : array (n,), optional
+            Integer or string id of the subject behind each record; the guarantee is for a subject
+            with all its records. Without it every record is a subject, its id its row number.
+        public : array (m, d), optional
+            Public, unlabelled reference points; needed for everything that is "adaptive",
+            "public" or "auto".
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is changed; the message names the argument and the fix.
+        """
+        settings = Settings.of(self)
+        X = self._features(X, reset=True)
+        reference = None if public is None else _reference(public, X)
+        labels = _labels(y, len(X), settings.classes)
+        ids = None if subjects is None else _ids("subjects", subjects, len(X))
+        if getattr(self, "n_answers_", 0):
+            warnings.warn(
+                "fit() starts new budgets. Answers given since the last fit are a release of "
+                "their own; for people in both, the two losses add up.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
+        rows = ids if ids is not None else list(range(len(X)))
+        assembled = assemble(settings, X, labels, rows, reference)
+        self._engine, self._settings = assembled.engine, settings
+        self._next_number = len(X) if ids is None else 0
+        self._reference_rows = frozenset() if reference is None else _row_keys(reference)
+        self._lock = threading.RLock()
+        self.classes_ = settings.classes
+        self.n_records_ = assembled.n_records
+        self.n_neighbors_ = assembled.n_neighbors
+        self.noise_multiplier_ = assembled.engine.multiplier
+        self.budget_ = assembled.engine.votes.budget
+        self.n_answers_ = 0
+        return self
+
+    def add(
+        self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
+    ) -> Self:
+        """Add records; a subject that is known, or was before it left, keeps what it has left.
+
+        Arguments as in :meth:`fit`. Without `subjects` every record is a new subject, whose id
+        continues the row numbers. The radius and the noise stay as planned.
+        """
+        check_is_fitted(self)
+        X = self._features(X)
+        if not self._reference_rows.isdisjoint(_row_keys(X)):
+            raise _shared_rows()
+        labels = _labels(y, len(X), self.classes_)
+        ids = None if subjects is None else _ids("subjects", subjects, len(X))
+        with self._lock:
+            integers = self._engine.votes.kernel.encode(X)
+            self._engine.shard.add(integers, labels, ids or self._new_numbers(len(X)))
+        return self
+
+    def forget(self, subjects: npt.ArrayLike) -> int:
+        """Erase all records of `subjects`; return how many records went.
+
+        Features, labels and ids are overwritten. What stays is a keyed hash of each id with what
+        was left of its budget, so that coming back does not refill it. Answers already given stay
+        as they are. Ids that are not there are passed over.
+        """
+        check_is_fitted(self)
+        ids = checks.subject_ids("subjects", subjects)
+        with self._lock:
+            return self._engine.shard.forget(ids)
+
+    def decision_function(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return noisy votes, float64 (q, c), one column for each of ``classes_``.
+
+        Spends budget like :meth:`predict`: ask once, and derive labels and confidence from the
+        votes. `progress` is called with the number of queries just answered.
+        """
+        check_is_fitted(self)
+        queries = self._features(X)
+        with self._lock:
+            self._warn_beyond_plan(len(queries))
+            votes = self._engine.answer(
+                self._engine.votes.kernel.encode(queries),
+                sequential=self._settings.sequential,
+                progress=progress,
+            )
+            self.n_answers_ += len(queries)
+        return votes
+
+    def predict(
+        self,
+        X: npt.ArrayLike,
+        *,
+        abstain_below: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return labels, (q,); spends budget.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        abstain_below : float, optional
+            Give no answer (-1, or None for string classes) where the best class leads the next by
+            less than this many standard deviations of the noise on the lead; see
+            :meth:`confidence`. Costs nothing: it looks at the noisy votes only.
+        progress : callable, optional
+            Called with the number of queries just answered.
+        """
+        if abstain_below is None:
+            votes = self.decision_function(X, progress=progress)
+            return np.asarray(self.classes_[votes.argmax(axis=1)])
+        least = checks.real("abstain_below", abstain_below, least=0)
+        check_is_fitted(self)
+        integer_names = self.classes_.dtype.kind in "iu"
+        if integer_names and ABSTAIN in self.classes_:
+            raise InvalidInput(
+                "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
+                "an abstention. Rename the class."
+            )
+        votes = self.decision_function(X, progress=progress)
+        labels = self.classes_[votes.argmax(axis=1)]
+        labels = labels.astype(np.int64) if integer_names else labels.astype(object)
+        labels[self.confidence(votes) < least] = ABSTAIN if integer_names else None
+        return np.asarray(labels)
+
+    def confidence(self, votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the lead of the best class over the next, (q,), in noise standard deviations.
+
+        Post-processing of noisy votes: costs nothing. Defined for public counts with one noise
+        scale; with other settings the scale at the smallest count is used.
+        """
+        check_is_fitted(self)
+        votes = np.asarray(votes, dtype=np.float64)
+        top = np.partition(votes, -2, axis=1)[:, -2:]
+        scale = self.noise_multiplier_ * np.sqrt(self._settings.typical_count(self.n_neighbors_))
+        return np.asarray((top[:, 1] - top[:, 0]) / (np.sqrt(2.0) * scale))
+
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee, whole; ``str()`` of it reads as a paragraph."""
+        check_is_fitted(self)
+        return ind_knn_guarantee(self._settings, noisy_size=self.n_records is None)
+
+    def _features(self, X: npt.ArrayLike, *, reset: bool = False) -> FloatMatrix:
+        """Check a feature matrix; scikit-learn's messages, which hold shapes but no values."""
+        checked = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C")
+        return np.asarray(checked)
+
+    def _new_numbers(self, size: int) -> list[checks.SubjectId]:
+        """Return ids for new subjects: the next numbers that nobody has, or had."""
+        numbers: list[checks.SubjectId] = []
+        while len(numbers) < size:
+            if self._next_number not in self._engine.shard.ledger:
+                numbers.append(self._next_number)
+            self._next_number += 1
+        return numbers
+
+    def _warn_beyond_plan(self, size: int) -> None:
+        if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
+            warnings.warn(
+                f"More answers are asked for than the {self._settings.n_queries} that were "
+                "planned. The guarantee holds, but answers turn into noise as budgets run out; "
+                "plan with a larger 'n_queries'.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to copy budgets: two copies could each spend them."""
+        if hasattr(self, "_engine"):
+            _refuse_copy()
+        return dict(super().__getstate__())
+
+
+def _refuse_copy() -> NoReturn:
+    raise PrivacyRefused(
+        "A fitted classifier cannot be copied or pickled: every copy could spend the same budgets "
+        "again. Copy it before fit (sklearn.base.clone), or share the one object."
+    )
+
+
+def _labels(y: npt.ArrayLike, size: int, classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    labels = np.asarray(y)
+    if labels.shape != (size,):
+        raise InvalidInput(f"The 'y' parameter must have shape ({size},). Got {labels.shape}.")
+    return checks.label_indices(labels, classes)
+
+
+def _ids(name: str, subjects: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
+    ids = checks.subject_ids(name, subjects)
+    if len(ids) != size:
+        raise InvalidInput(
+            f"The {name!r} parameter must hold one id for each of {size} records. Got {len(ids)}."
+        )
+    return ids
+
+
+def _reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
+    """Check the public reference set against the private features."""
+    reference = np.asarray(public)
+    if reference.ndim != 2 or reference.shape[1] != X.shape[1] or len(reference) == 0:
+        raise InvalidInput(
+            f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1. "
+            f"Got {reference.shape}."
+        )
+    if reference.dtype.kind not in "iuf" or not np.isfinite(reference).all():
+        raise InvalidInput("The 'public' parameter must hold finite numbers only.")
+    reference = np.ascontiguousarray(reference, dtype=X.dtype)
+    if not _row_keys(reference).isdisjoint(_row_keys(X)):
+        raise _shared_rows()
+    return reference
+
+
+def _shared_rows() -> InvalidInput:
+    return InvalidInput(
+        "The 'public' parameter must share no row with the private records, for it is not "
+        "protected. Take reference points from another source."
+    )
+
+
+def _row_keys(rows: FloatMatrix) -> frozenset[int]:
+    """Return a fingerprint of every row that is equal for equal numbers."""
+    as_float = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
+    width = as_float.shape[1] * as_float.itemsize
+    return frozenset(hash(row.tobytes()) for row in as_float.view(f"V{width}").ravel())

@@ -1,0 +1,96 @@
+r"""Public planning: neighbours and noise from the plan and the public set, nothing private.
+
+A record expects T k / n participations in T queries, each charged w^2 / (2 sigma2^2 k) for a
+kernel weight w, so its budget B is just used up at
+
+    sigma2 = sqrt(spread w^2 T / (2 n B)),
+
+where `spread` makes room for records that are near more queries than others (hubs). Both w^2 and
+the spread are measured on public points that stand in for records and for queries.
+
+The number of neighbours trades noise against nearness: the votes' signal over noise grows as
+sqrt(k) / sigma2. k = 400 sqrt(T / (n B)) / sqrt(2) was within half a point of the best k in every
+setting of docs/accuracy.md (eps .5 to 2, T 1,000 to 4,000), with a flat optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal.neighbours import Radius, Reference
+
+NEIGHBORS_PER_NOISE = 400
+"""k over sqrt(T / (2 n B)), see the module's text."""
+
+TYPICAL_SPREAD = 1.3
+"""Spread assumed for choosing k, before there is a radius to measure it with."""
+
+LEAST_RANK = 5
+"""Automatic k keeps at least this many reference points inside a radius."""
+
+COUNT_SHARE = 3.0
+"""A selection costs this over T of the budget in the paper's count: sigma1 = sqrt(T / (6 B))."""
+
+_PROBES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How public points would be used if they were records.
+
+    Attributes
+    ----------
+    weight : float
+        Mean squared kernel weight of a participation.
+    spread : float
+        Mean square over squared mean of the number of participations of a point.
+    """
+
+    weight: float
+    spread: float
+
+
+def expected_neighbors(
+    n_records: int, n_queries: int, budget: float, n_classes: int, n_reference: int
+) -> int:
+    """Return k for a plan, from public numbers alone."""
+    noise = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
+    most = max(1, n_records // (2 * n_classes))
+    least = math.ceil(LEAST_RANK * n_records / n_reference)
+    return max(min(round(NEIGHBORS_PER_NOISE * noise), most), min(least, n_records), 1)
+
+
+def fitting_multiplier(usage: Usage, n_records: int, n_queries: int, budget: float) -> float:
+    """Return the noise multiplier sigma2 at which a typical busy record just lasts."""
+    return math.sqrt(usage.spread * usage.weight * n_queries / (2 * n_records * budget))
+
+
+def count_noise(n_queries: int, budget: float) -> float:
+    """Return sigma1 of the paper's private count, sqrt(T / (6 B))."""
+    return math.sqrt(n_queries / (2 * COUNT_SHARE * budget))
+
+
+def usage(reference: Reference, radius: Radius, n_features: int) -> Usage:
+    """Measure :class:`Usage` by asking public points about all other public points."""
+    kernel = reference.kernel
+    table = kernel.table(n_features)
+    probes = reference.points[:_PROBES]
+    thresholds = radius.thresholds(probes)
+    counts = np.zeros(len(reference), dtype=np.int64)
+    squares, start = 0.0, 0
+    for similarities in reference.similarities(probes):
+        stop = start + len(similarities)
+        inside = similarities >= thresholds[start:stop, None]
+        inside[np.arange(stop - start), np.arange(start, stop)] = False
+        counts += inside.sum(axis=0)
+        levels = kernel.levels(similarities[inside].astype(np.int32))
+        squares += float(np.square(table[levels]).sum())
+        start = stop
+    total = int(counts.sum())
+    if total == 0:
+        return Usage(weight=1.0, spread=TYPICAL_SPREAD)
+    spread = float(np.square(counts.astype(np.float64)).mean() / counts.mean() ** 2)
+    return Usage(weight=max(squares / total, 1e-4), spread=min(spread, float(len(reference))))

@@ -1,0 +1,120 @@
+"""Algorithm 3 of ZZGW23 with its corrections, transcribed slowly in plain Python.
+
+It shares nothing with the product but the public names of constants: similarities are sums of
+Python integers, budgets are Python integers, one query and one subject at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+UNITS = 2**48
+
+
+@dataclass
+class Answer:
+    """What one query released, and what it charged to whom."""
+
+    votes: list[int]
+    count: int | None
+    charges: dict[object, int] = field(default_factory=dict)
+
+
+class LiteralIndKNN:
+    """One private record after the other, exactly as the paper's pseudo-code reads."""
+
+    def __init__(self, X, y, subjects, n_classes, budget, *, grid, count_grid=None, sigma1=None):
+        self.records = [
+            (tuple(int(v) for v in x), int(label), subject)
+            for x, label, subject in zip(X, y, subjects, strict=True)
+        ]
+        self.n_classes = n_classes
+        self.budget = Fraction(budget)
+        self.grid = grid
+        self.count_grid = count_grid
+        self.sigma1 = sigma1
+        self.z = dict.fromkeys(subjects, UNITS)
+
+    def price(self, square, scale):
+        """Charge in units: the exact cost, raised by at most 2^-49 of itself, and rounded up."""
+        rate = float(UNITS / (2 * Fraction(scale) ** 2 * self.budget) * (1 + Fraction(1, 2**50)))
+        return math.ceil(float(square) * math.nextafter(rate, math.inf))
+
+    def answer(self, q, threshold, weight_of, *, noise, sigma2, count=None):
+        """Answer one query; `weight_of` maps a similarity to whole grid steps."""
+        q = [int(v) for v in q]
+        selected = defaultdict(list)
+        for x, label, subject in self.records:
+            similarity = sum(a * b for a, b in zip(x, q, strict=True))
+            if similarity >= threshold:
+                selected[subject].append((weight_of(similarity), label))
+        charges: dict[object, int] = defaultdict(int)
+        released_count = None
+        if count is None:
+            selected, released_count, count = self._count(selected, charges, noise)
+        scale = math.ceil(sigma2 * math.sqrt(count) * self.grid)
+        votes = [0] * self.n_classes
+        for subject, hits in selected.items():
+            vector = [0] * self.n_classes
+            for weight, label in hits:
+                vector[label] += weight
+            self._clip(vector, self.z[subject], scale)
+            cost = self.price(sum(v * v for v in vector), scale)
+            assert cost <= self.z[subject]
+            self.z[subject] -= cost
+            charges[subject] += cost
+            votes = [a + b for a, b in zip(votes, vector, strict=True)]
+        votes = [v + int(e) for v, e in zip(votes, noise(scale, self.n_classes), strict=True)]
+        return Answer(votes, released_count, dict(charges))
+
+    def _count(self, selected, charges, noise):
+        scale = math.ceil(self.sigma1 * self.count_grid)
+        total, paying = 0, {}
+        for subject, hits in selected.items():
+            steps = len(hits) * self.count_grid
+            cost = self.price(steps * steps, scale)
+            if steps <= scale and cost <= self.z[subject]:
+                self.z[subject] -= cost
+                charges[subject] += cost
+                total += steps
+                paying[subject] = hits
+        noisy = total + int(noise(scale, 1)[0])
+        return paying, noisy, max(noisy / self.count_grid, 30.0)
+
+    def _clip(self, vector, remaining, scale):
+        moved = [c for c, v in enumerate(vector) if v > 0]
+        if len(moved) == 1:
+            vector[moved[0]] = self._afford(min(vector[moved[0]], scale), remaining, scale)
+            return
+        norm = math.sqrt(sum(v * v for v in vector))
+        limit = float(min(scale, 2**31))
+        if norm >= limit:
+            vector[:] = [int(v * (limit / norm * (1 - 1e-12))) for v in vector]
+        cost = self.price(sum(v * v for v in vector), scale)
+        if cost > remaining:
+            shrink = math.sqrt(remaining / cost) * (1 - 1e-12)
+            vector[:] = [int(v * shrink) for v in vector]
+        while self.price(sum(v * v for v in vector), scale) > remaining:
+            vector[:] = [int(v * 0.999) for v in vector]
+
+    def _afford(self, norm, remaining, scale):
+        low, high = 0, norm
+        while low < high:  # the largest whole norm whose price fits, by bisection
+            middle = (low + high + 1) // 2
+            if self.price(middle * middle, scale) <= remaining:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def cosine_steps(similarity, n_features, grid):
+    """Weight of a pair in grid steps: the cosine at the lower edge of its level, rounded down."""
+    edge = max(similarity, 0) // 256 * 256
+    length = 4095 - math.sqrt(n_features) / 2
+    return math.floor(np.float64(min(edge / length**2, 1.0)) * grid)
