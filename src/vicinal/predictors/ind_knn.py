@@ -14,15 +14,14 @@ from typing import Any, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.predictors import inputs
 from vicinal.predictors.assembly import Settings, assemble
 from vicinal.predictors.wording import ind_knn_guarantee
-
-FloatMatrix = npt.NDArray[np.floating]
 
 ABSTAIN = -1
 """The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
@@ -206,10 +205,10 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
             Before anything is changed; the message names the argument and the fix.
         """
         settings = Settings.of(self)
-        X = self._features(X, reset=True)
-        reference = None if public is None else _reference(public, X)
-        labels = _labels(y, len(X), settings.classes)
-        ids = None if subjects is None else _ids("subjects", subjects, len(X))
+        X = inputs.features(self, X, reset=True)
+        labels = inputs.labels(y, len(X), settings.classes)
+        ids = None if subjects is None else inputs.subjects(subjects, len(X))
+        reference = None if public is None else inputs.reference(public, X)
         if getattr(self, "n_answers_", 0):
             warnings.warn(
                 "fit() starts new budgets. Answers given since the last fit are a release of "
@@ -221,7 +220,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         assembled = assemble(settings, X, labels, rows, reference)
         self._engine, self._settings = assembled.engine, settings
         self._next_number = len(X) if ids is None else 0
-        self._reference_rows = frozenset() if reference is None else _row_keys(reference)
+        self._reference_rows = frozenset() if reference is None else inputs.row_keys(reference)
         self._lock = threading.RLock()
         self.classes_ = settings.classes
         self.n_records_ = assembled.n_records
@@ -240,11 +239,10 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         continues the row numbers. The radius and the noise stay as planned.
         """
         check_is_fitted(self)
-        X = self._features(X)
-        if not self._reference_rows.isdisjoint(_row_keys(X)):
-            raise _shared_rows()
-        labels = _labels(y, len(X), self.classes_)
-        ids = None if subjects is None else _ids("subjects", subjects, len(X))
+        X = inputs.features(self, X)
+        labels = inputs.labels(y, len(X), self.classes_)
+        ids = None if subjects is None else inputs.subjects(subjects, len(X))
+        inputs.refuse_shared_rows(self._reference_rows, X)
         with self._lock:
             integers = self._engine.votes.kernel.encode(X)
             self._engine.shard.add(integers, labels, ids or self._new_numbers(len(X)))
@@ -271,7 +269,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         votes. `progress` is called with the number of queries just answered.
         """
         check_is_fitted(self)
-        queries = self._features(X)
+        queries = inputs.features(self, X)
         with self._lock:
             self._warn_beyond_plan(len(queries))
             votes = self._engine.answer(
@@ -336,11 +334,6 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings, noisy_size=self.n_records is None)
 
-    def _features(self, X: npt.ArrayLike, *, reset: bool = False) -> FloatMatrix:
-        """Check a feature matrix; scikit-learn's messages, which hold shapes but no values."""
-        checked = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C")
-        return np.asarray(checked)
-
     def _new_numbers(self, size: int) -> list[checks.SubjectId]:
         """Return ids for new subjects: the next numbers that nobody has, or had."""
         numbers: list[checks.SubjectId] = []
@@ -372,49 +365,3 @@ def _refuse_copy() -> NoReturn:
         "A fitted classifier cannot be copied or pickled: every copy could spend the same budgets "
         "again. Copy it before fit (sklearn.base.clone), or share the one object."
     )
-
-
-def _labels(y: npt.ArrayLike, size: int, classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    labels = np.asarray(y)
-    if labels.shape != (size,):
-        raise InvalidInput(f"The 'y' parameter must have shape ({size},). Got {labels.shape}.")
-    return checks.label_indices(labels, classes)
-
-
-def _ids(name: str, subjects: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
-    ids = checks.subject_ids(name, subjects)
-    if len(ids) != size:
-        raise InvalidInput(
-            f"The {name!r} parameter must hold one id for each of {size} records. Got {len(ids)}."
-        )
-    return ids
-
-
-def _reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
-    """Check the public reference set against the private features."""
-    reference = np.asarray(public)
-    if reference.ndim != 2 or reference.shape[1] != X.shape[1] or len(reference) == 0:
-        raise InvalidInput(
-            f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1. "
-            f"Got {reference.shape}."
-        )
-    if reference.dtype.kind not in "iuf" or not np.isfinite(reference).all():
-        raise InvalidInput("The 'public' parameter must hold finite numbers only.")
-    reference = np.ascontiguousarray(reference, dtype=X.dtype)
-    if not _row_keys(reference).isdisjoint(_row_keys(X)):
-        raise _shared_rows()
-    return reference
-
-
-def _shared_rows() -> InvalidInput:
-    return InvalidInput(
-        "The 'public' parameter must share no row with the private records, for it is not "
-        "protected. Take reference points from another source."
-    )
-
-
-def _row_keys(rows: FloatMatrix) -> frozenset[int]:
-    """Return a fingerprint of every row that is equal for equal numbers."""
-    as_float = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
-    width = as_float.shape[1] * as_float.itemsize
-    return frozenset(hash(row.tobytes()) for row in as_float.view(f"V{width}").ravel())

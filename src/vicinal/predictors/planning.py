@@ -69,8 +69,12 @@ def fitting_multiplier(usage: Usage, n_records: int, n_queries: int, budget: flo
 
 
 def count_noise(n_queries: int, budget: float) -> float:
-    """Return sigma1 of the paper's private count, sqrt(T / (6 B))."""
-    return math.sqrt(n_queries / (2 * COUNT_SHARE * budget))
+    """Return sigma1 of the paper's private count, sqrt(T / (6 B)), and at least one record.
+
+    Less noise than one record would put a record further from its neighbour than the grid's slack
+    allows, so that nobody could be counted.
+    """
+    return max(1.0, math.sqrt(n_queries / (2 * COUNT_SHARE * budget)))
 
 
 def usage(reference: Reference, radius: Radius, n_features: int) -> Usage:

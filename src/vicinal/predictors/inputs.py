@@ -1,0 +1,110 @@
+"""Checks of what callers hand to an estimator, before anything is changed or spent.
+
+scikit-learn does the checking, with one difference: none of its messages that quote values of the
+data gets through, because a traceback may end up in a log.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from vicinal import checks
+from vicinal.errors import InvalidInput
+
+FloatMatrix = npt.NDArray[np.floating]
+
+
+def features(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False) -> FloatMatrix:
+    """Return a finite float matrix (n, d) in C order; `reset` records its shape and names.
+
+    Raises
+    ------
+    InvalidInput, TypeError
+        In scikit-learn's words, less everything that quotes values.
+    """
+    try:
+        checked = validate_data(
+            estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
+        )
+    except ValueError as error:
+        raise InvalidInput(_without_values(str(error))) from None
+    except TypeError as error:
+        raise TypeError(_without_values(str(error))) from None
+    return np.asarray(checked)
+
+
+def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Return the class index of every label, int32 (n,)."""
+    if y is None:
+        raise InvalidInput(
+            "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
+            "but the target y is None."
+        )
+    try:
+        column = column_or_1d(y, warn=True)
+        check_classification_targets(column)
+    except ValueError as error:
+        raise InvalidInput(f"The 'y' parameter: {_without_values(str(error))}") from None
+    if len(column) != size:
+        raise InvalidInput(
+            f"The 'y' parameter must hold one label for each of {size} records. Got {len(column)}."
+        )
+    return checks.label_indices(column, classes)
+
+
+def subjects(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
+    """Return one id for each record."""
+    listed = checks.subject_ids("subjects", ids)
+    if len(listed) != size:
+        raise InvalidInput(
+            f"The 'subjects' parameter must hold one id for each of {size} records. "
+            f"Got {len(listed)}."
+        )
+    return listed
+
+
+def reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
+    """Return the public reference set (m, d), checked against the private features."""
+    points = np.asarray(public)
+    if points.ndim != 2 or points.shape[1] != X.shape[1] or len(points) == 0:
+        raise InvalidInput(
+            f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1. "
+            f"Got {points.shape}."
+        )
+    if points.dtype.kind not in "iuf" or not np.isfinite(points).all():
+        raise InvalidInput("The 'public' parameter must hold finite numbers only.")
+    points = np.ascontiguousarray(points, dtype=X.dtype)
+    refuse_shared_rows(row_keys(points), X)
+    return points
+
+
+def refuse_shared_rows(reference_keys: frozenset[int], X: FloatMatrix) -> None:
+    """Raise if a private record is also a point of the public reference."""
+    if not reference_keys.isdisjoint(row_keys(X)):
+        raise InvalidInput(
+            "The 'public' parameter must share no row with the private records, for it is not "
+            "protected. Take reference points from another source."
+        )
+
+
+def row_keys(rows: FloatMatrix) -> frozenset[int]:
+    """Return a fingerprint of every row, equal for rows of equal numbers."""
+    as_float = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
+    width = as_float.shape[1] * as_float.itemsize
+    return frozenset(hash(row.tobytes()) for row in as_float.view(f"V{width}").ravel())
+
+
+def _without_values(message: str) -> str:
+    """Return the first line of a message, cut before it quotes a value of the data."""
+    first = message.split("\n", 1)[0].split(": '", 1)[0]
+    if "got 1D array" in message:
+        return first.rstrip(":") + ". Reshape your data to (n, d)."
+    if "got scalar array" in message:
+        return first.rstrip(":") + ". Pass an array of shape (n, d)."
+    return first

@@ -1,0 +1,335 @@
+"""The estimator at its edges: bad inputs, empty data, spent budgets, strange queries."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from vicinal import IndKNNClassifier
+from vicinal.accounting.filter import UNITS
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+
+D, CLASSES = 4, 3
+RNG = np.random.default_rng(0)
+CENTRES = 3 * np.eye(CLASSES, D)
+
+
+def points(size, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, size)
+    return CENTRES[y] + 0.3 * rng.normal(size=(size, D)), y
+
+
+X, Y = points(300)
+R, _ = points(80, seed=1)
+Q, YQ = points(40, seed=2)
+
+
+def make(**parameters):
+    return IndKNNClassifier(range(CLASSES), **{"n_queries": 40, "epsilon": 4.0, **parameters})
+
+
+def fitted(**parameters):
+    return make(**parameters).fit(X, Y, public=R)
+
+
+BAD_PARAMETERS = {
+    "epsilon": [0, -1, np.nan, np.inf, "1", None, True],
+    "delta": [0, 1, 1.5, -1e-5, np.nan, "small"],
+    "n_queries": [0, -3, 1.5, None, np.nan],
+    "n_neighbors": [0, -1, 2.5, "many", np.nan, None],
+    "noise_multiplier": [0, -1.0, np.nan, np.inf, "loud", None],
+    "kernel": ["linear", None, 3],
+    "radius": ["big", 1.5, np.nan, None, -2],
+    "count": ["secret", None],
+    "budget": ["moments", None],
+    "release": ["label", "nothing"],
+    "index": ["hnsw"],
+    "execution": ["random"],
+    "reuse_predictions": [True, 1, None],
+    "n_records": [0, -5, 2.5, "auto"],
+    "bandwidth": [0, np.nan, "wide"],
+    "norm_bound": [0, -1, np.inf],
+    "simulation_seed": [-1, 1.5, "seed"],
+    "classes": [None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in BAD_PARAMETERS.items() for value in values],
+)
+def test_a_bad_parameter_is_refused_by_name_before_anything_changes(name, value):
+    classifier = make().set_params(**{name: value})
+    with pytest.raises(InvalidInput, match=f"'{name}'"):
+        classifier.fit(X, Y, public=R)
+    assert not hasattr(classifier, "classes_")
+
+
+def test_every_parameter_is_covered_by_the_list_above():
+    assert set(BAD_PARAMETERS) == set(make().get_params())
+
+
+BAD_FIT = {
+    "NaN feature": (np.where(np.eye(300, D) > 0, np.nan, X), Y, None, R, "NaN"),
+    "infinite feature": (np.where(np.eye(300, D) > 0, np.inf, X), Y, None, R, "infinity"),
+    "text features": (np.full((300, D), "a"), Y, None, R, "float"),
+    "one dimension": (X[:, 0], Y, None, R, "2D"),
+    "no records": (X[:0], Y[:0], None, R, "0 sample"),
+    "unseen class": (X, Y + 1, None, R, "'y'"),
+    "labels too short": (X, Y[:-1], None, R, "'y'"),
+    "labels in a matrix": (X, np.stack([Y, Y]), None, R, "'y'"),
+    "labels as text": (X, Y.astype(str), None, R, "'y'"),
+    "too few subjects": (X, Y, np.arange(5), R, "'subjects'"),
+    "subjects as floats": (X, Y, np.full(300, 0.5), R, "'subjects'"),
+    "one subject as text": (X, Y, "me", R, "'subjects'"),
+    "no reference": (X, Y, None, None, "'public'"),
+    "wrong reference width": (X, Y, None, R[:, :2], "'public'"),
+    "empty reference": (X, Y, None, R[:0], "'public'"),
+    "NaN in the reference": (X, Y, None, R * np.nan, "'public'"),
+    "reference of text": (X, Y, None, R.astype(str), "'public'"),
+    "private rows in the reference": (X, Y, None, np.vstack([R, X[17]]), "share no row"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FIT)
+def test_bad_data_is_refused_and_the_state_stays(case):
+    features, labels, subjects, public, match = BAD_FIT[case]
+    classifier = fitted()
+    before = classifier._engine
+    with pytest.raises(ValueError, match=match):
+        classifier.fit(features, labels, subjects, public)
+    assert classifier._engine is before
+
+
+@pytest.mark.parametrize(
+    "query",
+    [Q * np.nan, Q[:, :2], Q[0], np.full(Q.shape, "a"), Q[:0]],
+    ids=["NaN", "narrow", "one dimension", "text", "empty"],
+)
+def test_a_bad_query_costs_nothing(query):
+    classifier = fitted()
+    before = classifier._engine.shard.ledger.remaining.copy()
+    with pytest.raises(ValueError, match=r"NaN|features|1D|float|0 sample"):
+        classifier.predict(query)
+    np.testing.assert_array_equal(before, classifier._engine.shard.ledger.remaining)
+    assert classifier.n_answers_ == 0
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "subjects"),
+    [
+        (X[:3] * np.nan, Y[:3], None),
+        (X[:3], [9, 9, 9], None),
+        (X[:3], Y[:3], [1]),
+        (R[:1], [0], None),
+    ],
+    ids=["NaN", "unseen class", "too few subjects", "a reference row"],
+)
+def test_a_bad_addition_changes_nothing(features, labels, subjects):
+    classifier = fitted()
+    before = len(classifier._engine.shard)
+    with pytest.raises(ValueError, match=r"NaN|'y'|'subjects'|share no row"):
+        classifier.add(features, labels, subjects)
+    assert len(classifier._engine.shard) == before
+
+
+def test_errors_never_echo_private_values():
+    private = "patient-4711"
+    with pytest.raises(InvalidInput) as caught:
+        make().fit(X[:2], [private, private], public=R)
+    assert private not in str(caught.value)
+    with pytest.raises(InvalidInput) as caught:
+        make().fit(X[:2], Y[:2], [private, 1.5], public=R)
+    assert private not in str(caught.value)
+    for features in ([[private, "1"]], [private], private):
+        with pytest.raises(ValueError, match=r"array|float") as caught:
+            make().fit(features, [0], public=R)
+        assert private not in str(caught.value)
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__
+
+
+def test_before_fit_everything_is_refused():
+    classifier = make()
+    for call in (
+        lambda: classifier.predict(Q),
+        lambda: classifier.decision_function(Q),
+        lambda: classifier.add(X, Y),
+        lambda: classifier.forget([1]),
+        classifier.guarantee,
+        lambda: classifier.predict(Q, abstain_below=1.0),
+    ):
+        with pytest.raises(NotFittedError):
+            call()
+
+
+def test_it_learns():
+    assert fitted().score(Q, YQ) > 0.9
+    assert fitted(kernel="rbf").score(Q, YQ) > 0.9
+    preset = IndKNNClassifier.zhu2023(
+        range(CLASSES), 4.0, n_queries=40, tau=0.5, noise_multiplier=1.5
+    )
+    assert preset.fit(X, Y).score(Q, YQ) > 0.9
+
+
+def test_an_empty_store_answers_with_noise():
+    classifier = fitted(n_queries=1000)
+    assert classifier.forget(np.arange(300)) == 300
+    votes = classifier.decision_function(Q)
+    assert votes.shape == (40, CLASSES)
+    assert (votes != 0).all()
+    classifier.add(X, Y)
+    assert classifier.decision_function(Q).shape == (40, CLASSES)
+
+
+def test_spent_budgets_answer_with_noise_and_stay_at_zero():
+    classifier = fitted(noise_multiplier=0.02, n_neighbors=100)
+    with pytest.warns(PrivacyWarning, match="planned"):
+        classifier.predict(np.vstack([Q] * 5))
+    left = classifier._engine.shard.ledger.remaining
+    assert (left >= 0).all()
+    assert left.max() < UNITS // 100
+    votes = classifier.decision_function(Q)
+    assert np.abs(votes).max() < 20 * 0.02 * np.sqrt(100) + 1
+    assert len(np.unique(votes)) > 100
+
+
+def test_one_record_and_more_neighbours_than_records():
+    classifier = make(n_neighbors=50, n_records=1).fit(X[:1], Y[:1], public=R)
+    assert classifier.predict(Q).shape == (40,)
+
+
+def test_a_query_far_from_everything_is_answered_like_any_other():
+    classifier = fitted(radius=0.99, n_neighbors=1)
+    far = -np.ones((3, D))
+    votes = classifier.decision_function(far)
+    assert (votes != 0).all()
+    assert classifier.predict(np.zeros((1, D))).shape == (1,)
+
+
+def test_subjects_with_the_same_id_are_one_person():
+    classifier = make(n_neighbors=100, noise_multiplier=0.05).fit(
+        X, Y, np.zeros(300, int), public=R
+    )
+    classifier.predict(Q)
+    assert len(classifier._engine.shard.ledger.remaining) == 1
+    assert classifier.forget([0]) == 300
+
+
+def test_abstention_follows_the_noisy_votes_only():
+    classifier = fitted(simulation_seed=3)
+    votes = fitted(simulation_seed=3).decision_function(Q)
+    confidence = classifier.confidence(votes)
+    assert (confidence >= 0).all()
+    labels = classifier.predict(Q, abstain_below=float(np.median(confidence)))
+    np.testing.assert_array_equal(labels == -1, confidence < np.median(confidence))
+    sure = labels != -1
+    np.testing.assert_array_equal(labels[sure], votes.argmax(axis=1)[sure])
+
+
+def test_abstention_with_names_and_with_a_class_called_minus_one():
+    names = np.array(["a", "b", "c"])
+    classifier = IndKNNClassifier(names, 4.0, n_queries=100).fit(X, names[Y], public=R)
+    answers = classifier.predict(Q, abstain_below=1e9)
+    assert all(answer is None for answer in answers)
+    assert set(classifier.predict(Q[:5]).tolist()) <= set(names.tolist())
+    clash = IndKNNClassifier([-1, 0, 1], 4.0, n_queries=40).fit(X, Y - 1, public=R)
+    before = clash._engine.shard.ledger.remaining.copy()
+    with pytest.raises(InvalidInput, match="abstain_below"):
+        clash.predict(Q, abstain_below=1.0)
+    with pytest.raises(InvalidInput, match="abstain_below"):
+        fitted().predict(Q, abstain_below=np.nan)
+    np.testing.assert_array_equal(before, clash._engine.shard.ledger.remaining)
+
+
+def test_a_fitted_classifier_cannot_be_copied():
+    classifier = fitted()
+    for copier in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(PrivacyRefused, match="copied"):
+            copier(classifier)
+    assert not hasattr(clone(classifier), "classes_")
+    assert pickle.loads(pickle.dumps(make())).epsilon == 4.0
+
+
+def test_fitting_again_after_answers_warns():
+    classifier = fitted()
+    classifier.fit(X, Y, public=R)
+    classifier.predict(Q)
+    with pytest.warns(PrivacyWarning, match="new budgets"):
+        classifier.fit(X, Y, public=R)
+
+
+def test_the_guarantee_is_whole():
+    text = str(fitted().guarantee())
+    for part in ("(4, 1e-05)", "added or removed", "Protected", "Public", "Assumed", "reference"):
+        assert part in text
+    guarantee = fitted(simulation_seed=1).guarantee()
+    assert not guarantee.holds
+    assert guarantee.epsilon == np.inf
+    assert str(guarantee).startswith("NO GUARANTEE")
+    assert fitted().guarantee().to_dict()["delta"] == 1e-5
+
+
+def test_the_size_is_private_unless_declared():
+    sizes = {fitted(epsilon=20.0, simulation_seed=seed).n_records_ for seed in range(5)}
+    assert len(sizes) > 1
+    assert all(abs(size - 300) < 150 for size in sizes)
+    estimated = fitted(simulation_seed=1)._engine.shard.ledger
+    assert 0.999 * UNITS < estimated.remaining.min() < UNITS
+    declared = fitted(n_records=300)
+    assert declared.n_records_ == 300
+    assert declared._engine.shard.ledger.remaining.min() == UNITS
+
+
+def test_a_small_reference_raises_the_number_of_neighbours_with_a_warning():
+    with pytest.warns(UserWarning, match="reference is too small"):
+        classifier = make(n_neighbors=2, n_records=300).fit(X, Y, public=R[:10])
+    assert classifier.n_neighbors_ == 30
+
+
+def test_too_little_noise_for_exact_arithmetic_is_refused():
+    with pytest.raises(InvalidInput, match="noise_multiplier"):
+        fitted(noise_multiplier=1e-6)
+
+
+def test_answers_stop_before_the_grid_uses_up_its_share_of_delta():
+    classifier = fitted()
+    classifier._engine.votes._slack._limit = 1e-13
+    before = classifier._engine.shard.ledger.remaining.copy()
+    with pytest.raises(PrivacyRefused, match="1 % of delta"):
+        classifier.predict(Q)
+    np.testing.assert_array_equal(before, classifier._engine.shard.ledger.remaining)
+
+
+def test_threads_do_not_lose_charges():
+    classifier = fitted(n_queries=10_000)
+    threads = [threading.Thread(target=classifier.predict, args=(Q,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger = classifier._engine.shard.ledger
+    assert int((UNITS - ledger.remaining).sum()) == sum(ledger.journal)
+    assert classifier.n_answers_ == 320
+
+
+def test_votes_do_not_depend_on_the_order_of_records():
+    order = np.random.default_rng(1).permutation(300)
+    ids = np.arange(300)
+    parameters = {"n_records": 300, "simulation_seed": 2, "noise_multiplier": 0.1}
+    first = make(**parameters).fit(X, Y, ids, R).decision_function(Q)
+    second = make(**parameters).fit(X[order], Y[order], ids[order], R).decision_function(Q)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_float32_and_float64_features_are_taken():
+    for dtype in (np.float32, np.float64, np.int64):
+        classifier = make().fit((1000 * X).astype(dtype), Y, public=(1000 * R).astype(dtype))
+        assert classifier.predict((1000 * Q).astype(dtype)).shape == (40,)
