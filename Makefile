@@ -34,7 +34,7 @@ lint: $(DEV) ## style, formatting, types, import contracts
 bench: $(CORE) ## measure speed on this machine (ARGS=--short: a minute or less)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-clean: ## remove .venv, outputs and caches (compiled kernels too)
+clean: ## remove .venv, outputs and caches
 	rm -rf $(VENV) out build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks examples src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -18,7 +18,7 @@ FINEST = 1 << 29
 SLACK_SHARE = 0.01
 """Share of delta that the grid may use up in a GDP guarantee."""
 
-# The grid is chosen so that a hundred times the planned releases still fit into half the share.
+# Where arithmetic allows, two hundred times the planned releases would still fit into the share.
 _RESERVE = 200
 
 
@@ -46,9 +46,11 @@ class Grid:
         """
         least_noise = checks.real("noise scale", least_noise, above=0)
         # grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
-        enough = math.sqrt(0.43 * releases * coordinates * _RESERVE / (SLACK_SHARE * delta))
-        bits = max(0, math.ceil(math.log2(max(FINE, enough) / least_noise)))
-        if 1 << bits > FINEST:
+        enough = math.sqrt(0.43 * releases * coordinates / (SLACK_SHARE * delta))
+        least = max(FINE, enough)
+        bits = math.ceil(math.log2(max(FINE, enough * math.sqrt(_RESERVE)) / least_noise))
+        bits = min(max(0, bits), FINEST.bit_length() - 1)
+        if least_noise * (1 << bits) < least:
             raise InvalidInput(
                 f"The noise must be larger: a scale of {least_noise:g} votes would need a grid "
                 "finer than exact arithmetic allows. Raise 'noise_multiplier' or 'delta'."

@@ -16,6 +16,7 @@ privacy.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -29,24 +30,26 @@ MAX_FEATURES = 1 << 20
 """Beyond this many features, rounding would leave too little of the norm."""
 
 FloatMatrix = npt.NDArray[np.float32]
+FloatVector = npt.NDArray[np.float64]
+Factor = Callable[[FloatVector, FloatVector], FloatVector]
 
 _CHUNK = 8192
 
 
-def unit_vectors(X: npt.NDArray[np.floating], chunk: int = _CHUNK) -> FloatMatrix:
+def unit_vectors(X: npt.NDArray[np.floating]) -> FloatMatrix:
     """Return rows scaled to one length and rounded to integers, float32 (n, d).
 
     A row of zeros has no direction and stays zeros: it is nobody's neighbour but by noise.
     """
-    return _rounded(X, lambda norms: 1.0 / np.where(norms > 0, norms, 1.0), chunk)
+    return _rounded(X, lambda _, norms: 1.0 / np.where(norms > 0, norms, 1.0))
 
 
-def bounded_vectors(X: npt.NDArray[np.floating], bound: float, chunk: int = _CHUNK) -> FloatMatrix:
+def bounded_vectors(X: npt.NDArray[np.floating], bound: float) -> FloatMatrix:
     """Return rows in units of the public norm `bound`, rounded to integers, float32 (n, d).
 
     Longer rows are pulled back onto the ball of radius `bound`, each by itself.
     """
-    return _rounded(X, lambda norms: 1.0 / np.maximum(norms, bound), chunk)
+    return _rounded(X, lambda peaks, norms: peaks / np.maximum(peaks * norms, bound))
 
 
 def integer_scale(n_features: int) -> float:
@@ -59,15 +62,18 @@ def integer_scale(n_features: int) -> float:
     return INTEGER_NORM - math.sqrt(n_features) / 2
 
 
-def _rounded(X: npt.NDArray[np.floating], factor, chunk: int) -> FloatMatrix:  # type: ignore[no-untyped-def]
-    """Scale each row by `factor` of its norm and round; work in chunks to bound memory."""
+def _rounded(X: npt.NDArray[np.floating], factor: Factor) -> FloatMatrix:
+    """Scale each row, its largest entry divided out, by `factor` and round to integers.
+
+    Dividing by the largest entry first keeps squares from overflowing or vanishing. Work goes on
+    in chunks to bound memory.
+    """
     scale = integer_scale(X.shape[1])
     out = np.empty(X.shape, dtype=np.float32)
-    for start in range(0, len(X), chunk):
-        rows = np.ascontiguousarray(X[start : start + chunk], dtype=np.float64)
-        # The largest entry is divided out first, so that squares neither overflow nor vanish.
-        peaks = np.maximum(np.abs(rows).max(axis=1, initial=0.0), np.finfo(np.float64).tiny)
-        unit = rows / peaks[:, None]
-        norms = np.sqrt(np.square(unit).sum(axis=1)) * peaks
-        out[start : start + chunk] = np.rint(rows * (scale * factor(norms))[:, None])
+    for start in range(0, len(X), _CHUNK):
+        rows = np.ascontiguousarray(X[start : start + _CHUNK], dtype=np.float64)
+        peaks = np.abs(rows).max(axis=1, initial=0.0)
+        rows = rows / np.where(peaks > 0, peaks, 1.0)[:, None]
+        norms = np.sqrt(np.square(rows).sum(axis=1))
+        out[start : start + _CHUNK] = np.rint(rows * (scale * factor(peaks, norms))[:, None])
     return out
