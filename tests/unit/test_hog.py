@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+
+from vicinal.errors import InvalidInput
+from vicinal.features import HOGFeatures
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (300, 28, 28), dtype=np.uint8)
+
+
+def test_mnist_sized_images_give_1296_features(images: np.ndarray) -> None:
+    features = HOGFeatures().transform(images[:3])
+    assert features.shape == (3, 1296)
+    assert features.dtype == np.float32
+    assert 0 <= features.min() < features.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "width"),
+    [
+        ((28, 28), {"orientations": 8, "cell": 7, "block": 1}, 4 * 4 * 8),
+        ((32, 20), {"orientations": 9, "cell": 4, "block": 3}, (8 - 2) * (5 - 2) * 9 * 9),
+        ((8, 8, 3), {}, 36),
+    ],
+)
+def test_the_number_of_features_is_the_documented_one(
+    shape: tuple[int, ...], settings: dict[str, int], width: int
+) -> None:
+    image = np.random.default_rng(2).random((1, *shape))
+    assert HOGFeatures(**settings).transform(image).shape == (1, width)
+
+
+def test_a_vertical_edge_falls_into_the_bin_of_horizontal_gradients() -> None:
+    image = np.zeros((8, 8))
+    image[:, 4:] = 1.0
+    bins = HOGFeatures().fit_transform(image[None]).reshape(4, 9)
+    assert (bins.argmax(axis=1) == 0).all()
+    assert not bins[:, 1:].any()
+
+
+def test_an_image_has_the_same_features_in_any_company(images: np.ndarray) -> None:
+    together = HOGFeatures().transform(images)
+    assert_array_equal(HOGFeatures().transform(images[7:8])[0], together[7])
+    assert_array_equal(HOGFeatures().transform(images[::-3]), together[::-3])
+
+
+def test_the_number_of_processes_changes_nothing(images: np.ndarray) -> None:
+    finished: list[int] = []
+    parallel = HOGFeatures(n_jobs=2).transform(images, progress=finished.append)
+    assert_array_equal(parallel, HOGFeatures().transform(images))
+    assert finished == [256, 44]
+
+
+def test_progress_counts_every_image_once(images: np.ndarray) -> None:
+    finished: list[int] = []
+    HOGFeatures(cell=14, block=1).transform(images, finished.append)
+    assert sum(finished) == len(images)
+    assert len(finished) > 1
+
+
+def test_colour_takes_the_channel_with_the_steepest_gradient() -> None:
+    ramp = np.random.default_rng(3).random((1, 16, 16))
+    colour = np.stack([np.zeros_like(ramp), ramp, ramp / 2], axis=-1)
+    assert_array_equal(HOGFeatures().transform(colour), HOGFeatures().transform(ramp))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (np.zeros((28, 28)), "Got 2 dimensions"),
+        (np.zeros((1, 28, 28, 4)), r"\(n, h, w, 3\)"),
+        (np.zeros((0, 28, 28)), "at least one"),
+        (np.zeros((1, 28, 7)), "at least 8 pixels"),
+        (np.full((1, 28, 28), np.nan), "finite"),
+        (np.full((1, 28, 28), np.inf), "finite"),
+        (np.full((1, 28, 28), "secret"), "integers or floats"),
+        ([np.zeros((28, 28)), np.zeros((28, 27))], "same height and width"),
+    ],
+)
+def test_unusable_images_are_refused(wrong: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        HOGFeatures().transform(wrong)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["orientations", "cell", "block"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, None])
+def test_unusable_parameters_are_refused(name: str, value: object) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        HOGFeatures(**{name: value}).transform(np.zeros((1, 28, 28)))
+
+
+def test_it_is_a_plain_scikit_learn_transformer() -> None:
+    features = HOGFeatures(orientations=6, n_jobs=2)
+    copy = clone(features)
+    assert copy.get_params() == {"orientations": 6, "cell": 4, "block": 2, "n_jobs": 2}
+    assert features.fit() is features
+
+
+def test_importing_the_features_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, vicinal.features\n"
+        "heavy = {'torch', 'skimage', 'sentence_transformers', 'transformers'}\n"
+        "assert not heavy & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
