@@ -102,7 +102,13 @@ def test_unusable_parameters_are_refused(name: str, value: object) -> None:
 def test_it_is_a_plain_scikit_learn_transformer() -> None:
     features = HOGFeatures(orientations=6, n_jobs=2)
     copy = clone(features)
-    assert copy.get_params() == {"orientations": 6, "cell": 4, "block": 2, "n_jobs": 2}
+    assert copy.get_params() == {
+        "orientations": 6,
+        "cell": 4,
+        "block": 2,
+        "compress": True,
+        "n_jobs": 2,
+    }
     assert features.fit() is features
 
 
@@ -113,3 +119,12 @@ def test_importing_the_features_loads_nothing_heavy() -> None:
         "assert not heavy & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_compression_takes_square_roots_and_refuses_negative_values() -> None:
+    images = np.random.default_rng(0).random((2, 8, 8))
+    squared = HOGFeatures(compress=True).transform(images**2)
+    np.testing.assert_allclose(squared, HOGFeatures(compress=False).transform(images), atol=1e-6)
+    with pytest.raises(InvalidInput, match="compress"):
+        HOGFeatures().transform(-images)
+    assert HOGFeatures(compress=False).transform(-images).shape == (2, 36)

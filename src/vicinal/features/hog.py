@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,16 @@ from vicinal.errors import InvalidInput
 
 Images = npt.NDArray[Any]
 Vectors = npt.NDArray[np.float32]
+
+
+class Settings(TypedDict):
+    """Checked parameters of the extraction."""
+
+    orientations: int
+    cell: int
+    block: int
+    compress: bool
+
 
 _CHUNK = 256
 """Images handed to a worker at a time: about a tenth of a second of work."""
@@ -33,6 +43,9 @@ class HOGFeatures(TransformerMixin, BaseEstimator):
         Side of a square cell in pixels; every cell has one histogram.
     block
         Side of a square block in cells; histograms are normalised block by block ("L2-Hys").
+    compress
+        Take the square root of intensities first, so that shading counts less than shape. Needs
+        images without negative values.
     n_jobs
         Number of processes, as joblib counts them: None for one, -1 for every core. The features
         are the same whatever the number.
@@ -50,11 +63,13 @@ class HOGFeatures(TransformerMixin, BaseEstimator):
         orientations: int = 9,
         cell: int = 4,
         block: int = 2,
+        compress: bool = True,
         n_jobs: int | None = None,
     ) -> None:
         self.orientations = orientations
         self.cell = cell
         self.block = block
+        self.compress = compress
         self.n_jobs = n_jobs
 
     def fit(self, images: object = None, y: object = None) -> Self:  # noqa: ARG002
@@ -81,11 +96,16 @@ class HOGFeatures(TransformerMixin, BaseEstimator):
         Raises
         ------
         InvalidInput
-            If `images` has another shape, is empty, holds anything but finite numbers, or has
-            images smaller than one block.
+            If `images` has another shape, is empty, holds anything but finite numbers (negative
+            ones with `compress`), or has images smaller than one block.
         """
         settings = self._settings()
         pixels = _as_images(images, smallest=settings["cell"] * settings["block"])
+        if settings["compress"] and (pixels < 0).any():
+            raise InvalidInput(
+                "The images must hold no negative values when 'compress' is True. "
+                "Shift them, or set compress=False."
+            )
         parts = []
         for part in self._extracted(pixels, settings):
             parts.append(part)
@@ -93,14 +113,15 @@ class HOGFeatures(TransformerMixin, BaseEstimator):
                 progress(len(part))
         return np.concatenate(parts)
 
-    def _settings(self) -> dict[str, int]:
+    def _settings(self) -> Settings:
         return {
             "orientations": checks.integer("orientations", self.orientations, least=1),
             "cell": checks.integer("cell", self.cell, least=1),
             "block": checks.integer("block", self.block, least=1),
+            "compress": checks.boolean("compress", self.compress),
         }
 
-    def _extracted(self, pixels: Images, settings: dict[str, int]) -> Iterator[Vectors]:
+    def _extracted(self, pixels: Images, settings: Settings) -> Iterator[Vectors]:
         from joblib import Parallel, delayed
 
         chunks = (pixels[start : start + _CHUNK] for start in range(0, len(pixels), _CHUNK))
@@ -142,7 +163,9 @@ def _as_images(images: npt.ArrayLike, smallest: int) -> Images:
     return pixels
 
 
-def _histograms(images: Images, orientations: int, cell: int, block: int) -> Vectors:
+def _histograms(
+    images: Images, orientations: int, cell: int, block: int, compress: bool
+) -> Vectors:
     """Return the features of a chunk of images, float32 (n, d)."""
     from skimage.feature import hog
 
@@ -153,6 +176,7 @@ def _histograms(images: Images, orientations: int, cell: int, block: int) -> Vec
             pixels_per_cell=(cell, cell),
             cells_per_block=(block, block),
             block_norm="L2-Hys",
+            transform_sqrt=compress,
             feature_vector=True,
             channel_axis=-1 if image.ndim == 3 else None,
         )

@@ -160,8 +160,8 @@ def assemble(
     n_records = settings.n_records or _estimated_size(settings, shard, noise, slack)
     k, radius = _radius(settings, kernel, X.shape[1], reference, n_records)
     if settings.kernel == "rbf" and settings.bandwidth is None:
+        # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, reference)
-        shard.index.kernel = kernel
     multiplier = settings.multiplier or _multiplier(
         settings, kernel, radius, reference, n_records, X.shape[1]
     )
@@ -213,8 +213,8 @@ def _kernel(settings: Settings, public: FloatMatrix | None) -> Kernel:
 
 def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> Kernel:
     """Return the RBF kernel whose bandwidth is the median radius around public points."""
-    assert isinstance(kernel, RBF)  # noqa: S101 (narrow the types; both hold for 'rbf' with
-    assert reference is not None  # noqa: S101  bandwidth 'auto', see _check_reference)
+    assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
+    assert reference is not None  # noqa: S101 (checked by _check_reference: adaptive radius)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
     return RBF(bandwidth, kernel.bound)

@@ -3,14 +3,16 @@ r"""Public planning: neighbours and noise from the plan and the public set, noth
 A record expects T k / n participations in T queries, each charged w^2 / (2 sigma2^2 k) for a
 kernel weight w, so its budget B is just used up at
 
-    sigma2 = sqrt(spread w^2 T / (2 n B)),
+    sigma2 = sqrt(headroom spread w^2 T / (2 n B)),
 
-where `spread` makes room for records that are near more queries than others (hubs). Both w^2 and
-the spread are measured on public points that stand in for records and for queries.
+where `spread` makes room for records that are near more queries than others (hubs); it and w^2 are
+measured on public points that stand in for records and for queries. The headroom is there because
+the two sides are not alike: noise a third too large costs half a point of accuracy, noise a third
+too small retires the records that matter and costs 2 to 10 points.
 
 The number of neighbours trades noise against nearness: the votes' signal over noise grows as
-sqrt(k) / sigma2. k = 400 sqrt(T / (n B)) / sqrt(2) was within half a point of the best k in every
-setting of docs/accuracy.md (eps .5 to 2, T 1,000 to 4,000), with a flat optimum.
+sqrt(k) / sigma2. The optimum is flat and grows in proportion to the noise.
+docs/decisions/0008-automatic-plan.md has the measurements behind both constants.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ import numpy as np
 
 from vicinal.neighbours import Radius, Reference
 
-NEIGHBORS_PER_NOISE = 400
-"""k over sqrt(T / (2 n B)), see the module's text."""
+NEIGHBORS_PER_NOISE = 300
+"""k over the noise multiplier in units of the kernel weight."""
+
+HEADROOM = 1.7
+"""Budget that noise is planned for, over what a typical busy record needs."""
 
 TYPICAL_SPREAD = 1.3
 """Spread assumed for choosing k, before there is a radius to measure it with."""
@@ -64,8 +69,8 @@ def expected_neighbors(
 
 
 def fitting_multiplier(usage: Usage, n_records: int, n_queries: int, budget: float) -> float:
-    """Return the noise multiplier sigma2 at which a typical busy record just lasts."""
-    return math.sqrt(usage.spread * usage.weight * n_queries / (2 * n_records * budget))
+    """Return the noise multiplier sigma2 at which a busy record lasts, with headroom."""
+    return math.sqrt(HEADROOM * usage.spread * usage.weight * n_queries / (2 * n_records * budget))
 
 
 def count_noise(n_queries: int, budget: float) -> float:
