@@ -89,7 +89,7 @@ class LiteralIndKNN:
     def _clip(self, vector, remaining, scale):
         moved = [c for c, v in enumerate(vector) if v > 0]
         if len(moved) == 1:
-            vector[moved[0]] = self._afford(min(vector[moved[0]], scale), remaining, scale)
+            vector[moved[0]] = self._afford(min(vector[moved[0]], scale, 2**31), remaining, scale)
             return
         norm = math.sqrt(sum(v * v for v in vector))
         limit = float(min(scale, 2**31))

@@ -118,9 +118,23 @@ def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list
     ids: list[SubjectId] = []
     for value in values:
         if isinstance(value, str):
-            ids.append(value)
+            ids.append(_storable_text(value, must))
         elif isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
-            ids.append(int(value))
+            ids.append(_storable_number(int(value), must))
         else:
             raise InvalidInput(f"{must} Got a {type(value).__name__}.")
     return ids
+
+
+def _storable_text(value: str, must: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{must} Got text that is not valid Unicode.") from None
+    return value
+
+
+def _storable_number(value: int, must: str) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise InvalidInput(f"{must} Got an integer of more than 64 bits; pass it as text.")
+    return value

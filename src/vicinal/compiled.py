@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,14 @@ def _cache_folder() -> str:
     base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"  # type: ignore[attr-defined]
     folder = Path(base).expanduser() / "vicinal" / f"kernels-{_DIGEST}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
     except OSError:
         return ""
-    return str(folder) if os.access(folder, os.W_OK) else ""
+    # Cached code is run as it is found: take it from nobody else's folder.
+    foreign = hasattr(os, "getuid") and status.st_uid != os.getuid()
+    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return "" if foreign or shared or not os.access(folder, os.W_OK) else str(folder)
 
 
 _DIGEST = _source_digest()

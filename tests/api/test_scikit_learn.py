@@ -39,6 +39,8 @@ class DeclaredClasses(IndKNNClassifier):
 def declared_classes(y):
     """Return the names in `y` and one more, or two names that fit nothing."""
     column = np.asarray(y).ravel()
+    if column.dtype.kind == "O" and all(isinstance(name, int) for name in column):
+        column = column.astype(int)
     if column.dtype.kind == "f" and not (column % 1).any():
         column = column.astype(int)
     if column.dtype.kind in "iu" and len(column):

@@ -69,6 +69,29 @@ def test_rdp_epsilon_is_the_minimum_over_orders():
             assert rdp_epsilon(rho, delta) == pytest.approx(max(0, grid.min()), rel=1e-7, abs=1e-9)
 
 
+@settings(deadline=None, max_examples=200)
+@given(st.floats(1e-20, 20), st.floats(1e-15, 0.5))
+def test_rdp_epsilon_is_an_upper_bound(rho, delta):
+    """Any order bounds epsilon; the value returned is that of some order, in 50 digits."""
+    mp.dps = 50
+
+    def at(log_excess):
+        excess = mp.exp(log_excess)
+        alpha = 1 + excess
+        return rho * alpha + mp.log(excess / alpha) - (mp.log(delta) + mp.log(alpha)) / excess
+
+    centre = mpf(math.log(math.log(1 / delta) / rho + 1) / 2)
+    low, high = centre - 12, centre + 12
+    for _ in range(120):  # ternary search: the function of log(alpha - 1) has one minimum
+        third = (high - low) / 3
+        low, high = (
+            (low, high - third) if at(low + third) < at(high - third) else (low + third, high)
+        )
+    best = max(at(low), mpf(0))
+    assert mpf(rdp_epsilon(rho, delta)) >= best
+    assert mpf(rdp_epsilon(rho, delta)) <= best * (1 + mpf("1e-6")) + mpf("1e-12")
+
+
 @pytest.mark.parametrize("mu", [0.1, 0.27, 1.0, 3.0])
 def test_gdp_agrees_with_an_independent_accountant(mu):
     oracle = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)

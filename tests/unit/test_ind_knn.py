@@ -85,6 +85,8 @@ BAD_FIT = {
     "unseen class": (X, Y + 1, None, R, "'y'"),
     "labels too short": (X, Y[:-1], None, R, "'y'"),
     "labels in a matrix": (X, np.stack([Y, Y]), None, R, "'y'"),
+    "labels between classes": (X, Y + 0.5, None, R, "'y'"),
+    "an endless number": ([[10**400] * D] * 300, Y, None, R, "too large"),
     "labels as text": (X, Y.astype(str), None, R, "'y'"),
     "too few subjects": (X, Y, np.arange(5), R, "'subjects'"),
     "subjects as floats": (X, Y, np.full(300, 0.5), R, "'subjects'"),
@@ -106,6 +108,8 @@ def test_bad_data_is_refused_and_the_state_stays(case):
     with pytest.raises(ValueError, match=match):
         classifier.fit(features, labels, subjects, public)
     assert classifier._engine is before
+    assert classifier.n_features_in_ == D
+    assert classifier.predict(Q[:1]).shape == (1,)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,13 @@ def test_errors_never_echo_private_values():
     with pytest.raises(InvalidInput) as caught:
         make().fit(X[:2], Y[:2], [private, 1.5], public=R)
     assert private not in str(caught.value)
-    for features in ([[private, "1"]], [private], private):
+    for features in (
+        [[private, "1"]],
+        [[f"O'Brien {private}"]],
+        [[private.encode()]],
+        [private],
+        private,
+    ):
         with pytest.raises(ValueError, match=r"array|float") as caught:
             make().fit(features, [0], public=R)
         assert private not in str(caught.value)
@@ -176,7 +186,7 @@ def test_it_learns():
     preset = IndKNNClassifier.zhu2023(
         range(CLASSES), 4.0, n_queries=40, tau=0.5, noise_multiplier=1.5
     )
-    assert preset.fit(X, Y).score(Q, YQ) > 0.9
+    assert preset.fit(X, Y).score(Q, YQ) > 0.7
 
 
 def test_an_empty_store_answers_with_noise():
@@ -190,7 +200,7 @@ def test_an_empty_store_answers_with_noise():
 
 
 def test_spent_budgets_answer_with_noise_and_stay_at_zero():
-    classifier = fitted(noise_multiplier=0.02, n_neighbors=100)
+    classifier = fitted(noise_multiplier=0.02, n_neighbors=100, n_records=300)
     with pytest.warns(PrivacyWarning, match="planned"):
         classifier.predict(np.vstack([Q] * 5))
     left = classifier._engine.shard.ledger.remaining
@@ -259,11 +269,36 @@ def test_a_fitted_classifier_cannot_be_copied():
 
 
 def test_fitting_again_after_answers_warns():
-    classifier = fitted()
+    classifier = fitted(n_records=300)
     classifier.fit(X, Y, public=R)
     classifier.predict(Q)
     with pytest.warns(PrivacyWarning, match="new budgets"):
         classifier.fit(X, Y, public=R)
+    with pytest.warns(PrivacyWarning, match="estimate of the size"):
+        fitted().fit(X, Y, public=R)
+
+
+def test_an_interrupted_change_is_not_answered_from(monkeypatch):
+    classifier = fitted()
+    shard = classifier._engine.shard
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shard.index, "remove", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        classifier.forget([1])
+    for call in (lambda: classifier.predict(Q), lambda: classifier.add(X, Y)):
+        with pytest.raises(PrivacyRefused, match="interrupted"):
+            call()
+
+
+def test_the_guarantee_rounds_up_and_does_not_follow_parameters():
+    classifier = fitted(epsilon=1.0000004)
+    assert "(1.0000004, 1e-05)" in str(classifier.guarantee())
+    classifier.set_params(n_records=300, epsilon=9.0)
+    assert "estimated once with noise" in str(classifier.guarantee())
+    assert classifier.guarantee().epsilon == 1.0000004
 
 
 def test_the_guarantee_is_whole():

@@ -71,7 +71,9 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     def at(log_excess: float) -> float:
         excess = math.exp(log_excess)
         alpha = 1 + excess
-        return rho * alpha + math.log(excess / alpha) - (math.log(delta * alpha)) / excess
+        return (
+            rho * alpha - math.log1p(1 / excess) - (math.log(delta) + math.log1p(excess)) / excess
+        )
 
     centre = 0.5 * math.log(math.log(1 / delta) / rho + 1) if rho > 0 else 25.0
     best = minimize_scalar(

@@ -42,13 +42,14 @@ class Guarantee:
                 "NO GUARANTEE. These results were made in simulation mode, with noise from a "
                 "seeded generator that anybody can repeat. They show accuracy, and protect nobody."
             )
+        epsilon, delta = _rounded_up(self.epsilon), _rounded_up(self.delta)
         return (
-            f"({self.epsilon:g}, {self.delta:g})-differential privacy for every subject. "
+            f"({epsilon}, {delta})-differential privacy for every subject. "
             f"Neighbouring data sets: {self.neighbouring}. "
             "Whoever sees all answers together, and knows every other record, learns little about "
             "any one subject: the probability of anything that they could conclude changes by a "
-            f"factor of at most e^{self.epsilon:g}, up to an additional probability of "
-            f"{self.delta:g}, when all records of that subject are added or removed. "
+            f"factor of at most e^{epsilon}, up to an additional probability of "
+            f"{delta}, when all records of that subject are added or removed. "
             f"Protected: {_series(self.protected)}. "
             f"Public, and not protected: {_series(self.public)}. "
             f"Accounting: {self.method}. "
@@ -58,6 +59,12 @@ class Guarantee:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and the paragraph as plain values, for JSON."""
         return {**dataclasses.asdict(self), "text": str(self)}
+
+
+def _rounded_up(bound: float) -> str:
+    """Return `bound` in six digits, or in all of them where six would round it down."""
+    short = f"{bound:g}"
+    return short if float(short) >= bound else repr(bound)
 
 
 def _series(parts: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vicinal import checks
+from vicinal.accounting.filter import MAX_NORM
 from vicinal.accounting.gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
 
@@ -49,8 +50,9 @@ class Grid:
         enough = math.sqrt(0.43 * releases * coordinates / (SLACK_SHARE * delta))
         least = max(FINE, enough)
         bits = math.ceil(math.log2(max(FINE, enough * math.sqrt(_RESERVE)) / least_noise))
-        bits = min(max(0, bits), FINEST.bit_length() - 1)
-        if least_noise * (1 << bits) < least:
+        finest = min(FINEST, MAX_NORM / least_noise)
+        bits = min(max(0, bits), math.floor(math.log2(finest)))
+        if bits < 0 or least_noise * (1 << bits) < least:
             raise InvalidInput(
                 f"The noise must be larger: a scale of {least_noise:g} votes would need a grid "
                 "finer than exact arithmetic allows. Raise 'noise_multiplier' or 'delta'."

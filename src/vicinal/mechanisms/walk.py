@@ -95,8 +95,9 @@ def charge_counts(  # type: ignore[no-untyped-def]
         while first < several:
             last = _run_end(order, first, rows, slots)
             slot = slots[rows[order[first]]]
+            # A sum longer than the scale is left out before its square could overflow.
             contribution = (last - first) * steps
-            cost = charge(contribution * contribution, rate)
+            cost = charge(min(contribution, scale) ** 2, rate)
             if contribution <= scale and cost <= remaining[slot]:
                 remaining[slot] -= cost
                 counts[j] += contribution
@@ -117,7 +118,7 @@ def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[
     total, high, low = 0, 0, 0
     for slot in range(len(records)):
         contribution = min(records[slot], most) * steps
-        cost = charge(contribution * contribution, rate)
+        cost = charge(min(contribution, scale) ** 2, rate)
         if contribution <= scale and cost <= remaining[slot]:
             remaining[slot] -= cost
             total += contribution
@@ -135,6 +136,7 @@ def scale_down(vector, remaining, scale, rate):  # type: ignore[no-untyped-def]
     Coordinates are rounded towards zero. A vector with one coordinate keeps the largest value
     that can be afforded, as for a subject with a single record.
     """
+    longest = min(scale, MAX_NORM)
     moved = 0
     only = 0
     squares = 0.0
@@ -146,12 +148,11 @@ def scale_down(vector, remaining, scale, rate):  # type: ignore[no-untyped-def]
     if moved == 0:
         return 0
     if moved == 1:
-        vector[only] = afford(min(vector[only], scale), remaining, rate)
+        vector[only] = afford(min(vector[only], longest), remaining, rate)
         return charge(vector[only] * vector[only], rate)
     shrink = 1.0
-    longest = float(min(scale, MAX_NORM))
-    if squares >= longest * longest:
-        shrink = longest / math.sqrt(squares) * (1 - 1e-12)
+    if squares >= float(longest) * float(longest):
+        shrink = float(longest) / math.sqrt(squares) * (1 - 1e-12)
     cost = _shrunk(vector, shrink, rate)
     if cost > remaining:
         shrink = math.sqrt(max(remaining, 0) / cost) * (1 - 1e-12)

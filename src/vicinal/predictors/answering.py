@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NoisyCount, NoisyVotes
 from vicinal.neighbours import LEAST_COUNT, Neighbours, Radius
 from vicinal.neighbours.integers import FloatMatrix
@@ -19,6 +22,30 @@ block before its first vote, and lose accuracy once budgets run out."""
 
 Progress = Callable[[int], None]
 FloatVotes = npt.NDArray[np.float64]
+
+
+class Turn:
+    """One thread of one process at a time: ``with turn: ...``.
+
+    A forked process has a copy of all budgets, which it could spend once more; it gets no turn.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+
+    def __enter__(self) -> None:
+        """Wait for the turn, or refuse it to a fork."""
+        if os.getpid() != self._process:
+            raise PrivacyRefused(
+                "A forked process holds a copy of the budgets and could spend them again. Use the "
+                "classifier in the process that fitted it, or fit it in this one."
+            )
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Pass the turn on."""
+        self._lock.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +64,8 @@ class Engine:
         The paper's private count; None if counts are public estimates.
     multiplier : float
         sigma2: the noise scale is sigma2 sqrt(K) votes at a count of K.
+    turn : Turn
+        Held by whoever touches the records or their budgets.
     """
 
     shard: Shard
@@ -44,6 +73,7 @@ class Engine:
     votes: NoisyVotes
     count: NoisyCount | None
     multiplier: float
+    turn: Turn = field(default_factory=Turn)
 
     def answer(
         self, queries: FloatMatrix, *, sequential: bool, progress: Progress | None = None

@@ -6,7 +6,6 @@ Nearest Neighbors with Individual Renyi Filter*.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Self
@@ -204,31 +203,34 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         InvalidInput
             Before anything is changed; the message names the argument and the fix.
         """
+        with inputs.unchanged_if_refused(self):
+            self._take_in(X, y, subjects, public)
+        return self
+
+    def _take_in(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+        public: npt.ArrayLike | None,
+    ) -> None:
         settings = Settings.of(self)
-        X = inputs.features(self, X, reset=True)
-        labels = inputs.labels(y, len(X), settings.classes)
-        ids = None if subjects is None else inputs.subjects(subjects, len(X))
-        reference = None if public is None else inputs.reference(public, X)
-        if getattr(self, "n_answers_", 0):
-            warnings.warn(
-                "fit() starts new budgets. Answers given since the last fit are a release of "
-                "their own; for people in both, the two losses add up.",
-                PrivacyWarning,
-                stacklevel=2,
-            )
-        rows = ids if ids is not None else list(range(len(X)))
-        assembled = assemble(settings, X, labels, rows, reference)
+        features = inputs.features(self, X, reset=True)
+        labels = inputs.labels(y, len(features), settings.classes)
+        ids = None if subjects is None else inputs.subjects(subjects, len(features))
+        reference = None if public is None else inputs.reference(public, features)
+        rows = ids if ids is not None else list(range(len(features)))
+        assembled = assemble(settings, features, labels, rows, reference)
+        self._warn_of_new_budgets()
         self._engine, self._settings = assembled.engine, settings
-        self._next_number = len(X) if ids is None else 0
+        self._next_number = len(features) if ids is None else 0
         self._reference_rows = frozenset() if reference is None else inputs.row_keys(reference)
-        self._lock = threading.RLock()
         self.classes_ = settings.classes
         self.n_records_ = assembled.n_records
         self.n_neighbors_ = assembled.n_neighbors
         self.noise_multiplier_ = assembled.engine.multiplier
         self.budget_ = assembled.engine.votes.budget
         self.n_answers_ = 0
-        return self
 
     def add(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
@@ -243,7 +245,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         labels = inputs.labels(y, len(X), self.classes_)
         ids = None if subjects is None else inputs.subjects(subjects, len(X))
         inputs.refuse_shared_rows(self._reference_rows, X)
-        with self._lock:
+        with self._engine.turn:
             integers = self._engine.votes.kernel.encode(X)
             self._engine.shard.add(integers, labels, ids or self._new_numbers(len(X)))
         return self
@@ -257,7 +259,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         ids = checks.subject_ids("subjects", subjects)
-        with self._lock:
+        with self._engine.turn:
             return self._engine.shard.forget(ids)
 
     def decision_function(
@@ -270,10 +272,11 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         queries = inputs.features(self, X)
-        with self._lock:
+        engine = self._engine
+        with engine.turn:
             self._warn_beyond_plan(len(queries))
-            votes = self._engine.answer(
-                self._engine.votes.kernel.encode(queries),
+            votes = engine.answer(
+                engine.votes.kernel.encode(queries),
                 sequential=self._settings.sequential,
                 progress=progress,
             )
@@ -332,7 +335,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     def guarantee(self) -> Guarantee:
         """Return the guarantee, whole; ``str()`` of it reads as a paragraph."""
         check_is_fitted(self)
-        return ind_knn_guarantee(self._settings, noisy_size=self.n_records is None)
+        return ind_knn_guarantee(self._settings)
 
     def _new_numbers(self, size: int) -> list[checks.SubjectId]:
         """Return ids for new subjects: the next numbers that nobody has, or had."""
@@ -342,6 +345,16 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 numbers.append(self._next_number)
             self._next_number += 1
         return numbers
+
+    def _warn_of_new_budgets(self) -> None:
+        """Warn if something was released since the last fit: answers, or a noisy size."""
+        if hasattr(self, "_engine") and (self.n_answers_ or self._settings.n_records is None):
+            warnings.warn(
+                "fit() starts new budgets. Answers given since the last fit, and the estimate of "
+                "the size, are a release of their own; for people in both, the two losses add up.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
 
     def _warn_beyond_plan(self, size: int) -> None:
         if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:

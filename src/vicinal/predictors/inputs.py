@@ -6,18 +6,33 @@ data gets through, because a traceback may end up in a log.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from vicinal import checks
 from vicinal.errors import InvalidInput
 
 FloatMatrix = npt.NDArray[np.floating]
+
+
+@contextmanager
+def unchanged_if_refused(estimator: BaseEstimator) -> Iterator[None]:
+    """Put all attributes of `estimator` back if the body raises."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def features(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False) -> FloatMatrix:
@@ -32,7 +47,7 @@ def features(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False)
         checked = validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
         )
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidInput(_without_values(str(error))) from None
     except TypeError as error:
         raise TypeError(_without_values(str(error))) from None
@@ -48,9 +63,12 @@ def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt
         )
     try:
         column = column_or_1d(y, warn=True)
-        check_classification_targets(column)
     except ValueError as error:
         raise InvalidInput(f"The 'y' parameter: {_without_values(str(error))}") from None
+    if _not_names(column):
+        raise InvalidInput(
+            "The 'y' parameter must hold integers or strings. Unknown label type: other objects."
+        )
     if len(column) != size:
         raise InvalidInput(
             f"The 'y' parameter must hold one label for each of {size} records. Got {len(column)}."
@@ -100,9 +118,20 @@ def row_keys(rows: FloatMatrix) -> frozenset[int]:
     return frozenset(hash(row.tobytes()) for row in as_float.view(f"V{width}").ravel())
 
 
+def _not_names(column: npt.NDArray[Any]) -> bool:
+    """Tell whether a column holds anything but integers, whole floats, and strings."""
+    if column.dtype.kind == "f":
+        return not (column % 1 == 0).all()
+    if column.dtype.kind == "O":
+        return not all(isinstance(label, str | Integral) for label in column)
+    return column.dtype.kind not in "iubU"
+
+
 def _without_values(message: str) -> str:
     """Return the first line of a message, cut before it quotes a value of the data."""
-    first = message.split("\n", 1)[0].split(": '", 1)[0]
+    first = message.split("\n", 1)[0]
+    if conversion := re.match(r"could not convert \w+ to \w+", first):
+        return f"The features must be numbers: {conversion[0]}."
     if "got 1D array" in message:
         return first.rstrip(":") + ". Reshape your data to (n, d)."
     if "got scalar array" in message:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.checks import SubjectId
+from vicinal.errors import PrivacyRefused
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import People
 from vicinal.neighbours import ExactIndex, Kernel, Neighbours
@@ -28,6 +30,7 @@ class Shard:
         self._labels = np.zeros(0, dtype=np.int32)
         self._slots = np.zeros(0, dtype=np.int32)
         self._records = np.zeros(0, dtype=np.int32)
+        self._whole = True
 
     def __len__(self) -> int:
         """Return the number of records. Private."""
@@ -40,6 +43,7 @@ class Shard:
 
     def search(self, queries: FloatMatrix, thresholds: npt.NDArray[np.int64]) -> Neighbours:
         """Return the records inside each query's radius."""
+        self._check_whole()
         return self.index.search(queries, thresholds)
 
     def add(
@@ -49,11 +53,12 @@ class Shard:
         subjects: Sequence[SubjectId],
     ) -> None:
         """Add records; a subject that is known, or was, continues with the budget it has left."""
-        slots = self.ledger.enroll(subjects)
-        self.index.add(integers)
-        self._labels = np.concatenate([self._labels, labels])
-        self._slots = np.concatenate([self._slots, slots])
-        self._recount()
+        with self._changing():
+            slots = self.ledger.enroll(subjects)
+            self.index.add(integers)
+            self._labels = np.concatenate([self._labels, labels])
+            self._slots = np.concatenate([self._slots, slots])
+            self._recount()
 
     def forget(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically; return how many records went."""
@@ -61,12 +66,32 @@ class Shard:
         rows = np.flatnonzero(gone)
         movers = fill_holes(rows, len(self._labels))
         kept = len(self._labels) - len(rows)
-        self.index.remove(rows, movers)
-        self._labels = _moved(self._labels, rows, movers, kept)
-        self._slots = _moved(self._slots, rows, movers, kept)
-        self.ledger.dismiss(subjects)
-        self._recount()
+        with self._changing():
+            self.index.remove(rows, movers)
+            self._labels = _moved(self._labels, rows, movers, kept)
+            self._slots = _moved(self._slots, rows, movers, kept)
+            self.ledger.dismiss(subjects)
+            self._recount()
         return len(rows)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Mark the shard unusable until the body is through.
+
+        A change that is broken off half-way, by an interrupt say, could leave rows beside the wrong
+        labels or subjects, and charge the wrong person.
+        """
+        self._check_whole()
+        self._whole = False
+        yield
+        self._whole = True
+
+    def _check_whole(self) -> None:
+        if not self._whole:
+            raise PrivacyRefused(
+                "A change of the records was interrupted, so they can no longer be trusted to "
+                "stand beside their subjects. Fit again."
+            )
 
     def _recount(self) -> None:
         counts = np.bincount(self._slots, minlength=len(self.ledger.remaining))

@@ -13,12 +13,12 @@ _METHODS = {
 }
 
 
-def ind_knn_guarantee(settings: Settings, *, noisy_size: bool) -> Guarantee:
+def ind_knn_guarantee(settings: Settings) -> Guarantee:
     """Return the guarantee of an Ind-KNN classifier over all its answers since ``fit``."""
     simulated = settings.seed is not None
     size = (
         "the number of records, as estimated once with noise"
-        if noisy_size
+        if settings.n_records is None
         else "the number of records as declared"
     )
     return Guarantee(

@@ -1,0 +1,236 @@
+"""The kernel value of a record and a query is the same bits in any company.
+
+Individual accounting needs it: whoever comes or goes must not change what others contribute.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from vicinal import IndKNNClassifier
+from vicinal.neighbours import RBF, Cosine, ExactIndex
+from vicinal.neighbours.tiles import fill_holes
+
+KERNELS = [Cosine(), RBF(bandwidth=2.0, bound=12.0)]
+TILES = (1, 7, 2048)
+BLOCKS = (1, 2, 3, 37, 256, 300)
+EVERYBODY = np.iinfo(np.int64).min // 4
+N, Q = 400, 300
+
+kernels = pytest.mark.parametrize("kernel", KERNELS, ids=["cosine", "rbf"])
+
+
+def points(size, d, seed):
+    """Return features of widely different lengths, so that the RBF kernel clips some."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(size, d)) * rng.lognormal(size=(size, 1))
+
+
+def exact_similarities(kernel, records, queries):
+    """Return similarities, int64 (q, n), by integer arithmetic alone."""
+    x, q = records.astype(np.int64), queries.astype(np.int64)
+    inner = q @ x.T
+    if kernel.name == "cosine":
+        return inner
+    return 2 * inner - np.square(x).sum(axis=1) - np.square(q).sum(axis=1)[:, None]
+
+
+def index_of(kernel, records, tile):
+    index = ExactIndex(kernel, records.shape[1], tile)
+    index.add(records)
+    return index
+
+
+def searched(index, queries, thresholds, block):
+    """Return (query, row, similarity) of all hits, searching `block` queries at a time."""
+    hits = []
+    for start in range(0, len(queries), block):
+        stop = start + block
+        near = index.search(queries[start:stop], thresholds[start:stop])
+        numbers = np.repeat(np.arange(len(near)), np.diff(near.starts)) + start
+        hits.append(np.stack([numbers, near.rows, near.similarities], axis=1))
+    return np.concatenate(hits).astype(np.int64)
+
+
+def expected(similarities, thresholds):
+    numbers, rows = np.nonzero(similarities >= thresholds[:, None])
+    return np.stack([numbers, rows, similarities[numbers, rows]], axis=1)
+
+
+# ---------------------------------------------------------------- similarities
+
+
+@kernels
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("d", [3, 64, 257])
+def test_similarities_are_the_same_in_any_slot_company_and_block(kernel, tile, d):
+    """Fails if any product, in any subset, order, tile or block, is not the exact integer."""
+    rng = np.random.default_rng(d)
+    records, queries = (kernel.encode(points(size, d, seed)) for seed, size in ((1, N), (2, Q)))
+    everyone = exact_similarities(kernel, records, queries)
+    nearby = np.full(Q, EVERYBODY)
+    for block in BLOCKS if tile > 1 else (37, 300):
+        present = rng.permutation(N)[: rng.integers(1, N)]
+        found = searched(index_of(kernel, records[present], tile), queries, nearby, block)
+        np.testing.assert_array_equal(found, expected(everyone[:, present], nearby))
+
+
+@kernels
+@pytest.mark.parametrize("tile", TILES)
+def test_a_record_exactly_at_the_rim_stays_in_in_any_company(kernel, tile):
+    """Fails if a record at the threshold is lost, or one a step below is let in."""
+    rng = np.random.default_rng(5)
+    records, queries = (kernel.encode(points(size, 40, seed)) for seed, size in ((3, N), (4, Q)))
+    everyone = exact_similarities(kernel, records, queries)
+    rim = everyone[np.arange(Q), rng.integers(0, N, Q)]
+    for block, step in product((1, 100, 300) if tile > 1 else (300,), (0, 1)):
+        present = rng.permutation(N)[: rng.integers(N // 2, N)]
+        index = index_of(kernel, records[present], tile)
+        found = searched(index, queries, rim + step, block)
+        np.testing.assert_array_equal(found, expected(everyone[:, present], rim + step))
+
+
+@kernels
+@pytest.mark.parametrize("tile", TILES)
+def test_coming_and_going_changes_nobody_elses_similarity(kernel, tile):
+    """Fails if filling the holes of erased records, or growing, mixes up rows or offsets."""
+    rng = np.random.default_rng(6)
+    pool = kernel.encode(points(N, 20, 7))
+    queries = kernel.encode(points(40, 20, 8))
+    everyone = exact_similarities(kernel, pool, queries)
+    nearby = np.full(40, EVERYBODY)
+    index, here = ExactIndex(kernel, 20, tile), np.zeros(0, dtype=np.int64)
+    for _ in range(12):
+        coming = rng.permutation(N)[: rng.integers(1, 60)]
+        index.add(pool[coming])
+        here = np.concatenate([here, coming])
+        going = np.flatnonzero(rng.random(len(here)) < rng.choice([0.05, 0.6, 1.0]))
+        movers = fill_holes(going, len(here))
+        index.remove(going, movers)
+        here[going[going < len(here) - len(going)]] = here[movers]
+        here = here[: len(here) - len(going)]
+        found = searched(index, queries, nearby, 40)
+        np.testing.assert_array_equal(found, expected(everyone[:, here], nearby))
+
+
+# ---------------------------------------------------------------- features
+
+
+@kernels
+@pytest.mark.parametrize("d", [1, 2, 7, 8, 9, 127, 128, 129, 324, 768, 9000])
+def test_a_row_is_encoded_alone_as_in_company(kernel, d):
+    """Fails if rounding a record to integers depends on who is in the same matrix."""
+    X = points(33, d, d)
+    together = kernel.encode(X)
+    alone = np.concatenate([kernel.encode(X[i : i + 1]) for i in range(len(X))])
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(together[5:30], kernel.encode(X[5:30]))
+    np.testing.assert_array_equal(together[::-3], kernel.encode(X[::-3]))
+    np.testing.assert_array_equal(together, kernel.encode(np.asfortranarray(X)))
+
+
+@kernels
+def test_encoding_does_not_depend_on_chunks(kernel):
+    """Fails if a row's place in a large matrix, where work goes on in chunks, matters."""
+    X = points(9001, 5, 0)
+    together = kernel.encode(X)
+    np.testing.assert_array_equal(together[8000:], kernel.encode(X[8000:]))
+    np.testing.assert_array_equal(together[1:], kernel.encode(X[1:]))
+
+
+@kernels
+@pytest.mark.parametrize("magnitude", [1e-320, 1e-308, 1e-200, 1e-30, 1e30, 1e200, 1e307])
+def test_encoded_rows_are_integers_of_bounded_norm_at_any_magnitude(kernel, magnitude):
+    """Fails if a tiny or huge row overflows: products would not be exact, or not numbers."""
+    X = np.clip(points(50, 30, 1), -17, 17) * magnitude
+    with np.errstate(over="ignore"):
+        integers = kernel.encode(X)
+    np.testing.assert_array_equal(integers, np.rint(integers))
+    assert (np.square(integers.astype(np.int64)).sum(axis=1) <= 4095**2).all()
+
+
+# ---------------------------------------------------------------- charges
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "rbf"])
+@pytest.mark.parametrize("execution", ["block", "sequential"])
+def test_what_a_person_pays_does_not_depend_on_company(kernel, execution):
+    """Fails if anybody's remaining budget depends on who else is there."""
+    rng = np.random.default_rng(9)
+    X, public, queries = (points(size, 12, seed) for seed, size in ((1, 120), (2, 60), (3, 280)))
+    y, people = rng.integers(0, 3, 120), rng.integers(0, 70, 120)
+
+    def left(present):
+        classifier = IndKNNClassifier(
+            range(3), n_queries=280, n_neighbors=12, noise_multiplier=4.0, n_records=120,
+            kernel=kernel, execution=execution,
+        ).fit(X[present], y[present], people[present], public=public)  # fmt: skip
+        classifier.decision_function(queries)
+        ledger = classifier._engine.shard.ledger
+        ids = np.unique(people[present])
+        return {i: int(ledger.remaining[ledger.slots([i])[0]]) for i in ids.tolist()}
+
+    everyone = left(np.arange(120))
+    assert len(set(everyone.values())) > 30
+    for share in (0.9, 0.5, 0.1):
+        staying = np.flatnonzero(np.isin(people, np.flatnonzero(rng.random(70) < share)))
+        few = left(rng.permutation(staying))
+        assert few == {person: everyone[person] for person in few}
+
+
+# ---------------------------------------------------------------- why integers
+
+SHAPES = [
+    (7, 16, 3), (100, 50, 10), (300, 64, 7), (1000, 128, 33), (2048, 64, 256), (2000, 324, 100),
+    (2049, 768, 300), (50_000, 768, 64),
+]  # fmt: skip
+"""Records, features and queries, from cheap to dear."""
+
+
+def changed_by_company(records, queries):
+    """Return whether any product changes with the first or last row gone, or in other blocks."""
+    together = queries @ records.T
+    others = [
+        (together[:, 1:], queries @ records[1:].T),
+        (together[:, :-1], queries @ records[:-1].T),
+        (together[:1], queries[:1] @ records.T),
+        (together[:, : len(records) // 2], queries @ records[: len(records) // 2].T),
+    ]
+    return any((a != b).any() for a, b in others)
+
+
+def float_features(n, d, q):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal(size=(n + q, d), dtype=np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    return X[:n], X[n:]
+
+
+def test_float_products_depend_on_company():
+    """Shows that the tests above are about something: ordinary float32 features fail them.
+
+    Skipped where the machine's matrix product happens to be the same at every tried shape.
+    """
+    for shape in SHAPES:
+        if changed_by_company(*float_features(*shape)):
+            return
+    pytest.skip("no tried shape shows an effect of company on this machine's float32 products")
+
+
+@pytest.mark.parametrize("shape", SHAPES[:-1], ids=str)
+def test_integer_products_do_not_depend_on_company(shape):
+    """Fails if integer features leave the range in which float32 products are exact."""
+    records, queries = (Cosine().encode(part) for part in float_features(*shape))
+    assert not changed_by_company(records, queries)
+
+
+def test_too_long_integers_would_depend_on_company():
+    """Fails if the bound on norms is not needed: 64 times longer vectors lose exactness."""
+    for shape in SHAPES[:-1]:
+        records, queries = (64 * Cosine().encode(part) + 1 for part in float_features(*shape))
+        if (queries @ records.T != (queries.astype(np.int64) @ records.astype(np.int64).T)).any():
+            return
+    pytest.fail("float32 products were exact far beyond 2^24")

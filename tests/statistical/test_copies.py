@@ -1,0 +1,179 @@
+"""A budget exists once: no copy, no thread, no process and no odd id gets a second one."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from vicinal import IndKNNClassifier
+from vicinal.accounting.filter import UNITS
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import VoteRelease
+
+
+def fitted():
+    """Return a classifier with three people; two queries near one of them spend its budget."""
+    classifier = IndKNNClassifier(
+        range(2), n_queries=10_000, n_neighbors=1, n_records=3, noise_multiplier=0.5
+    )
+    return fit(classifier)
+
+
+def fit(classifier):
+    return classifier.fit(np.eye(3), [0, 1, 1], ["a", "b", "c"], public=2 * np.eye(3))
+
+
+def units(classifier):
+    return classifier._engine.shard.ledger.remaining
+
+
+def shelved(classifier):
+    with tempfile.TemporaryFile() as file:
+        joblib.dump(classifier, file)
+
+
+COPIERS = [
+    copy.copy,
+    copy.deepcopy,
+    *(partial(pickle.dumps, protocol=protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
+    lambda classifier: pickle.dumps(classifier.predict),
+    shelved,
+]
+
+
+@pytest.mark.parametrize("make_copy", COPIERS)
+def test_a_fitted_classifier_cannot_be_copied(make_copy):
+    """Fails if budgets can be copied, and so be spent twice."""
+    with pytest.raises(PrivacyRefused, match="spend the same budgets"):
+        make_copy(fitted())
+
+
+def test_what_can_be_copied_holds_no_budget():
+    """Fails if a clone takes records along, or a plain copy of attributes has its own budget."""
+    classifier = fitted()
+    with pytest.raises(NotFittedError):
+        clone(classifier).predict(np.eye(3))
+    twin = object.__new__(IndKNNClassifier)
+    vars(twin).update(vars(classifier))
+    twin.predict(np.eye(3))
+    np.testing.assert_array_equal(units(classifier), units(twin))
+    assert (units(classifier) < UNITS).all()
+
+
+@pytest.fixture
+def crowd(monkeypatch):
+    """Count how many threads charge one ledger at the same time; each takes its time."""
+    inside, most = Counter(), []
+    honest = VoteRelease.collect
+
+    def collect(self, near, people):
+        ledger = id(people.remaining)
+        inside[ledger] += 1
+        most.append(inside[ledger])
+        time.sleep(0.1)
+        result = honest(self, near, people)
+        inside[ledger] -= 1
+        return result
+
+    monkeypatch.setattr(VoteRelease, "collect", collect)
+    return most
+
+
+def test_threads_take_turns(crowd):
+    """Fails if two threads can charge the same units."""
+    classifier = fitted()
+    with ThreadPoolExecutor(4) as pool:
+        votes = list(pool.map(classifier.decision_function, [np.eye(3)] * 4))
+    assert max(crowd) == 1
+    spent = 3 * UNITS - int(units(classifier).sum())
+    assert spent == sum(classifier._engine.shard.ledger.journal)
+    assert len({block.tobytes() for block in votes}) == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*starts new budgets")
+def test_threads_take_turns_while_the_classifier_is_fitted_again(crowd):
+    """Fails if fitting again lets a waiting thread into the new ledger without its lock."""
+    classifier = fitted()
+    asking, go_on = threading.Event(), threading.Event()
+
+    def hold(_):
+        asking.set()
+        go_on.wait()
+
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [pool.submit(classifier.predict, np.eye(3), progress=hold)]
+        asking.wait()
+        jobs.append(pool.submit(classifier.predict, np.eye(3)))
+        time.sleep(0.05)
+        fit(classifier)
+        go_on.set()
+        jobs.append(pool.submit(classifier.predict, np.eye(3)))
+        for job in jobs:
+            job.result()
+    assert max(crowd) == 1
+
+
+FORK = """
+import os, sys
+import numpy as np
+from vicinal import IndKNNClassifier
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import VoteRelease
+
+classifier = IndKNNClassifier(range(2), n_neighbors=1, n_records=3, noise_multiplier=0.5)
+classifier.fit(np.eye(3), [0, 1, 1], public=2 * np.eye(3))
+child = os.fork()
+if child == 0:
+    try:
+        classifier.predict(np.eye(3))
+    except PrivacyRefused:
+        os._exit(3)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+def test_a_forked_process_cannot_spend_a_copy():
+    """Fails if every worker of a forking server has the whole budget."""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=False, timeout=120)
+    assert run.returncode == 3
+
+
+@pytest.mark.parametrize(
+    "person",
+    ["a", "lone surrogate \udc80", 10**5000],
+    ids=["plain", "not encodable", "not printable"],
+)
+def test_no_id_comes_back_with_a_new_budget(person):
+    """Fails if erasing somebody with an odd id breaks off half-way and forgets what was spent.
+
+    Refusing such an id at the door, before anything is stored, is as good.
+    """
+    classifier = fitted()
+    try:
+        classifier.add(np.eye(3)[:1], [0], [person])
+    except InvalidInput:
+        return
+    classifier.predict(np.tile(np.eye(3), (9, 1)))
+    with suppress(ValueError):
+        classifier.forget([person])
+    classifier.add(np.eye(3)[:1], [0], [person])
+    ledger = classifier._engine.shard.ledger
+    assert ledger.remaining[ledger.slots([person])[0]] < UNITS // 2

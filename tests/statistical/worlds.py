@@ -1,0 +1,237 @@
+"""Two worlds, many times over in one data set, and what an attacker makes of the answers.
+
+A *universe* is a direction of its own in feature space with one victim, some other people and some
+queries; nobody in another universe is near. World A holds the victims, world B does not, all else
+is equal. Noise is drawn for each query by itself, so every universe is an independent trial of the
+same attack, and a data set of 500 universes gives 500 trials.
+
+The attacker knows everything but whether the victims are there: it runs the public estimator on
+both worlds without noise, which gives it the mean of every released vote in either world, and then
+tests the released votes by their likelihood ratio, the best test there is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.stats import beta, norm
+
+from statistical.power import CONFIDENCE, RUNS, UNIVERSES
+from vicinal import IndKNNClassifier
+from vicinal.errors import PrivacyWarning
+from vicinal.noise import NoiseSource
+from vicinal.predictors import assembly
+
+WITH, WITHOUT = True, False
+
+AXES = 64
+"""Features in which universes lie in random directions, at cosines below .75 to each other."""
+
+# Where a test says "the victim is there", between the predicted means 0 (not there) and 1.
+THRESHOLDS = (0.25, 0.5, 0.75, 1.0)
+
+
+# ---------------------------------------------------------------- universes
+
+
+@dataclass(frozen=True)
+class People:
+    """Records, labels and subject ids, in that order as ``fit`` takes them."""
+
+    X: np.ndarray
+    y: np.ndarray
+    subjects: np.ndarray
+
+    def and_(self, others):
+        return People(
+            np.concatenate([self.X, others.X]),
+            np.concatenate([self.y, others.y]),
+            np.concatenate([self.subjects, others.subjects]),
+        )
+
+
+@dataclass(frozen=True)
+class Universes:
+    """`count` universes: their victims, other people, reference points and queries."""
+
+    count: int
+    victims: People
+    others: People
+    public: np.ndarray
+    queries: np.ndarray
+
+
+def directions(count, cosine):
+    """Return one vector per universe at `cosine` to its query, the rest along a shared axis."""
+    axes = np.random.default_rng(0).normal(size=(count, AXES))
+    axes /= np.linalg.norm(axes, axis=1, keepdims=True)
+    apart = np.abs(axes @ axes.T - np.eye(count)).max()
+    assert apart < 0.75, "universes must stay outside each other's radius of .8"
+    return np.concatenate([cosine * axes, np.full((count, 1), np.sqrt(1 - cosine**2))], axis=1)
+
+
+def universes(victim, others, *, rounds, count=UNIVERSES, reference=0.8):
+    """Lay out `count` equal universes.
+
+    Parameters
+    ----------
+    victim : list of (cosine, label)
+        The records of the one victim of a universe; similarity to the universe's query.
+    others : list of (cosine, label)
+        Records of other people of a universe, a subject each.
+    rounds : int
+        How often each universe is asked; all universes are asked once before any is asked twice.
+    reference : float
+        Similarity of a universe's one reference point, which sets an adaptive radius.
+    """
+    return Universes(
+        count,
+        _people(count, victim, lambda _: np.arange(count)),
+        _people(count, others, lambda i: np.arange(count) + (i + 1) * count),
+        directions(count, reference),
+        np.tile(directions(count, 1.0), (rounds, 1)),
+    )
+
+
+def _people(count, records, ids):
+    return People(
+        np.concatenate([directions(count, cosine) for cosine, _ in records]),
+        np.repeat([label for _, label in records], count),
+        np.concatenate([ids(i) for i in range(len(records))]),
+    )
+
+
+# ---------------------------------------------------------------- interactions
+
+Interaction = Callable[[IndKNNClassifier, Universes, bool], np.ndarray]
+
+
+def ask(classifier, world, victims):
+    """Fit on one world, ask all queries, return the votes (rounds, universes, classes)."""
+    people = world.others.and_(world.victims) if victims else world.others
+    classifier.fit(people.X, people.y, people.subjects, public=world.public)
+    return votes_by_round(classifier, world)
+
+
+def ask_between_visits(classifier, world, victims, visits=4):
+    """Ask all queries again and again; in between the victims are erased and come back."""
+    votes = [ask(classifier, world, victims)]
+    ids = world.victims.subjects
+    for _ in range(visits - 1):
+        classifier.forget(ids)
+        if victims:
+            classifier.add(world.victims.X, world.victims.y, ids)
+        votes.append(votes_by_round(classifier, world))
+    return np.concatenate(votes)
+
+
+def votes_by_round(classifier, world):
+    with warnings.catch_warnings():
+        # Attackers ask for more than was planned; they are warned, and the guarantee holds.
+        warnings.simplefilter("ignore", PrivacyWarning)
+        votes = classifier.decision_function(world.queries)
+    return votes.reshape(-1, world.count, votes.shape[1])
+
+
+# ---------------------------------------------------------------- attacks
+
+
+class Silence(NoiseSource):
+    """No noise at all, for the attacker's own calculations."""
+
+    exact = False
+
+    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
+        return np.zeros(size, dtype=np.int64)
+
+
+@contextmanager
+def noise_from(source: NoiseSource | None) -> Iterator[None]:
+    """Let classifiers fitted inside draw from `source`; None changes nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        if source is not None:
+            patch.setattr(assembly, "randomness", lambda _: source)
+        yield
+
+
+@dataclass(frozen=True)
+class VoteAttack:
+    """The likelihood ratio of all votes of a universe, scaled to mean 0 without and 1 with.
+
+    Attributes
+    ----------
+    baseline, shift : float64 (rounds, universes, classes)
+        Mean votes without victims, and what victims add.
+    """
+
+    baseline: np.ndarray
+    shift: np.ndarray
+
+    @classmethod
+    def prepare(cls, make, world, interaction=ask):
+        with noise_from(Silence()):
+            without, present = (interaction(make(), world, there) for there in (WITHOUT, WITH))
+        return cls(without, present - without)
+
+    def __call__(self, votes):
+        gain = ((votes - self.baseline) * self.shift).sum(axis=(0, 2))
+        return gain / np.square(self.shift).sum(axis=(0, 2))
+
+
+# ---------------------------------------------------------------- measuring
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Lower bounds on what an attack got, at confidence `CONFIDENCE` together."""
+
+    mu: float
+    epsilon: float
+
+
+def measure(with_victims, without, delta):
+    """Return lower bounds on mu and on epsilon at `delta` from the scores of both worlds.
+
+    Each threshold is a test; Clopper and Pearson's bounds hold for all error rates at once. Any
+    test of a mu-GDP mechanism has Phi^-1(TPR) - Phi^-1(FPR) <= mu, and of an (epsilon, delta)-DP
+    one TPR <= e^epsilon FPR + delta, in both directions.
+    """
+    share = (1 - CONFIDENCE) / (2 * len(THRESHOLDS))
+    mu, epsilon = 0.0, 0.0
+    for threshold in THRESHOLDS:
+        found = at_least(with_victims > threshold, share)
+        cleared = at_least(without <= threshold, share)
+        mu = max(mu, norm.ppf(found) + norm.ppf(cleared))
+        for power, error in ((found, 1 - cleared), (cleared, 1 - found)):
+            if power > delta:
+                epsilon = max(epsilon, np.log((power - delta) / error))
+    return Measured(float(mu), float(epsilon))
+
+
+def at_least(events, share):
+    """Return Clopper and Pearson's lower bound on the rate of `events`, wrong at rate `share`."""
+    happened = int(events.sum())
+    return float(beta.ppf(share, happened, len(events) - happened + 1)) if happened else 0.0
+
+
+def audit(make, world, attack, *, interaction=ask, source=None, runs=RUNS):
+    """Carry out `attack` on fresh classifiers in both worlds and measure what it got."""
+    with noise_from(source):
+        scores = {
+            there: np.concatenate([attack(interaction(make(), world, there)) for _ in range(runs)])
+            for there in (WITH, WITHOUT)
+        }
+    return measure(scores[WITH], scores[WITHOUT], make().delta)
+
+
+def claimed_mu(make, world):
+    """Return the mu that the budget of a fitted classifier stands for, sqrt(2 B)."""
+    classifier = make()
+    with noise_from(Silence()):
+        ask(classifier, world, WITHOUT)
+    return float(np.sqrt(2 * classifier.budget_))
