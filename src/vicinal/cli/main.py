@@ -1,0 +1,69 @@
+"""The program `vicinal`: its commands, and how errors reach the caller.
+
+Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy. What went wrong is one line on
+stderr. Modules that take long to load are imported by the commands that need them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from vicinal.cli import demo, reproduce
+from vicinal.errors import PrivacyRefused, VicinalError
+
+BAD_INPUT = 2
+REFUSED = 3
+
+
+class Commands(TyperGroup):
+    """Commands whose errors end the program with a sentence instead of a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except PrivacyRefused as error:
+            _stop(error, REFUSED)
+        except VicinalError as error:
+            _stop(error, BAD_INPUT)
+
+
+def _stop(error: VicinalError, code: int) -> NoReturn:
+    typer.echo("vicinal: " + " ".join(str(error).split()), err=True)
+    raise typer.Exit(code)
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Differentially private prediction by nearest neighbours.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    # A traceback with local variables would show private records.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from vicinal import __version__
+
+        typer.echo(f"vicinal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Differentially private prediction by nearest neighbours."""
+
+
+app.command("demo")(demo.demo)
+app.add_typer(reproduce.app, name="reproduce")

@@ -1,0 +1,54 @@
+"""What commands share when they write: folders, JSON, and what a run took."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from vicinal.errors import InvalidInput
+
+
+def output_folder(path: Path) -> Path:
+    """Make a folder for results, before any work is done for them.
+
+    Raises
+    ------
+    InvalidInput
+        If it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"The folder {path} cannot be made: {error.strerror}.") from None
+    return path
+
+
+def write_file(path: Path, content: str) -> None:
+    """Write text in UTF-8.
+
+    Raises
+    ------
+    InvalidInput
+        If it cannot be written.
+    """
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def as_json(result: dict[str, Any]) -> str:
+    """Return one JSON object; NaN and infinities are refused, as JSON has none."""
+    return json.dumps(result, indent=2, allow_nan=False)
+
+
+def peak_memory() -> int | None:
+    """Return the most memory that this process had at any time, in bytes; None if unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,308 @@
+"""Tables and curves of the default against the published algorithm.
+
+**How the comparison is kept fair, and where it is not.** All methods get the same public feature
+map, private records and queries. The default gets nothing tuned. The published algorithm needs a
+radius and a noise multiplier; it is given the best point found on a grid *by accuracy on the
+queries themselves*, which nobody could do in practice. That advantage is the published algorithm's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product, starmap
+from typing import Any, NamedTuple
+
+from vicinal.features import PublicMap
+from vicinal.reports.accuracy import Outcome, mean_and_spread
+from vicinal.reports.experiments import (
+    YARDSTICK_NEIGHBORS,
+    Benchmark,
+    Point,
+    Setting,
+    Trial,
+    default_outcome,
+    published_outcome,
+    split,
+    yardstick_outcome,
+)
+from vicinal.reports.steps import Step
+
+DEFAULT = "vicinal, default"
+PUBLISHED = "Zhu et al. 2023, best of grid"
+NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The points that the published algorithm is tried at."""
+
+    taus: tuple[float, ...]
+    multipliers: tuple[float, ...]
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self.taus) * len(self.multipliers)
+
+    def coarse(self) -> list[Point]:
+        """Return every other point in both directions."""
+        return list(starmap(Point, product(self.taus[::2], self.multipliers[::2])))
+
+    def around(self, point: Point) -> list[Point]:
+        """Return the points next to `point`, at most eight."""
+        nearby = product(
+            _beside(self.taus, point.tau), _beside(self.multipliers, point.noise_multiplier)
+        )
+        return [other for other in starmap(Point, nearby) if other != point]
+
+    def interior(self, point: Point) -> bool:
+        """Tell whether a point has neighbours on all sides, so that the best is not cut off."""
+        return len(self.around(point)) == _ALL_AROUND
+
+
+_ALL_AROUND = 8
+
+
+def _beside(values: tuple[float, ...], value: float) -> tuple[float, ...]:
+    place = values.index(value)
+    return values[max(0, place - 1) : place + 2]
+
+
+def best_point(trial: Trial, setting: Setting, grid: Grid, step: Step) -> tuple[Point, Outcome]:
+    """Return where on the grid the published algorithm answers most queries right, and how many.
+
+    Every other point is tried, then all around the best so far until none of them is better.
+    `step` is told of the work in queries, as if all points were tried.
+    """
+    found: dict[Point, Outcome] = {}
+
+    def correct(point: Point) -> int:
+        if point not in found:
+            found[point] = published_outcome(trial, setting, point, seed=0)
+            step(setting.n_queries)
+        return found[point].correct
+
+    best = max(grid.coarse(), key=correct)
+    # Of equals max takes the first, so this ends.
+    while (better := max([best, *grid.around(best)], key=correct)) != best:
+        best = better
+    step(setting.n_queries * (len(grid) - len(found)))
+    return best, found[best]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Accuracy against epsilon on one trial; simulated, so it carries no guarantee.
+
+    Attributes
+    ----------
+    epsilons : tuple of float
+        The guarantees simulated.
+    default, published : tuple of Outcome
+        One for every epsilon; the published algorithm at its best point.
+    points : tuple of Point
+        Where that was.
+    grid_size : int
+        How many points it was chosen from.
+    yardstick : Outcome
+        A majority vote without privacy.
+    """
+
+    epsilons: tuple[float, ...]
+    default: tuple[Outcome, ...]
+    published: tuple[Outcome, ...]
+    points: tuple[Point, ...]
+    grid_size: int
+    yardstick: Outcome
+
+
+def sweep_work(n_queries: int, epsilons: Sequence[float], grid: Grid) -> int:
+    """Return how many queries :func:`sweep` answers, for a progress bar."""
+    return n_queries * len(epsilons) * (len(grid) + 1)
+
+
+def sweep(trial: Trial, epsilons: Sequence[float], delta: float, grid: Grid, step: Step) -> Sweep:
+    """Simulate the default, and the published algorithm at its best, for every epsilon."""
+    n_queries = len(trial.truth)
+    default, published, points = [], [], []
+    for epsilon in epsilons:
+        setting = Setting(epsilon, n_queries, delta)
+        default.append(default_outcome(trial, setting, seed=0))
+        step(n_queries)
+        point, outcome = best_point(trial, setting, grid, step)
+        points.append(point)
+        published.append(outcome)
+    return Sweep(
+        tuple(epsilons),
+        tuple(default),
+        tuple(published),
+        tuple(points),
+        len(grid),
+        yardstick_outcome(trial),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table: one method in one setting, over several splits and seeds.
+
+    Attributes
+    ----------
+    features, method : str
+        Feature map and method, in words.
+    n_queries : int
+        Queries of each run.
+    setting : Setting or None
+        What was simulated; None without privacy.
+    accuracies : tuple of float
+        One for every run.
+    point, interior : Point and bool, or None
+        Where the published algorithm was best, and whether the grid has points all around it.
+    """
+
+    features: str
+    method: str
+    n_queries: int
+    setting: Setting | None
+    accuracies: tuple[float, ...]
+    point: Point | None = None
+    interior: bool | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values with mean and spread, for JSON."""
+        mean, spread = mean_and_spread(self.accuracies)
+        return {
+            "features": self.features,
+            "method": self.method,
+            "n_queries": self.n_queries,
+            "epsilon": self.setting and self.setting.epsilon,
+            "delta": self.setting and self.setting.delta,
+            "accuracy_mean": mean,
+            "accuracy_spread": spread,
+            "accuracies": list(self.accuracies),
+            "tau": self.point and self.point.tau,
+            "noise_multiplier": self.point and self.point.noise_multiplier,
+            "best_point_interior": self.interior,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One feature map in several settings.
+
+    Run r takes public split r and noise seed r. The published algorithm's best point is looked
+    for in run 0, and kept in the others.
+
+    Attributes
+    ----------
+    features : str
+        The feature map in words.
+    public_map : PublicMap
+        The map, fitted anew on the reference of every split.
+    settings : tuple of Setting
+        What is simulated.
+    grid : Grid
+        Where the published algorithm's best point is looked for.
+    n_reference, runs : int
+        Public reference points of every split, and the number of splits.
+    """
+
+    features: str
+    public_map: PublicMap
+    settings: tuple[Setting, ...]
+    grid: Grid
+    n_reference: int
+    runs: int
+
+    @property
+    def work(self) -> int:
+        """How many private answers :meth:`rows` simulates, for a progress bar."""
+        queries = sum(setting.n_queries for setting in self.settings)
+        return queries * (len(self.grid) + 2 * self.runs)
+
+    def rows(self, benchmark: Benchmark, step: Step) -> list[Row]:
+        """Run everything; return two rows a setting, and a yardstick for each number of queries.
+
+        Raises
+        ------
+        InvalidInput
+            If the test part has too few rows for reference and queries.
+        """
+        points: dict[Setting, Point] = {}
+        found: dict[_Line, list[float]] = {}
+        for run in range(self.runs):
+            trial = self._trial(benchmark, run)
+            if run == 0:
+                points = self._best_points(trial, step)
+            for line, outcome in self._outcomes(trial, points, run):
+                found.setdefault(line, []).append(outcome.accuracy)
+                step(0 if line.setting is None else line.n_queries)
+            del trial  # the next one needs its room
+        return [self._row(line, tuple(accuracies), points) for line, accuracies in found.items()]
+
+    def _trial(self, benchmark: Benchmark, run: int) -> Trial:
+        most = max(setting.n_queries for setting in self.settings)
+        parts = split(len(benchmark.test), self.n_reference, most, seed=run)
+        return benchmark.trial(self.public_map, parts)
+
+    def _best_points(self, trial: Trial, step: Step) -> dict[Setting, Point]:
+        return {
+            setting: best_point(trial.first(setting.n_queries), setting, self.grid, step)[0]
+            for setting in self.settings
+        }
+
+    def _outcomes(
+        self, trial: Trial, points: dict[Setting, Point], run: int
+    ) -> Iterator[tuple[_Line, Outcome]]:
+        for setting in self.settings:
+            n = setting.n_queries
+            asked = trial.first(n)
+            yield _Line(DEFAULT, n, setting), default_outcome(asked, setting, run)
+            published = published_outcome(asked, setting, points[setting], run)
+            yield _Line(PUBLISHED, n, setting), published
+        for n in dict.fromkeys(setting.n_queries for setting in self.settings):
+            yield _Line(NOT_PRIVATE, n, None), yardstick_outcome(trial.first(n))
+
+    def _row(self, line: _Line, accuracies: tuple[float, ...], points: dict[Setting, Point]) -> Row:
+        row = Row(self.features, line.method, line.n_queries, line.setting, accuracies)
+        if line.setting is None or line.method != PUBLISHED:
+            return row
+        point = points[line.setting]
+        return replace(row, point=point, interior=self.grid.interior(point))
+
+
+class _Line(NamedTuple):
+    """What tells one row of a comparison from the others."""
+
+    method: str
+    n_queries: int
+    setting: Setting | None
+
+
+def text_table(rows: Sequence[Row]) -> str:
+    """Return rows as a table of plain text, accuracies with the spread of a single run."""
+    header = ("features", "method", "queries", "epsilon", "accuracy", "spread", "best point")
+    lines = [header, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place in _NUMBERS else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+_NUMBERS = (2, 3, 4, 5)
+"""Columns of a table that are aligned on the right."""
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    mean, spread = mean_and_spread(row.accuracies)
+    point = "" if row.point is None else f"tau {row.point.tau:g}, "
+    if row.point is not None:
+        point += f"sigma2 {row.point.noise_multiplier:g}"
+        point += "" if row.interior else " (at the grid's edge)"
+    epsilon = "-" if row.setting is None else f"{row.setting.epsilon:g}"
+    numbers = f"{row.n_queries:,}", epsilon, f"{mean:.4f}", f"{spread:.4f}"
+    return row.features, row.method, *numbers, point

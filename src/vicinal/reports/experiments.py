@@ -1,0 +1,150 @@
+"""Methods on public benchmark data: the default, the published algorithm, no privacy at all.
+
+Everything here runs in simulation mode: the noise comes from seeds, so that tables can be
+repeated, and the results carry no guarantee. That is right for measuring accuracy on data that is
+public anyway, and for nothing else: every run would spend a fresh budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
+from vicinal.predictors import IndKNNClassifier
+from vicinal.reports.accuracy import Outcome
+
+Rows = npt.NDArray[np.floating]
+Places = npt.NDArray[np.int64]
+
+YARDSTICK_NEIGHBORS = 200
+"""Neighbours of the majority vote without privacy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Which test rows are public reference, and which are queries; never both."""
+
+    reference: Places
+    queries: Places
+
+
+def split(n_rows: int, n_reference: int, n_queries: int, seed: int) -> Split:
+    """Return a public split of test rows, the same for the same seed.
+
+    Raises
+    ------
+    InvalidInput
+        If there are not as many rows as are wanted.
+    """
+    if n_reference + n_queries > n_rows:
+        raise InvalidInput(
+            f"The test part must have at least {n_reference} + {n_queries} rows, for reference "
+            f"points and queries. Got {n_rows}; ask fewer queries."
+        )
+    generator = np.random.default_rng(seed)  # noqa: TID251 (public split; no privacy hangs on it)
+    order = generator.permutation(n_rows)
+    return Split(order[:n_reference], order[n_reference : n_reference + n_queries])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """One split, ready for every method: mapped features, and the queries' true labels.
+
+    Attributes
+    ----------
+    classes : sequence
+        Declared class names.
+    records, reference, queries : arrays (n, d), (m, d), (q, d)
+        Private records, public reference, queries.
+    labels, truth : arrays (n,), (q,)
+        Labels of the records, and of the queries.
+    """
+
+    classes: Sequence[Any]
+    records: Rows
+    labels: npt.NDArray[Any]
+    reference: Rows
+    queries: Rows
+    truth: npt.NDArray[Any]
+
+    def first(self, n_queries: int) -> Trial:
+        """Return the same trial with only the first queries."""
+        return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Benchmark:
+    """Raw features of a public data set: a training part played as private, and a test part."""
+
+    classes: Sequence[Any]
+    records: Rows
+    labels: npt.NDArray[Any]
+    test: Rows
+    test_labels: npt.NDArray[Any]
+
+    def trial(self, public_map: PublicMap, parts: Split) -> Trial:
+        """Fit the map on the reference of a split, and map everything by it."""
+        fitted = public_map.fit(self.test[parts.reference])
+        return Trial(
+            self.classes,
+            fitted.transform(self.records),
+            self.labels,
+            fitted.transform(self.test[parts.reference]),
+            fitted.transform(self.test[parts.queries]),
+            self.test_labels[parts.queries],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A guarantee, and how many queries it has to last for."""
+
+    epsilon: float
+    n_queries: int
+    delta: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What the published algorithm leaves to its user: radius tau and noise multiplier."""
+
+    tau: float
+    noise_multiplier: float
+
+
+def default_outcome(trial: Trial, setting: Setting, seed: int) -> Outcome:
+    """Simulate the default, which has nothing to tune."""
+    classifier = IndKNNClassifier(
+        trial.classes, setting.epsilon, setting.delta, setting.n_queries, simulation_seed=seed
+    ).fit(trial.records, trial.labels, public=trial.reference)
+    return Outcome.of(classifier.predict(trial.queries), trial.truth)
+
+
+def published_outcome(trial: Trial, setting: Setting, point: Point, seed: int) -> Outcome:
+    """Simulate the published algorithm at a point of its grid."""
+    classifier = IndKNNClassifier.zhu2023(
+        trial.classes,
+        setting.epsilon,
+        setting.delta,
+        setting.n_queries,
+        tau=point.tau,
+        noise_multiplier=point.noise_multiplier,
+        simulation_seed=seed,
+    ).fit(trial.records, trial.labels)
+    return Outcome.of(classifier.predict(trial.queries), trial.truth)
+
+
+def yardstick_outcome(trial: Trial) -> Outcome:
+    """Return what a plain majority of the nearest neighbours reaches, without any privacy."""
+    from sklearn.neighbors import KNeighborsClassifier
+
+    # On rows of length one, the nearest are those with the largest cosine.
+    neighbors = min(YARDSTICK_NEIGHBORS, len(trial.records))
+    plain = KNeighborsClassifier(neighbors, algorithm="brute").fit(trial.records, trial.labels)
+    return Outcome.of(plain.predict(trial.queries), trial.truth)

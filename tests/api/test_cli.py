@@ -1,0 +1,287 @@
+"""The program as its users see it: exit codes, JSON, silence when piped, no tracebacks."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import vicinal
+from vicinal.cli import progress as bars
+from vicinal.cli.main import app
+from vicinal.errors import PrivacyRefused
+from vicinal.features import PublicMap
+from vicinal.reports import demonstration, inputs, recipes
+from vicinal.reports.comparison import Comparison, Grid
+from vicinal.reports.experiments import Setting
+
+QUERIES = 30
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Write a small file laid out like MNIST: bars of ten directions, with noise."""
+    rng = np.random.default_rng(0)
+    ramp = np.arange(28) - 13.5
+
+    def part(rows):
+        labels = rng.integers(0, 10, rows)
+        angles = np.pi * labels / 10 + rng.normal(size=rows) * 0.05
+        across = (
+            np.cos(angles)[:, None, None] * ramp + np.sin(angles)[:, None, None] * ramp[:, None]
+        )
+        images = 200 * (np.abs(across) < 3) + rng.integers(0, 40, (rows, 28, 28))
+        return images.astype(np.uint8), labels.astype(np.uint8)
+
+    (x_train, y_train), (x_test, y_test) = part(700), part(150)
+    path = tmp_path_factory.mktemp("digits") / "digits.npz"
+    np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    return path
+
+
+@pytest.fixture
+def short_sweep(monkeypatch):
+    monkeypatch.setattr(demonstration, "EPSILONS", (4.0, 8.0))
+    monkeypatch.setattr(demonstration, "GRID", Grid((0.3,), (0.3,)))
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def demo(digits, *more):
+    return run("demo", "--data", digits, "--epsilon", "8", "--queries", QUERIES, *more)
+
+
+def assert_one_line(result, code):
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.startswith("vicinal: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+
+
+# ---------------------------------------------------------------- the program
+
+
+def test_version():
+    assert run("--version").stdout == f"vicinal {vicinal.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["demo"], ["reproduce"], ["reproduce", "indknn-mnist"], ["reproduce", "indknn-agnews"]],
+)
+def test_every_command_has_help(command):
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["demo", "--nonsense"], ["demo", "--queries", "many"], ["reproduce", "nothing"],
+     ["reproduce", "indknn-fashion"]],
+)  # fmt: skip
+def test_bad_usage_exits_with_2(arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Error" in result.stderr
+
+
+# ---------------------------------------------------------------- demo
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "named"),
+    [
+        ("--epsilon", "0", "epsilon"),
+        ("--epsilon", "nan", "epsilon"),
+        ("--delta", "1", "delta"),
+        ("--queries", "0", "queries"),
+        ("--queries", "150", "queries"),
+        ("--data", "no-such-file.npz", "no-such-file.npz"),
+    ],
+)
+def test_demo_refuses_bad_input_in_one_line(digits, tmp_path, option, value, named):
+    result = run("demo", "--data", digits, "--out", tmp_path, option, value)
+    assert_one_line(result, 2)
+    assert named in result.stderr
+
+
+def test_demo_refuses_a_folder_that_cannot_be_made_before_any_work(digits, tmp_path):
+    (tmp_path / "file").touch()
+    assert_one_line(demo(digits, "--out", tmp_path / "file" / "folder"), 2)
+
+
+def test_a_refusal_for_privacy_exits_with_3(digits, monkeypatch):
+    def refuse(*_arguments):
+        raise PrivacyRefused("This would break\nthe guarantee.")
+
+    monkeypatch.setattr(demonstration, "answer", refuse)
+    result = demo(digits, "--no-report")
+    assert_one_line(result, 3)
+    assert result.stderr == "vicinal: This would break the guarantee.\n"
+
+
+@pytest.mark.usefixtures("short_sweep")
+def test_demo_writes_a_report_and_says_where(digits, tmp_path):
+    result = demo(digits, "--out", tmp_path / "new" / "folder")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    report = tmp_path / "new" / "folder" / "report.html"
+    assert str(report) in result.stdout
+    assert "(8, 1e-05)-differential privacy for every subject" in " ".join(result.stdout.split())
+    page = report.read_text(encoding="utf-8")
+    ET.fromstring(page)  # noqa: S314 (made here)
+    assert "vicinal demo --data digits.npz --epsilon 8 --delta 1e-05 --queries 30" in page
+    assert str(digits.parent) not in page
+
+
+def test_demo_answers_with_real_noise(digits, tmp_path):
+    found = json.loads(demo(digits, "--json", "--no-report", "--out", tmp_path / "none").stdout)
+    assert found["guarantee"]["holds"] is True
+    assert found["guarantee"]["epsilon"] == 8
+    assert found["report"] is None
+    assert not (tmp_path / "none").exists()
+
+
+def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_path):
+    code = "from vicinal.cli.main import app; app()"
+    options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--no-report"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "demo", "--data", digits, *options],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])},
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert found["total"] == QUERIES
+    assert found["correct"] / QUERIES == found["accuracy"]
+    assert found["peak_memory_bytes"] > 2**20
+    low, high = found["interval_95"]
+    assert low < found["accuracy"] < high or found["correct"] == QUERIES
+
+
+def test_text_output_has_no_escape_codes(digits):
+    result = demo(digits, "--no-report")
+    assert result.exit_code == 0
+    assert "Accuracy" in result.stdout
+    assert not {"\x1b", "\r", "\b"} & set(result.stdout + result.stderr)
+
+
+# ---------------------------------------------------------------- progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "silent", "shown"),
+    [
+        (Terminal, Terminal, False, True),
+        (Terminal, Terminal, True, False),
+        (io.StringIO, Terminal, False, False),
+        (Terminal, io.StringIO, False, False),
+    ],
+)
+def test_bars_are_shown_only_at_a_terminal(monkeypatch, stdout, stderr, silent, shown):
+    monkeypatch.setattr(sys, "stdout", stdout())
+    monkeypatch.setattr(sys, "stderr", stderr())
+    monkeypatch.setenv("TERM", "xterm")
+    with bars.progress(silent=silent) as begin:
+        begin("features", 2)(2)
+    assert ("features" in sys.stderr.getvalue()) == shown
+    assert sys.stdout.getvalue() == ""
+
+
+# ---------------------------------------------------------------- reproduce
+
+
+def small(name, n_components):
+    settings = (Setting(8.0, 20), Setting(4.0, 20))
+    public_map = PublicMap(n_components)
+    return Comparison(name, public_map, settings, Grid((0.2, 0.3), (0.3,)), 50, runs=2)
+
+
+def test_reproduce_prints_and_writes_a_table(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "images", lambda _runs: (small("HOG", 20),))
+    options = ["--data", digits, "--out", tmp_path]
+    printed = run("reproduce", "indknn-fashion", *options)
+    assert printed.exit_code == 0
+    assert (tmp_path / "indknn-fashion.txt").read_text() == printed.stdout
+    as_json = json.loads(run("reproduce", "indknn-fashion", *options, "--json").stdout)
+    assert len(as_json["rows"]) == 5
+    assert as_json["simulation"] is True
+    assert json.loads((tmp_path / "indknn-fashion.json").read_text())["rows"] == as_json["rows"]
+    assert "no guarantee" in " ".join(printed.stdout.split())
+
+
+def test_reproduce_refuses_a_test_part_that_is_too_small(digits, tmp_path):
+    options = ["--data", digits, "--out", tmp_path, "--runs", 1]
+    assert_one_line(run("reproduce", "indknn-fashion", *options), 2)
+
+
+@pytest.fixture
+def headlines(tmp_path):
+    """Write two small tables of texts."""
+    for name, rows in (("train", 300), ("test", 120)):
+        lines = [f"{row % 4},text number {row} of {name}" for row in range(rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["label,text", *lines]) + "\n")
+    return "--train", tmp_path / "train.csv", "--test", tmp_path / "test.csv"
+
+
+class FakeSentences:
+    """Embeds by the label that the text's number gives away, and counts texts."""
+
+    model = "fake"
+    embedded = 0
+
+    def transform(self, texts, progress):
+        FakeSentences.embedded += len(texts)
+        progress(len(texts))
+        numbers = np.array([int(text.split()[2]) for text in texts])
+        noise = np.random.default_rng(len(texts)).normal(size=(len(texts), 8)) * 0.2
+        return (np.eye(8)[numbers % 4] + noise).astype(np.float32)
+
+
+def test_reproduce_embeds_texts_once(headlines, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "texts", lambda _runs: (small("sentences", None),))
+    monkeypatch.setattr(inputs, "SentenceFeatures", FakeSentences)
+    monkeypatch.setattr(FakeSentences, "embedded", 0)
+    first = run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out")
+    again = run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out")
+    assert first.exit_code == again.exit_code == 0
+    assert first.stdout == again.stdout
+    assert FakeSentences.embedded == 300 + 120
+
+
+def test_reproduce_refuses_a_spoilt_cache(headlines, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "texts", lambda _runs: (small("sentences", None),))
+    monkeypatch.setattr(inputs, "SentenceFeatures", FakeSentences)
+    run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out")
+    for stored in (tmp_path / "out").glob("embeddings-*.npz"):
+        stored.write_bytes(b"nothing")
+    assert_one_line(run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out"), 2)
+
+
+def test_a_missing_extra_is_one_line_with_the_remedy(headlines, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    result = run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out")
+    assert_one_line(result, 2)
+    assert "vicinal[text]" in result.stderr

@@ -1,0 +1,430 @@
+"""Reports: intervals against published values, plots that are pictures, a page that is safe."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+import vicinal
+from vicinal import Guarantee
+from vicinal.accounting import budget as budgets
+from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
+from vicinal.reports import comparison, experiments, plots, words
+from vicinal.reports.accuracy import (
+    Outcome,
+    mean_and_spread,
+    outcome_by_class,
+    outcome_of_surest,
+    wilson_interval,
+)
+from vicinal.reports.demonstration import Answers, PublicPlan
+from vicinal.reports.markup import tag
+from vicinal.reports.page import Page, html_page
+
+PNG = b"\x89PNG\r\n\x1a\n"
+EPSILONS = (0.5, 1.0)
+
+# ---------------------------------------------------------------- accuracy
+
+
+@pytest.mark.parametrize(
+    ("correct", "total", "low", "high"),
+    # Newcombe 1998, "Two-sided confidence intervals for the single proportion", method 3.
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611),
+     (1, 29, 0.0061, 0.1718)],
+)  # fmt: skip
+def test_wilson_interval_has_the_published_values(correct, total, low, high):
+    assert wilson_interval(correct, total) == pytest.approx((low, high), abs=5e-5)
+    mirrored = wilson_interval(total - correct, total)
+    assert mirrored == pytest.approx((1 - high, 1 - low), abs=5e-5)
+
+
+def test_wilson_interval_ends_exactly_where_shares_end():
+    assert wilson_interval(0, 7)[0] == 0
+    assert wilson_interval(7, 7)[1] == 1
+
+
+def test_more_confidence_means_a_wider_interval():
+    narrow, wide = wilson_interval(9, 12, 0.8), wilson_interval(9, 12, 0.99)
+    assert wide[0] < narrow[0] < 0.75 < narrow[1] < wide[1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(1, 0), (3, 2), (-1, 2), (1, 2, 0.0), (1, 2, 1.0), (1, 2, math.nan), (0.5, 2)]
+)
+def test_wilson_interval_refuses(arguments):
+    with pytest.raises(InvalidInput):
+        wilson_interval(*arguments)
+
+
+def test_an_outcome_counts_right_answers():
+    outcome = Outcome.of([1, 2, 3, 3], [1, 2, 0, 3])
+    assert outcome == Outcome(3, 4)
+    assert outcome.accuracy == 0.75
+    assert outcome.to_dict()["interval_95"] == list(wilson_interval(3, 4))
+
+
+def test_an_outcome_of_nothing_claims_nothing():
+    nothing = Outcome.of([], [])
+    assert nothing.interval == (0, 1)
+    assert nothing.to_dict()["accuracy"] is None
+
+
+def test_answers_and_truth_must_be_as_many():
+    with pytest.raises(InvalidInput, match="as many"):
+        Outcome.of([1, 2], [1])
+
+
+def test_outcomes_by_class_follow_the_true_class():
+    outcomes = outcome_by_class([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
+    assert outcomes == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
+
+
+def test_the_surest_answers_are_those_with_most_confidence():
+    right, confidence = np.array([True, False, True, False]), np.array([3.0, 2.0, 1.0, 0.0])
+    shares = (0.25, 0.5, 0.75, 1.0)
+    found = [outcome_of_surest(right, confidence, share) for share in shares]
+    assert found == [Outcome(1, 1), Outcome(1, 2), Outcome(2, 3), Outcome(2, 4)]
+
+
+def test_spread_is_that_of_a_single_run():
+    assert mean_and_spread([0.9, 0.8, 0.7]) == pytest.approx((0.8, 0.1))
+    assert mean_and_spread([0.9]) == (0.9, 0.0)
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_the_limit_on_guessing_is_that_of_randomised_response():
+    # Randomised response keeps the truth with probability e^epsilon / (1 + e^epsilon).
+    assert words.guess_limit(math.log(3), 0) == pytest.approx(0.75)
+    assert words.guess_limit(1e-9, 0.2) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_the_gaussian_limit_is_the_sharper_one(epsilon):
+    budget = budgets.budget(epsilon, 1e-5, "gdp")
+    assert 0.5 < words.gaussian_guess_limit(budget, 1e-5) < words.guess_limit(epsilon, 1e-5)
+
+
+def test_the_gaussian_limit_is_half_plus_half_the_distance_of_two_gaussians():
+    # Phi(mu / 2) at mu = 2, from tables of the normal distribution.
+    assert words.gaussian_guess_limit(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
+
+
+def test_bounds_in_words_are_rounded_up():
+    assert words.percent_up(0.73106) == "73.2 %"
+    assert words.percent_up(0.5) == "50.0 %"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(59.4, "59 s"), (60, "1 min 0 s"), (128, "2 min 8 s")]
+)
+def test_durations_in_words(seconds, said):
+    assert words.duration(seconds) == said
+
+
+# ---------------------------------------------------------------- plots
+
+
+def draw_all(style):
+    outcomes = [Outcome(8, 10), Outcome(9, 10)]
+    curves = [plots.Curve("ours", EPSILONS, outcomes), plots.Curve("theirs", EPSILONS, outcomes)]
+    return [
+        plots.accuracy_by_epsilon(curves, ("not private", Outcome(10, 10)), style),
+        plots.accuracy_by_share((1.0, 0.5), outcomes, style),
+        plots.accuracy_by_class({"a": outcomes[0], "b": outcomes[1], "c": Outcome(0, 0)}, style),
+    ]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("theme", [plots.LIGHT, plots.DARK])
+def test_plots_are_png(theme, narrow):
+    for data in draw_all(plots.Style(theme, narrow)):
+        assert data.startswith(PNG)
+
+
+def test_plots_are_well_formed_svg_and_the_same_every_time():
+    style = plots.Style(plots.DARK, format="svg")
+    for first, second in zip(draw_all(style), draw_all(style), strict=True):
+        assert ET.fromstring(first).tag.endswith("svg")  # noqa: S314 (made here)
+        assert strip_ids(first) == strip_ids(second)
+
+
+def strip_ids(svg):
+    """Remove the names that matplotlib draws for clipping paths and glyphs."""
+    return re.sub(rb"[mp][0-9a-f]{10}", b"", svg)
+
+
+def test_an_unknown_format_is_refused():
+    with pytest.raises(InvalidInput, match="format"):
+        draw_all(plots.Style(format="gif"))
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_no_curves_or_too_many_are_refused(count):
+    curve = plots.Curve("one", EPSILONS, [Outcome(1, 2)] * 2)
+    with pytest.raises(InvalidInput, match="curves"):
+        plots.accuracy_by_epsilon([curve] * count)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 3)])
+@pytest.mark.parametrize("value", [0, 7])
+def test_pictures_are_png_even_of_a_single_colour(shape, value):
+    assert plots.picture(np.full(shape, value, dtype=np.uint8)).startswith(PNG)
+
+
+def test_plots_leave_pyplot_alone():
+    code = (
+        "import sys; from vicinal.reports import accuracy, plots;"
+        "plots.accuracy_by_class({'a': accuracy.Outcome(1, 2)});"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+# ---------------------------------------------------------------- page
+
+NASTY = "<script>alert('&\"')</script>"
+
+
+def a_page():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, 60)
+    labels = np.where(rng.random(60) < 0.2, (truth + 1) % 3, truth)
+    guarantee = Guarantee(1.0, 1e-5, NASTY, ("records",), ("queries",), NASTY, (NASTY,))
+    plan = PublicPlan(500, 50, 60, 20, 0.3, 0.036, features=NASTY)
+    outcomes = (Outcome(50, 60), Outcome(55, 60))
+    points = (experiments.Point(0.3, 0.5),) * 2
+    sweep = comparison.Sweep(EPSILONS, outcomes, outcomes, points, 42, Outcome(58, 60))
+    return Page(
+        data=NASTY,
+        answers=Answers(labels, truth, rng.exponential(3, 60), guarantee, plan),
+        images=rng.integers(0, 255, (60, 8, 8)),
+        classes=(0, 1, 2),
+        sweep=sweep,
+        command=f"vicinal demo --data {NASTY}",
+        version="1.2.3",
+        seconds=61.0,
+        memory=2**30,
+    )
+
+
+@pytest.fixture(scope="module")
+def html():
+    return html_page(a_page())
+
+
+@pytest.fixture(scope="module")
+def tree(html):
+    return ET.fromstring(html)  # noqa: S314 (made here)
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def test_the_page_escapes_all_text(html, tree):
+    assert NASTY not in html
+    assert tree.find(".//script") is None
+    for part in ("title", "h1", "blockquote", "pre"):
+        assert NASTY in text_of(next(tree.iter(part)))
+
+
+def test_the_page_needs_nothing_else(html, tree):
+    assert tree.find(".//link") is None
+    addresses = [
+        value
+        for element in tree.iter()
+        for name, value in element.attrib.items()
+        if name in ("src", "srcset", "href")
+    ]
+    assert addresses
+    assert all(address.startswith("data:image/") for address in addresses)
+    assert "url(" not in html
+
+
+def test_the_page_says_it_all(tree):
+    page, said = a_page(), text_of(tree)
+    assert str(page.answers.guarantee) in said
+    assert words.percent(page.answers.outcome.accuracy) in said
+    assert "Do not do this with real data." in said
+    assert page.command in said
+    assert "1 min 1 s" in said
+
+
+def test_every_picture_on_the_page_has_words(tree):
+    assert all(image.attrib["alt"] for image in tree.iter("img"))
+
+
+def test_the_gallery_shows_right_and_wrong_answers(tree):
+    tiles = tree.findall(".//ul[@class='gallery']/li/figure")
+    kinds = [tile.attrib["class"] for tile in tiles]
+    wrong = int((a_page().answers.labels != a_page().answers.truth).sum())
+    assert kinds.count("wrong") == min(8, wrong)
+    assert len(kinds) == 24
+
+
+def test_a_page_without_comparison_has_none():
+    page = html_page(replace(a_page(), sweep=None))
+    ET.fromstring(page)  # noqa: S314 (made here)
+    assert "Accuracy against epsilon" not in page
+
+
+def test_markup_is_escaped_once():
+    assert tag("p", "a < b", tag("b", "&"), class_='"') == (
+        '<p class="&quot;">a &lt; b<b>&amp;</b></p>'
+    )
+
+
+# ---------------------------------------------------------------- experiments
+
+
+def test_a_split_is_public_repeatable_and_disjoint():
+    first, again, other = (experiments.split(100, 60, 30, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.queries, again.queries)
+    assert set(first.queries) != set(other.queries)
+    assert set(first.reference).isdisjoint(first.queries)
+
+
+def test_fewer_queries_are_the_first_of_more():
+    more, fewer = (experiments.split(100, 60, count, seed=0) for count in (30, 10))
+    np.testing.assert_array_equal(more.queries[:10], fewer.queries)
+
+
+def test_a_split_larger_than_the_data_is_refused():
+    with pytest.raises(InvalidInput, match="fewer queries"):
+        experiments.split(10, 6, 5, seed=0)
+
+
+def clusters(rows, seed):
+    """Return three well separated clusters in six dimensions, and their labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, rows)
+    centres = np.eye(6)[:3] * 3
+    return centres[labels] + rng.normal(size=(rows, 6)) * 0.5, labels
+
+
+@pytest.fixture(scope="module")
+def benchmark_data():
+    return experiments.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
+
+
+@pytest.fixture(scope="module")
+def trial(benchmark_data):
+    parts = experiments.split(300, 200, 50, seed=0)
+    return benchmark_data.trial(PublicMap(n_components=None), parts)
+
+
+def test_methods_find_clusters(trial):
+    setting = experiments.Setting(8.0, 50)
+    point = experiments.Point(0.5, 0.5)
+    assert experiments.default_outcome(trial, setting, seed=0).accuracy > 0.9
+    assert experiments.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
+    assert experiments.yardstick_outcome(trial).accuracy > 0.9
+
+
+def hill(monkeypatch, height):
+    """Put a known landscape in place of the simulation; return the points that were tried."""
+    tried = []
+
+    def outcome(_trial, _setting, point, seed):
+        assert seed == 0
+        tried.append(point)
+        return Outcome(height(point), 1000)
+
+    monkeypatch.setattr(comparison, "published_outcome", outcome)
+    return tried
+
+
+@pytest.mark.parametrize("tau", range(7))
+@pytest.mark.parametrize("multiplier", range(6))
+def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau, multiplier):
+    grid = comparison.Grid(tuple(range(7)), tuple(range(6)))
+    tried = hill(
+        monkeypatch, lambda p: 500 - (p.tau - tau) ** 2 - (p.noise_multiplier - multiplier) ** 2
+    )
+    told = []
+    point, outcome = comparison.best_point(None, experiments.Setting(1.0, 10), grid, told.append)
+    assert point == experiments.Point(tau, multiplier)
+    assert outcome == Outcome(500, 1000)
+    assert len(tried) == len(set(tried)) < len(grid)
+    assert sum(told) == 10 * len(grid)
+
+
+def test_the_best_point_of_a_flat_landscape_is_one_of_its_points(monkeypatch):
+    grid = comparison.Grid((0.1, 0.2), (1.0, 2.0))
+    hill(monkeypatch, lambda _: 7)
+    point, _ = comparison.best_point(None, experiments.Setting(1.0, 10), grid, lambda _: None)
+    assert point in grid.coarse()
+
+
+def test_a_point_is_interior_when_it_has_neighbours_on_all_sides():
+    grid = comparison.Grid((0.1, 0.2, 0.3), (1.0, 2.0, 3.0, 4.0))
+    points = [experiments.Point(tau, m) for tau in grid.taus for m in grid.multipliers]
+    inner = [point for point in points if grid.interior(point)]
+    assert inner == [experiments.Point(0.2, 2.0), experiments.Point(0.2, 3.0)]
+    assert len(grid.around(experiments.Point(0.1, 1.0))) == 3
+
+
+@pytest.fixture(scope="module")
+def compared(benchmark_data):
+    small = comparison.Comparison(
+        features="clusters",
+        public_map=PublicMap(n_components=None),
+        settings=(experiments.Setting(8.0, 50), experiments.Setting(4.0, 20)),
+        grid=comparison.Grid((0.4, 0.5), (0.1, 0.2)),
+        n_reference=200,
+        runs=2,
+    )
+    told = []
+    return small, small.rows(benchmark_data, told.append), told
+
+
+def test_a_comparison_has_a_row_for_every_method_and_setting(compared):
+    _, rows, _ = compared
+    assert [(row.method, row.n_queries) for row in rows] == [
+        (comparison.DEFAULT, 50),
+        (comparison.PUBLISHED, 50),
+        (comparison.DEFAULT, 20),
+        (comparison.PUBLISHED, 20),
+        (comparison.NOT_PRIVATE, 50),
+        (comparison.NOT_PRIVATE, 20),
+    ]
+    assert all(len(row.accuracies) == 2 for row in rows)
+    assert all((row.point is not None) == (row.method == comparison.PUBLISHED) for row in rows)
+
+
+def test_a_comparison_tells_of_all_its_work(compared):
+    small, _, told = compared
+    assert sum(told) == small.work
+
+
+def test_a_table_has_a_line_for_every_row_and_says_when_a_grid_is_cut_off(compared):
+    _, rows, _ = compared
+    lines = comparison.text_table(rows).splitlines()
+    assert len(lines) == 1 + len(rows)
+    assert ["at the grid's edge" in line for line in lines[1:]] == [
+        row.interior is False for row in rows
+    ]
+    assert not any(line != line.rstrip() for line in lines)
+
+
+def test_a_sweep_has_one_outcome_for_every_epsilon(trial):
+    grid = comparison.Grid((0.5,), (0.1, 0.2))
+    told = []
+    swept = comparison.sweep(trial, (2.0, 8.0), 1e-5, grid, told.append)
+    assert len(swept.default) == len(swept.published) == len(swept.points) == 2
+    assert swept.grid_size == 2
+    assert sum(told) == comparison.sweep_work(50, (2.0, 8.0), grid)
