@@ -1,0 +1,22 @@
+"""The kinds of releases that a plan can hold: fields, cost, certificate, assumptions.
+
+One :class:`Kind` a mechanism; a new mechanism is a new entry of ``KINDS``.
+"""
+
+from vicinal.accounting.kinds.base import Kind
+from vicinal.accounting.kinds.ind_knn import IND_KNN
+from vicinal.accounting.kinds.pate import CONFIDENT_GNMAX, GNMAX, LNMAX
+from vicinal.accounting.kinds.private_knn import GAUSSIAN, MULTILABEL, NOISY_MAX, SCREENING
+
+__all__ = ["KINDS", "Kind"]
+
+KINDS: dict[str, Kind] = {
+    "screening": SCREENING,
+    "noisy_max": NOISY_MAX,
+    "gaussian": GAUSSIAN,
+    "multilabel": MULTILABEL,
+    "lnmax": LNMAX,
+    "gnmax": GNMAX,
+    "confident_gnmax": CONFIDENT_GNMAX,
+    "ind_knn": IND_KNN,
+}

@@ -1,0 +1,242 @@
+"""Compositions and their readings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+
+from vicinal.accounting import certificate, curves
+from vicinal.accounting.budget import gdp_delta, gdp_epsilon, rdp_epsilon
+from vicinal.accounting.curves import METHODS, Composition, Zcdp, compose
+from vicinal.accounting.pairs import GaussianPair, PurePair
+from vicinal.accounting.pld import pld_delta, pld_epsilon
+from vicinal.accounting.screening import Screening
+from vicinal.accounting.subsampled import SubsampledGaussian
+from vicinal.errors import InvalidInput
+
+RELEASES = [
+    SubsampledGaussian(3.0, 0.2),
+    SubsampledGaussian(9.0),
+    Screening(30, 18, 4.0, 0.3),
+    Screening(30, 18, 9.0),
+]
+SAMPLED = RELEASES[0]
+
+
+@pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
+@pytest.mark.parametrize("release", RELEASES, ids=str)
+def test_repeat_equals_adding(release, method):
+    single = Composition.of(release)
+    added = compose([single] * 7)
+    assert added == single.repeat(7)
+    assert added.to_epsilon(1e-5, method) == single.repeat(7).to_epsilon(1e-5, method)
+
+
+@pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
+def test_the_order_of_composition_is_irrelevant_to_the_last_bit(method):
+    parts = [Composition.of(release, 3) for release in RELEASES]
+    found = {
+        compose(parts[place] for place in order).to_epsilon(1e-5, method)
+        for order in itertools.permutations(range(4))
+    }
+    assert len(found) == 1
+
+
+def test_repeat_of_a_sum_multiplies_every_count():
+    both = Composition.of(RELEASES[0], 2).add(Composition.of(RELEASES[1]))
+    orders = np.array([2.0, 8.0])
+    assert both.repeat(5).rdp(orders) == pytest.approx(5 * both.rdp(orders), rel=1e-12)
+    assert both.repeat(0) == Composition()
+    assert Composition().to_epsilon(1e-5, "pld") == 0
+    assert Composition().to_delta(1.0) == 0
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 4.0, 12.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
+def test_one_gaussian_by_every_method(mu, delta):
+    cost = Composition.of(SubsampledGaussian(1 / mu))
+    exact = gdp_epsilon(mu, delta)
+    assert cost.to_epsilon(delta, "gdp") == pytest.approx(exact, rel=1e-12)
+    assert exact <= cost.to_epsilon(delta, "pld") <= exact * (1 + 2e-4) + 1e-6
+    assert cost.to_epsilon(delta, "rdp") == pytest.approx(rdp_epsilon(mu**2 / 2, delta), rel=1e-6)
+    lowest = certificate.lower_epsilon([certificate.gaussian_witness(mu, 1.0, 1)], delta)
+    assert exact * (1 - 2e-3) - 1e-4 <= lowest <= exact
+
+
+def test_a_finer_search_over_orders_changes_epsilon_by_less_than_1e_4():
+    orders = 1 + 10 ** np.linspace(-3, 6, 20_001)
+    for release in RELEASES:
+        for count in (1, 300):
+            cost = Composition.of(release, count)
+            dense = cost.rdp(orders)
+            fine = np.log1p(-1 / orders) - (math.log(1e-5) + np.log(orders)) / (orders - 1)
+            assert cost.to_epsilon(1e-5) <= float((dense + fine).min()) + 1e-4 * 0.1
+            mironov = dense + math.log(1e5) / (orders - 1)
+            assert cost.to_epsilon(1e-5, "rdp_mironov") <= float(mironov.min()) + 1e-4 * 0.1
+
+
+@pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
+@pytest.mark.parametrize("release", RELEASES, ids=str)
+def test_delta_and_epsilon_are_inverse(release, method):
+    cost = Composition.of(release, 50)
+    epsilon = cost.to_epsilon(1e-5, method)
+    assert cost.to_delta(epsilon, method) <= 1.0005e-5
+    assert cost.to_delta(epsilon * 0.98, method) > 1e-5
+
+
+@pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
+def test_monotone_in_count_and_delta(method):
+    counts = [
+        Composition.of(SAMPLED, n).to_epsilon(1e-5, method) for n in (1, 2, 10, 63, 64, 65, 900)
+    ]
+    deltas = [Composition.of(SAMPLED, 10).to_epsilon(10.0**-e, method) for e in (2, 4, 5, 8, 10)]
+    assert (np.diff(counts) > 0).all()
+    assert (np.diff(deltas) > 0).all()
+
+
+def exact_binomial_delta(q: float, r: float, count: int, epsilon: float) -> mpf:
+    mp.dps = 50
+    q, r, x = mpf(q), mpf(r), mp.exp(mpf(epsilon))
+    total = mpf(0)
+    for wins in range(count + 1):
+        with_ = r**wins * (1 - r) ** (count - wins)
+        without = q**wins * (1 - q) ** (count - wins)
+        total += mp.binomial(count, wins) * max(mpf(0), with_ - x * without)
+    return total
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 200])
+@pytest.mark.parametrize("epsilon0", [0.03, 0.5, 2.0])
+def test_pld_of_randomised_response_equals_50_digits(count, epsilon0):
+    passed = 1 / (1 + math.exp(-epsilon0))
+    scale = epsilon0 * math.sqrt(count)
+    for epsilon in (0.0, 0.3 * scale, 1.4 * scale):
+        truth = exact_binomial_delta(1 - passed, passed, count, epsilon)
+        ours = pld_delta([(PurePair(epsilon0), count)], epsilon)
+        assert mpf(ours) >= truth * (1 - mpf("1e-12"))
+        assert mpf(ours) <= truth + mpf("2e-3")
+    epsilon = pld_epsilon([(PurePair(epsilon0), count)], 1e-5)
+    assert exact_binomial_delta(1 - passed, passed, count, epsilon) <= mpf(1e-5)
+
+
+def test_a_threshold_witness_is_the_exact_binomial_divergence():
+    witness = certificate.threshold_witness(-0.2, 1 / 3, 0.4, 60)
+    mp.dps = 50
+    q = mp.ncdf(mpf(-0.2))
+    r = mpf(0.6) * q + mpf(0.4) * mp.ncdf(mpf(-0.2) + mpf(1) / 3)
+    lowest = certificate.lower_epsilon([witness], 1e-4)
+    assert exact_binomial_delta(q, r, 60, lowest) >= mpf(1e-4)
+    assert exact_binomial_delta(q, r, 60, lowest * 1.01) < mpf(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "gamma", "count"),
+    [(1.0, 0.01, 1000), (14.0, 0.2, 4000), (0.6, 0.3, 3), (20.0, 0.3, 100_000), (400.0, 1e-3, 9)],
+)
+def test_certificates_of_sampled_gaussians_leave_little(sigma, gamma, count):
+    upper = Composition.of(SubsampledGaussian(sigma, gamma), count).to_epsilon(1e-5, "pld")
+    lower = certificate.lower_epsilon([certificate.gaussian_witness(1 / sigma, gamma, count)], 1e-5)
+    assert upper * 0.99 - 1e-3 <= lower <= upper
+
+
+def test_mixed_compositions_lie_between_their_parts_and_the_sum_of_both():
+    first, second = Composition.of(RELEASES[0], 40), Composition.of(RELEASES[2], 90)
+    both = first.add(second)
+    for method in ("rdp", "pld"):
+        alone = [part.to_epsilon(1e-5, method) for part in (first, second)]
+        assert max(alone) < both.to_epsilon(1e-5, method)
+        assert both.to_epsilon(2e-5, method) < sum(alone)
+
+
+def test_methods_are_those_that_hold():
+    assert Composition.of(SubsampledGaussian(2.0)).methods() == METHODS
+    assert Composition.of(SAMPLED).methods() == ("rdp_mironov", "rdp", "pld")
+    assert Composition.of(Zcdp(0.1)).methods() == ("rdp_mironov", "rdp")
+    with pytest.raises(InvalidInput, match="'method'"):
+        Composition.of(Zcdp(0.1)).to_epsilon(1e-5, "pld")
+    with pytest.raises(InvalidInput, match="'method'"):
+        Composition.of(SAMPLED).to_epsilon(1e-5, "moments")
+
+
+def test_a_curve_of_nan_is_refused_and_never_free():
+    class Broken:
+        def rdp(self, orders):
+            return orders * math.nan
+
+        def pair(self):
+            return None
+
+    cost = Composition.of(SubsampledGaussian(1.0)).add(Composition(((Broken(), 1),)))
+    with pytest.raises(InvalidInput, match="no valid RDP curve"):
+        cost.to_epsilon(1e-5)
+
+
+def test_an_absurd_loss_has_no_pld_bound_but_an_rdp_bound():
+    cost = Composition.of(SubsampledGaussian(0.02))
+    assert cost.to_epsilon(1e-5, "pld") == math.inf
+    assert math.isfinite(cost.to_epsilon(1e-5, "rdp"))
+    assert cost.to_delta(1.0, "pld") == 1
+
+
+@pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan, math.inf, "x"])
+def test_bad_delta_is_refused(delta):
+    with pytest.raises(InvalidInput, match="'delta'"):
+        Composition.of(SAMPLED).to_epsilon(delta)
+
+
+@pytest.mark.parametrize("epsilon", [-1, math.nan, math.inf])
+def test_bad_epsilon_is_refused(epsilon):
+    with pytest.raises(InvalidInput, match="'epsilon'"):
+        Composition.of(SAMPLED).to_delta(epsilon)
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, math.nan, True, 10**10])
+def test_bad_counts_are_refused(count):
+    with pytest.raises(InvalidInput, match="'count'"):
+        Composition.of(SAMPLED, count)
+
+
+@pytest.mark.parametrize("orders", [[1.0], [0.5], [math.nan], [math.inf]])
+def test_bad_orders_are_refused(orders):
+    with pytest.raises(InvalidInput, match="'orders'"):
+        Composition.of(SAMPLED).rdp(orders)
+
+
+def test_zcdp_is_refused_below_zero():
+    with pytest.raises(InvalidInput, match="'rho'"):
+        Zcdp(-0.1)
+
+
+def test_gaussians_merge_exactly_in_the_pld():
+    merged = pld_epsilon([(GaussianPair(0.1), 400), (GaussianPair(0.5), 4)], 1e-5)
+    assert merged == pytest.approx(gdp_epsilon(math.sqrt(5), 1e-5), rel=1e-4)
+    assert gdp_delta(math.sqrt(5), merged) <= 1e-5
+    assert curves.METHODS[-1] == "pld"
+
+
+class Mirrored:
+    """The pair of another with the two laws exchanged."""
+
+    symmetric = False
+
+    def __init__(self, pair):
+        self.pair = pair
+
+    def gaussian(self):
+        return None
+
+    def excess(self, losses):
+        inside = np.minimum(losses, 50.0)
+        return np.exp(inside) * self.pair.excess(-inside) * (losses < 50)
+
+
+@pytest.mark.parametrize("gamma", [0.05, 0.6])
+def test_both_directions_are_composed(gamma):
+    pair = GaussianPair(0.7, gamma)
+    there = pld_epsilon([(pair, 30)], 1e-5)
+    back = pld_epsilon([(Mirrored(pair), 30)], 1e-5)
+    assert back == pytest.approx(there, rel=1e-3)

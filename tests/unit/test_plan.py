@@ -1,0 +1,233 @@
+"""Plans: read, refused by name, priced, certified."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vicinal.accounting.kinds import KINDS
+from vicinal.accounting.plan import Plan, account
+from vicinal.errors import InvalidInput
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
+
+# One good release of every kind.
+GOOD = {
+    "screening": {"k": 300, "classes": 10, "threshold": 210, "sigma": 85, "gamma": 0.25},
+    "noisy_max": {"sigma": 20, "gamma": 0.2},
+    "gaussian": {"sigma": 85, "sensitivity": 1, "gamma": 1},
+    "multilabel": {"tau": 10, "sigma": 100, "gamma": 0.1},
+    "lnmax": {"scale": 20},
+    "gnmax": {"sigma": 40},
+    "confident_gnmax": {
+        "teachers": 250, "threshold": 200, "sigma_screen": 150, "sigma_votes": 40, "answered": 3,
+    },
+    "ind_knn": {"epsilon": 1},
+}  # fmt: skip
+
+NUMBERS = (math.nan, math.inf, -math.inf, -1, "1", None, True, [])
+BAD = {
+    "k": (*NUMBERS, 0, 2.5, 10**7),
+    "classes": (*NUMBERS, 1, 2.5),
+    "threshold": (math.nan, math.inf, "1", None, True, 1e9),
+    "sigma": (*NUMBERS, 0),
+    "gamma": (*NUMBERS, 0, 1.01),
+    "sensitivity": (*NUMBERS, 0),
+    "tau": (*NUMBERS, 0),
+    "scale": (*NUMBERS, 0),
+    "teachers": (*NUMBERS, 0, 2.5),
+    "sigma_screen": (*NUMBERS, 0),
+    "sigma_votes": (*NUMBERS, 0),
+    "answered": (*NUMBERS, 10**6, 0.5),
+    "epsilon": (*NUMBERS, 0),
+    "delta": (*NUMBERS, 0, 1),
+    "B": (*NUMBERS, 0),
+    "release": (None, "scores", 1),
+    "votes": (*NUMBERS, 301, 0.5),
+    "count": (*NUMBERS, 0, 2.5, 10**10),
+}
+
+
+def release(kind: str, **changes: object) -> dict[str, object]:
+    return {"kind": kind, "count": 10, **GOOD[kind], **changes}
+
+
+def plan(*releases: object, delta: float = 1e-5) -> dict[str, object]:
+    return {"delta": delta, "releases": list(releases)}
+
+
+def test_every_kind_has_an_example_and_every_field_a_bad_value():
+    assert set(GOOD) == set(KINDS)
+    assert {field for kind in KINDS.values() for field in kind.fields} <= set(BAD)
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_every_kind_is_priced(kind):
+    price = account(plan(release(kind)))
+    assert 0 < price["epsilon"] < math.inf
+    assert price["epsilon"] == min(price["by_method"].values())
+    assert price["releases"][0]["share"] == 1
+    assert price["lower"] is None or price["lower"] <= price["epsilon"]
+    assert "one subject added or removed" in price["neighbouring"]
+    assert all(price["assumptions"])
+    json.dumps(price, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "bad"),
+    [
+        (kind, field, bad)
+        for kind in KINDS
+        for field in (*KINDS[kind].fields, "count")
+        for bad in BAD[field]
+    ],
+)
+def test_every_invalid_field_is_refused_by_name(kind, field, bad):
+    with pytest.raises(InvalidInput) as error:
+        Plan.from_dict(plan(release("gaussian"), release(kind, **{field: bad})))
+    assert f"'releases[1].{field}'" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_and_unknown_fields_are_named(kind):
+    with pytest.raises(InvalidInput, match=r"'releases\[0\]\.colour' parameter is not known"):
+        Plan.from_dict(plan(release(kind, colour=1)))
+    for field in KINDS[kind].required:
+        without = {key: value for key, value in release(kind).items() if key != field}
+        with pytest.raises(InvalidInput, match=rf"'releases\[0\]\.{field}' parameter is missing"):
+            Plan.from_dict(plan(without))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ([], "'plan'"),
+        ({"releases": []}, "'delta'"),
+        ({"delta": 1e-5}, "'releases'"),
+        ({"delta": 1e-5, "releases": []}, "'releases'"),
+        ({"delta": 1e-5, "releases": {}}, "'releases'"),
+        ({"delta": 1e-5, "releases": [1]}, "'releases[0]'"),
+        ({"delta": 1e-5, "releases": [{}]}, "'releases[0].kind'"),
+        ({"delta": 1e-5, "releases": [{"kind": "magic"}]}, "'releases[0].kind'"),
+        ({"delta": math.nan, "releases": [release("gnmax")]}, "'delta'"),
+        ({"delta": 1e-5, "releases": [release("gnmax")], "epsilon": 1}, "'epsilon'"),
+        (plan(release("ind_knn", B=1)), "'releases[0].B'"),
+        (plan({"kind": "ind_knn"}), "'releases[0].epsilon'"),
+        (plan({"kind": "ind_knn", "B": 1, "delta": 1e-6}), "'releases[0].delta'"),
+        (plan({"kind": "ind_knn", "B": 1, "release": "label"}), "'releases[0].B'"),
+        (plan(release("screening", votes=200)), "'releases[0].gamma'"),
+        (plan(release("gaussian", sigma=0.02, sensitivity=1e6)), "'releases[0]'"),
+    ],
+)
+def test_other_nonsense_is_refused_by_name(given, named):
+    with pytest.raises(InvalidInput) as error:
+        Plan.from_dict(given)
+    assert named in str(error.value)
+
+
+def test_data_dependent_screening_is_labelled_private():
+    price = account(plan(release("screening", gamma=1, votes=290)))
+    assert price["private"] is True
+    assert any("itself private" in words for words in price["assumptions"])
+    assert price["lower"] is None
+    whole = account(plan(release("screening", gamma=1)))
+    assert price["epsilon"] < whole["by_method"]["rdp"]
+    assert whole["private"] is False
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_plan_is_restored_to_identical_bits(path):
+    first = Plan.from_dict(json.loads(path.read_text()))
+    again = Plan.from_dict(json.loads(json.dumps(first.to_dict())))
+    assert again == first
+    assert again.price() == first.price()
+
+
+def test_figure_5_and_table_1():
+    epsilon = {
+        path.stem: account(json.loads(path.read_text()))
+        for path in EXAMPLES.glob("*.json")
+        if path.stem.startswith(("figure5", "table1"))
+    }
+    mironov = {name: price["by_method"]["rdp_mironov"] for name, price in epsilon.items()}
+    assert mironov["figure5_gaussian"] == pytest.approx(5.676, abs=6e-4)
+    assert mironov["figure5_gaussian_subsampled"] == pytest.approx(1.313, abs=6e-4)
+    assert mironov["figure5_screening"] == pytest.approx(4.438, abs=6e-4)
+    assert mironov["figure5_screening_subsampled"] == pytest.approx(1.042, abs=6e-4)
+    assert mironov["table1_mnist"] == pytest.approx(1.163, abs=6e-4)
+    assert epsilon["table1_mnist"]["by_method"]["rdp"] == pytest.approx(0.953, abs=6e-4)
+    assert epsilon["table1_mnist"]["epsilon"] < 0.8833
+    assert epsilon["figure5_screening_subsampled"]["epsilon"] < 0.79
+    for price in epsilon.values():
+        assert 0.97 * price["epsilon"] < price["lower"] <= price["epsilon"]
+
+
+def test_a_label_alone_costs_less_than_the_votes():
+    votes = account(plan(release("noisy_max", sigma=3)))["epsilon"]
+    label = account(plan(release("noisy_max", sigma=3, release="label", classes=2)))["epsilon"]
+    assert label < 0.9 * votes
+
+
+def test_an_individual_filter_keeps_its_epsilon():
+    for what in ("votes", "label"):
+        price = account(plan(release("ind_knn", release=what, count=1)))
+        assert price["epsilon"] == pytest.approx(1, rel=1e-6)
+
+
+RNG = np.random.default_rng(5)
+
+
+def random_release() -> dict[str, object]:
+    kind = str(RNG.choice(["screening", "noisy_max", "gaussian", "multilabel", "ind_knn"]))
+    gamma = float(RNG.choice([1.0, math.exp(RNG.uniform(-6, 0))]))
+    sigma = math.exp(RNG.uniform(math.log(3), math.log(200)))
+    count = int(math.exp(RNG.uniform(0, math.log(3000))))
+    k = int(RNG.integers(1, 400))
+    fields: dict[str, dict[str, object]] = {
+        "screening": {"k": k, "threshold": k * RNG.uniform(-0.2, 1.2), "sigma": sigma},
+        "noisy_max": {"sigma": sigma},
+        "gaussian": {"sigma": sigma, "sensitivity": RNG.uniform(0.1, 2)},
+        "multilabel": {"tau": RNG.uniform(0.5, 12), "sigma": 3 * sigma},
+        "ind_knn": {"epsilon": RNG.uniform(0.1, 3)},
+    }
+    if kind == "ind_knn":
+        return {"kind": kind, **fields[kind], "count": 1}
+    return {"kind": kind, **fields[kind], "gamma": gamma, "count": count}
+
+
+def check_random_plans(count: int) -> None:
+    for _ in range(count):
+        given = plan(*(random_release() for _ in range(RNG.integers(1, 4))))
+        price = account(given)
+        assert 0 <= price["lower"] <= min(price["by_method"].values()), given
+        assert sum(step["share"] for step in price["releases"]) == pytest.approx(1)
+
+
+def test_the_lower_bound_never_exceeds_any_upper_bound():
+    check_random_plans(30)
+
+
+@pytest.mark.slow
+def test_the_lower_bound_never_exceeds_any_upper_bound_over_10000_plans():
+    check_random_plans(10_000)
+
+
+def test_the_table_of_the_documentation_is_what_the_command_prints():
+    from vicinal.reports.accounting_table import as_text, table
+
+    page = (EXAMPLES.parents[1] / "docs" / "accounting.md").read_text()
+    assert as_text(table()) in page
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_costs_are_drawn(kind):
+    from vicinal.reports.cost_plots import draw_costs
+
+    given = Plan.from_dict(plan(release("noisy_max", count=5)))
+    assert draw_costs(given, kind).startswith(
+        {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
+    )
