@@ -229,6 +229,7 @@ def test_reproduce_prints_and_writes_a_table(digits, tmp_path, monkeypatch):
     assert len(as_json["rows"]) == 5
     assert as_json["simulation"] is True
     assert json.loads((tmp_path / "indknn-fashion.json").read_text())["rows"] == as_json["rows"]
+    assert (tmp_path / "indknn-fashion.png").read_bytes().startswith(b"\x89PNG")
     assert "no guarantee" in " ".join(printed.stdout.split())
 
 

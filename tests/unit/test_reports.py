@@ -356,18 +356,37 @@ def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau,
         monkeypatch, lambda p: 500 - (p.tau - tau) ** 2 - (p.noise_multiplier - multiplier) ** 2
     )
     told = []
-    point, outcome = comparison.best_point(None, experiments.Setting(1.0, 10), grid, told.append)
-    assert point == experiments.Point(tau, multiplier)
-    assert outcome == Outcome(500, 1000)
+    found = comparison.uphill(None, experiments.Setting(1.0, 10), grid, told.append)
+    best = comparison.best_first(found)[0]
+    assert best == experiments.Point(tau, multiplier)
+    assert found[best] == Outcome(500, 1000)
     assert len(tried) == len(set(tried)) < len(grid)
     assert sum(told) == 10 * len(grid)
 
 
-def test_the_best_point_of_a_flat_landscape_is_one_of_its_points(monkeypatch):
-    grid = comparison.Grid((0.1, 0.2), (1.0, 2.0))
+@pytest.mark.parametrize("taus", [(0.1,), (0.1, 0.2)])
+def test_the_search_on_a_flat_landscape_ends(monkeypatch, taus):
+    grid = comparison.Grid(taus, (1.0, 2.0))
     hill(monkeypatch, lambda _: 7)
-    point, _ = comparison.best_point(None, experiments.Setting(1.0, 10), grid, lambda _: None)
-    assert point in grid.coarse()
+    found = comparison.uphill(None, experiments.Setting(1.0, 10), grid, lambda _: None)
+    assert comparison.best_first(found)[0] in grid.coarse()
+
+
+def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, benchmark_data):
+    lucky, good = experiments.Point(0.4, 0.1), experiments.Point(0.4, 0.3)
+    chances = {lucky: [50, 10, 10], good: [40, 40, 40]}
+
+    def outcome(_trial, _setting, point, seed):
+        return Outcome(chances.get(point, [0] * 3)[seed], 50)
+
+    monkeypatch.setattr(comparison, "published_outcome", outcome)
+    rows = comparison.Comparison(
+        "clusters", PublicMap(n_components=None), (experiments.Setting(8.0, 50),),
+        comparison.Grid((0.4, 0.5), (0.1, 0.2, 0.3)), n_reference=200, runs=3,
+    ).rows(benchmark_data, lambda _: None)  # fmt: skip
+    published = next(row for row in rows if row.method == comparison.PUBLISHED)
+    assert published.point == good
+    assert published.accuracies == (0.8, 0.8, 0.8)
 
 
 def test_a_point_is_interior_when_it_has_neighbours_on_all_sides():

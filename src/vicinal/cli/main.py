@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from vicinal.cli import demo, reproduce
+from vicinal.cli import account, demo, reproduce
 from vicinal.errors import PrivacyRefused, VicinalError
 
 BAD_INPUT = 2
@@ -65,5 +65,8 @@ def _main(
     """Differentially private prediction by nearest neighbours."""
 
 
+app.command("account")(account.account)
+app.command("calibrate")(account.calibrate)
 app.command("demo")(demo.demo)
+reproduce.app.command("accounting")(account.reproduce_accounting)
 app.add_typer(reproduce.app, name="reproduce")

@@ -25,8 +25,8 @@ def output_folder(path: Path) -> Path:
     return path
 
 
-def write_file(path: Path, content: str) -> None:
-    """Write text in UTF-8.
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write bytes, or text in UTF-8.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def write_file(path: Path, content: str) -> None:
         If it cannot be written.
     """
     try:
-        path.write_text(content, encoding="utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 

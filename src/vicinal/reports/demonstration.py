@@ -27,9 +27,9 @@ LEAST_REFERENCE = 20
 """Public reference points: as many as the test part has besides the queries, in these bounds."""
 
 FEATURES = (
-    "histograms of oriented gradients, minus the mean of the public reference, "
-    f"{PublicMap().n_components} principal components of the public reference, half-whitened, "
-    "unit length"
+    "histograms of oriented gradients of square-rooted pixels, minus the mean of the public "
+    f"reference, {PublicMap().n_components} principal components of the public reference, "
+    "half-whitened, unit length"
 )
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)

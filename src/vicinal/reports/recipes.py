@@ -14,29 +14,30 @@ from vicinal.reports.experiments import Setting
 N_REFERENCE = 5000
 
 _MULTIPLIERS = (0.1, 0.15, 0.25, 0.4, 0.6, 0.9, 1.3)
-_HALF_WHITENED = Grid((0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5), _MULTIPLIERS)
 
 
 def images(runs: int) -> tuple[Comparison, ...]:
     """Return the comparisons on 60,000 private images and 10,000 public ones."""
     settings = *(Setting(epsilon, 1000) for epsilon in (0.5, 1.0, 2.0)), Setting(1.0, 4000)
     plain = Grid((0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6), _MULTIPLIERS)
-    return _comparisons("HOG", settings, plain, runs)
+    whitened = Grid((0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5), _MULTIPLIERS)
+    return _comparisons("HOG", settings, plain, whitened, runs)
 
 
 def texts(runs: int) -> tuple[Comparison, ...]:
     """Return the comparisons on AG News, of whose test part 2,600 rows are left as queries."""
     settings = *(Setting(epsilon, 800) for epsilon in (0.5, 1.0, 2.0)), Setting(1.0, 2600)
-    plain = Grid((0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), _MULTIPLIERS)
-    return _comparisons("sentences", settings, plain, runs)
+    plain = Grid((0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35), _MULTIPLIERS)
+    whitened = Grid((0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), _MULTIPLIERS)
+    return _comparisons("sentences", settings, plain, whitened, runs)
 
 
 def _comparisons(
-    name: str, settings: tuple[Setting, ...], plain: Grid, runs: int
+    name: str, settings: tuple[Setting, ...], plain: Grid, whitened: Grid, runs: int
 ) -> tuple[Comparison, ...]:
     maps = (
         (f"{name}, centred", PublicMap(n_components=None), plain),
-        (f"{name}, half-whitened", PublicMap(), _HALF_WHITENED),
+        (f"{name}, half-whitened", PublicMap(), whitened),
     )
     return tuple(
         Comparison(words, public_map, settings, grid, N_REFERENCE, runs)

@@ -1,0 +1,71 @@
+"""What the README shows is run: its Python, its commands, its links."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands():
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [line.split("#")[0].strip() for line in lines if line.strip()]
+
+
+@pytest.mark.slow
+def test_the_python_example_runs_and_states_its_guarantee():
+    (example,) = blocks("python")
+    assert len(example.strip().splitlines()) <= 14
+    done = subprocess.run(
+        [sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(1, 1e-05)-differential privacy" in done.stdout
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if c.startswith("make ")])
+def test_make_commands_are_targets_of_the_makefile(command):
+    done = subprocess.run(
+        [*shlex.split(command), "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in commands() if c.split()[0].endswith("vicinal")] or ["none"]
+)
+def test_vicinal_commands_exist_with_their_options(command):
+    """Every command shown is known, with every option shown."""
+    program, *rest = shlex.split(command)
+    assert program == ".venv/bin/vicinal"
+    verbs = [word for word in rest if re.fullmatch(r"[a-z][a-z0-9-]*", word)][:2]
+    for depth in (len(verbs), 1):
+        done = subprocess.run(
+            [sys.executable, "-m", "vicinal", *verbs[:depth], "--help"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stderr
+    for option in (word for word in rest if word.startswith("--")):
+        assert option in done.stdout, f"{option} is not an option of {command!r}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
