@@ -510,3 +510,15 @@ def test_targets_without_a_budget_are_refused():
     with pytest.raises(InvalidInput, match="no budget"):
         label_budget(1e-12, 1e-30)
     assert label_plane.TOLERANCE <= 1e-3
+
+
+def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():
+    from vicinal.accounting.label_release import NoisyLabel
+    from vicinal.accounting.subsampled import SubsampledGaussian
+
+    orders = np.array([1.5, 2.0, 8.0, 64.0, 400.0, 5000.0])
+    for sigma, gamma in ((25.0, 0.15), (5.0, 0.05), (25.0, 1.0)):
+        votes = SubsampledGaussian(sigma / math.sqrt(2), gamma).rdp(orders)
+        labels = NoisyLabel(sigma, gamma, 10).rdp(orders)
+        assert (labels <= votes * (1 + 1e-8)).all()
+        assert (labels[:3] < 0.9 * votes[:3]).all()

@@ -13,6 +13,7 @@ import numpy as np
 from vicinal.accounting.divergence import Array
 from vicinal.accounting.label_only import LARGEST_ORDER, label_budget, two_coordinate_rdp
 from vicinal.accounting.pairs import GaussianPair
+from vicinal.accounting.subsampled import SubsampledGaussian
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +35,16 @@ class NoisyLabel:
     classes: int | None = None
 
     def rdp(self, orders: Array) -> Array:
-        """Return the RDP at `orders` (m,), rounded up; beyond 10^6 that of the noisy votes."""
-        values = orders / self.sigma**2 * (1 + 1e-9)
+        """Return the RDP at `orders` (m,), rounded up.
+
+        The label is a function of the noisy votes, so their RDP is a bound as well: at the highest
+        orders under sampling it is the smaller one.
+        """
+        multiplier = math.nextafter(self.sigma / math.sqrt(2), 0.0)
+        values = SubsampledGaussian(multiplier, self.gamma).rdp(orders) * (1 + 1e-9)
         near = orders <= LARGEST_ORDER
-        values[near] = two_coordinate_rdp(self.sigma, self.gamma, orders[near], self.classes)
+        labels = two_coordinate_rdp(self.sigma, self.gamma, orders[near], self.classes)
+        values[near] = np.minimum(values[near], labels)
         return values
 
     def pair(self) -> GaussianPair:
