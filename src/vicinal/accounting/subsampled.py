@@ -89,7 +89,7 @@ def _nodes(mu: float, gamma: float, step: float, size: int, count: int) -> tuple
     return log_density[: count + 1], log_ratio[: count + 1]
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)
 def _cached_nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Array, Array]:
     z = np.asarray(-_TAIL + step * np.arange(size + 1), dtype=np.float64)
     log_density = math.log(step) - z**2 / 2 - math.log(2 * math.pi) / 2
