@@ -20,7 +20,8 @@ UNITS = 2**48
 class Answer:
     """What one query released, and what it charged to whom."""
 
-    votes: list[int]
+    votes: list[int] | None
+    label: int | None
     count: int | None
     charges: dict[object, int] = field(default_factory=dict)
 
@@ -28,7 +29,8 @@ class Answer:
 class LiteralIndKNN:
     """One private record after the other, exactly as the paper's pseudo-code reads."""
 
-    def __init__(self, X, y, subjects, n_classes, budget, *, grid, count_grid=None, sigma1=None):
+    def __init__(self, X, y, subjects, n_classes, budget, *, grid, count_grid=None, sigma1=None,
+                 table=None):  # fmt: skip
         self.records = [
             (tuple(int(v) for v in x), int(label), subject)
             for x, label, subject in zip(X, y, subjects, strict=True)
@@ -38,12 +40,22 @@ class LiteralIndKNN:
         self.grid = grid
         self.count_grid = count_grid
         self.sigma1 = sigma1
+        self.table = table  # charges for labels alone
         self.z = dict.fromkeys(subjects, UNITS)
 
     def price(self, square, scale):
         """Charge in units: the exact cost, raised by at most 2^-49 of itself, and rounded up."""
         rate = float(UNITS / (2 * Fraction(scale) ** 2 * self.budget) * (1 + Fraction(1, 2**50)))
         return math.ceil(float(square) * math.nextafter(rate, math.inf))
+
+    def price_one(self, moved, scale):
+        """Charge for moving one coordinate, of which labels alone cost a share."""
+        if self.table is None:
+            return self.price(moved * moved, scale)
+        shares, density = self.table.shares.tolist(), self.table.density
+        cell = int(min(moved * (density / scale), len(shares) - 1.0))
+        rate = float(UNITS / (2 * Fraction(scale) ** 2 * self.budget) * (1 + Fraction(1, 2**50)))
+        return math.ceil(float(moved**2) * math.nextafter(rate, math.inf) * shares[cell])
 
     def answer(self, q, threshold, weight_of, *, noise, sigma2, count=None):
         """Answer one query; `weight_of` maps a similarity to whole grid steps."""
@@ -63,14 +75,20 @@ class LiteralIndKNN:
             vector = [0] * self.n_classes
             for weight, label in hits:
                 vector[label] += weight
+            alone = sum(v > 0 for v in vector) == 1
             self._clip(vector, self.z[subject], scale)
-            cost = self.price(sum(v * v for v in vector), scale)
+            if alone:
+                cost = self.price_one(max(vector), scale)
+            else:
+                cost = self.price(sum(v * v for v in vector), scale)
             assert cost <= self.z[subject]
             self.z[subject] -= cost
             charges[subject] += cost
             votes = [a + b for a, b in zip(votes, vector, strict=True)]
         votes = [v + int(e) for v, e in zip(votes, noise(scale, self.n_classes), strict=True)]
-        return Answer(votes, released_count, dict(charges))
+        if self.table is not None:
+            return Answer(None, votes.index(max(votes)), released_count, dict(charges))
+        return Answer(votes, None, released_count, dict(charges))
 
     def _count(self, selected, charges, noise):
         scale = math.ceil(self.sigma1 * self.count_grid)
@@ -106,7 +124,7 @@ class LiteralIndKNN:
         low, high = 0, norm
         while low < high:  # the largest whole norm whose price fits, by bisection
             middle = (low + high + 1) // 2
-            if self.price(middle * middle, scale) <= remaining:
+            if self.price_one(middle, scale) <= remaining:
                 low = middle
             else:
                 high = middle - 1

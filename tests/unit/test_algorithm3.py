@@ -31,6 +31,7 @@ def literal_of(classifier, X, y, subjects):
         grid=engine.votes.grid.steps,
         count_grid=count and count.grid.steps,
         sigma1=count and count.scale / count.grid.steps,
+        table=classifier._settings.charges if classifier.release == "label" else None,
     )  # fmt: skip
 
 
@@ -95,6 +96,28 @@ def test_the_default_is_the_same_walk_with_a_public_count(several, execution, mu
     assert sum(classifier._engine.shard.ledger.journal) == sum(
         sum(answer.charges.values()) for answer in answers
     )
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
+@pytest.mark.parametrize("count", ["public", "private"])
+@pytest.mark.parametrize("multiplier", [0.05, 2.0], ids=["budgets run out", "budgets last"])
+def test_labels_are_the_same_walk_at_the_price_of_labels(several, count, multiplier):
+    X, y, subjects, queries, reference = world(8, several=several)
+    classifier = IndKNNClassifier(
+        range(CLASSES), n_queries=Q, n_neighbors=12, noise_multiplier=multiplier, count=count,
+        execution="sequential", n_records=N, simulation_seed=4, release="label",
+    ).fit(X, y, subjects, public=reference)  # fmt: skip
+    literal = literal_of(classifier, X, y, subjects)
+    counts = [12.0] * Q if count == "public" else None
+    answers = run_literal(literal, classifier, queries, 4, counts=counts)
+    labels = classifier.predict(queries)
+    np.testing.assert_array_equal(labels, [answer.label for answer in answers])
+    ledger = classifier._engine.shard.ledger
+    for subject in set(subjects.tolist()):
+        slot = ledger.slots([subject])[0]
+        assert ledger.remaining[slot] == literal.z[subject]
+    if multiplier < 1:
+        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
 
 
 @pytest.mark.parametrize("radius", ["adaptive", 0.6])

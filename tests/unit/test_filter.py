@@ -49,7 +49,7 @@ def test_afford_is_the_largest_norm_that_can_be_paid(norm, remaining, scale, bud
 def test_scaled_down_vectors_are_paid_for(values, remaining, scale, budget):
     rate = unit_rate(scale, budget)
     vector = np.array(values, dtype=np.int64)
-    cost = scale_down(vector, remaining, scale, rate)
+    cost = scale_down(vector, remaining, scale, rate, 0.0, np.ones(1))
     assert 0 <= cost <= remaining
     assert cost == charge(int((vector.astype(object) ** 2).sum()), rate)
     assert (vector <= values).all()
@@ -75,7 +75,7 @@ def test_a_cost_beyond_any_budget_does_not_wrap_around():
     assert charge(2**60, rate) == 2**62
     assert afford(2**30, UNITS, rate) < 2**22
     vector = np.array([2**29, 2**29], dtype=np.int64)
-    assert 0 <= scale_down(vector, UNITS, 2**30, rate) <= UNITS
+    assert 0 <= scale_down(vector, UNITS, 2**30, rate, 0.0, np.ones(1)) <= UNITS
 
 
 @pytest.mark.parametrize("scale", [0, -1, 1.5, 2**41, None])

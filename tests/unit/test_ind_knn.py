@@ -49,7 +49,7 @@ BAD_PARAMETERS = {
     "radius": ["big", 1.5, np.nan, None, -2],
     "count": ["secret", None],
     "budget": ["moments", None],
-    "release": ["label", "nothing"],
+    "release": ["labels", "nothing"],
     "index": ["hnsw"],
     "execution": ["random"],
     "reuse_predictions": [True, 1, None],

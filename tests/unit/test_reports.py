@@ -415,8 +415,10 @@ def test_a_comparison_has_a_row_for_every_method_and_setting(compared):
     _, rows, _ = compared
     assert [(row.method, row.n_queries) for row in rows] == [
         (comparison.DEFAULT, 50),
+        (comparison.LABELS, 50),
         (comparison.PUBLISHED, 50),
         (comparison.DEFAULT, 20),
+        (comparison.LABELS, 20),
         (comparison.PUBLISHED, 20),
         (comparison.NOT_PRIVATE, 50),
         (comparison.NOT_PRIVATE, 20),

@@ -97,6 +97,10 @@ class ChargeTable:
         """Return R / alpha, rounded down: what ``filter.unit_rate`` takes as its budget."""
         return math.nextafter(self.target.budget / self.target.order, 0)
 
+    def share(self, mu: float) -> float:
+        """Return the share that a shift of `mu` noise scales costs."""
+        return float(self.shares[int(min(mu * self.density, len(self.shares) - 1))])
+
 
 def one_coordinate_rdp(mu: float, orders: npt.ArrayLike, classes: int | None = None) -> Array:
     """Return D_alpha of a label when one subject moves one class by `mu`, rounded up.

@@ -7,17 +7,20 @@ from vicinal.mechanisms.count import NoisyCount, noisy_size, size_noise
 from vicinal.mechanisms.grid import Grid, SlackMeter
 from vicinal.mechanisms.people import People
 from vicinal.mechanisms.randomness import fresh_key, randomness
-from vicinal.mechanisms.votes import NoisyVotes, VoteRelease
+from vicinal.mechanisms.votes import LabelRelease, NoisyLabels, NoisyVotes, VoteRelease, Votes
 from vicinal.noise import NoiseSource
 
 __all__ = [
     "Grid",
+    "LabelRelease",
     "NoiseSource",
     "NoisyCount",
+    "NoisyLabels",
     "NoisyVotes",
     "People",
     "SlackMeter",
     "VoteRelease",
+    "Votes",
     "fresh_key",
     "noisy_size",
     "randomness",

@@ -1,43 +1,90 @@
-"""Noisy votes: kernel-weighted votes of the neighbours, charged to each subject exactly.
+"""Kernel-weighted votes of the neighbours, charged to each subject exactly; votes or labels leave.
 
 Proof note: votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman & Zrnic 2021.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.accounting.filter import unit_rate
+from vicinal.accounting.label_only import ChargeTable
 from vicinal.mechanisms.grid import Grid, SlackMeter
 from vicinal.mechanisms.people import People
 from vicinal.mechanisms.walk import charge_votes
 from vicinal.neighbours import Kernel, Neighbours
 from vicinal.noise import NoiseSource
 
-FloatVotes = npt.NDArray[np.float64]
-StepVotes = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Steps = npt.NDArray[np.int64]
+
+_WHOLE_PRICE = np.ones(1)
 
 
-class NoisyVotes:
-    """The mechanism of one classifier: kernel, classes, budget and grid are fixed and public.
+class Votes(ABC):
+    """What the releases of one classifier share: kernel, classes, grid and noise, all public.
 
-    Parameters
+    Attributes
     ----------
     kernel : Kernel
         Its table of values, rounded down to whole steps, gives the weights.
-    n_features, n_classes : int
-        Dimensions of a record's features and of a vote.
-    budget : float
-        B, the zCDP that a subject's full budget stands for.
+    n_classes : int
+        The number of coordinates of a vote.
     grid : Grid
         The grid on which votes and noise live.
     noise : NoiseSource
         Where noise comes from.
+    budget : float
+        The zCDP that a subject's full budget stands for.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        n_classes: int,
+        budget: float,
+        grid: Grid,
+        noise: NoiseSource,
+    ) -> None:
+        self.kernel = kernel
+        self.n_classes = n_classes
+        self.grid = grid
+        self.noise = noise
+        self.budget = budget
+        self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
+
+    @abstractmethod
+    def release(self, noise: Floats) -> Release:
+        """Return the release of one block of queries.
+
+        Parameters
+        ----------
+        noise : float64 (q,)
+            The noise scale of every query in votes, fixed by public things alone.
+        """
+
+    def _prices(self, noise: Floats) -> tuple[Steps, Floats]:
+        """Return noise scales in steps, int64 (q,), and what a squared step costs in units."""
+        distinct, which = np.unique(noise, return_inverse=True)
+        scales = [self.grid.scale(value) for value in distinct]
+        rates = [unit_rate(scale, self.budget) for scale in scales]
+        return np.array(scales, dtype=np.int64)[which], np.array(rates, dtype=np.float64)[which]
+
+
+class NoisyVotes(Votes):
+    """All noisy votes leave; a subject pays for the length of what it contributed.
+
+    Parameters
+    ----------
     slack : SlackMeter
-        Meters what the grid costs; refuses a release before anybody is charged for it.
+        Meters what the grid costs; refuses a release before anybody is charged for it. The others
+        are the attributes of :class:`Votes`.
     """
 
     def __init__(
@@ -50,33 +97,46 @@ class NoisyVotes:
         noise: NoiseSource,
         slack: SlackMeter,
     ) -> None:
-        self.n_classes = n_classes
-        self.grid = grid
-        self.budget = budget
-        self.kernel = kernel
-        self.noise = noise
+        super().__init__(kernel, n_features, n_classes, budget, grid, noise)
         self._slack = slack
-        self._weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
-    def release(self, noise: npt.NDArray[np.float64]) -> VoteRelease:
-        """Return the release of one block of queries.
+    def release(self, noise: Floats) -> VoteRelease:
+        """Return the release of one block of queries, see :meth:`Votes.release`."""
+        scales, rates = self._prices(noise)
+        self._slack.take(scales.tolist(), self.n_classes)
+        return VoteRelease(self, scales, rates, np.zeros(len(scales)), _WHOLE_PRICE)
 
-        Parameters
-        ----------
-        noise : float64 (q,)
-            The noise scale of every query in votes, fixed by public things alone.
-        """
-        distinct, which = np.unique(noise, return_inverse=True)
-        scales = [self.grid.scale(value) for value in distinct]
-        self._slack.take([scales[i] for i in which], self.n_classes)
-        rates = np.array([unit_rate(scale, self.budget) for scale in scales], dtype=np.float64)
-        return VoteRelease(
-            self, np.array(scales, dtype=np.int64)[which], rates[which], self._weights
-        )
+
+class NoisyLabels(Votes):
+    """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
+
+    Parameters
+    ----------
+    table : ChargeTable
+        Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
+        The others are the attributes of :class:`Votes`.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        n_classes: int,
+        table: ChargeTable,
+        grid: Grid,
+        noise: NoiseSource,
+    ) -> None:
+        super().__init__(kernel, n_features, n_classes, table.zcdp, grid, noise)
+        self._table = table
+
+    def release(self, noise: Floats) -> LabelRelease:
+        """Return the release of one block of queries, see :meth:`Votes.release`."""
+        scales, rates = self._prices(noise)
+        return LabelRelease(self, scales, rates, self._table.density / scales, self._table.shares)
 
 
 @dataclass(frozen=True, slots=True)
-class VoteRelease:
+class Release(ABC):
     """Contribution, charge and noise of one block of queries, which cannot disagree.
 
     Attributes
@@ -85,14 +145,19 @@ class VoteRelease:
         Noise scale of each query, in grid steps.
     rates : float64 (q,)
         Units that a squared step costs under that scale, rounded up.
+    cells : float64 (q,)
+        Cells of `shares` that a step goes up by under that scale.
+    shares : float64 (m,)
+        What moving one coordinate costs, as shares of that price, by cells; (1,) for the whole.
     """
 
-    mechanism: NoisyVotes
-    scales: npt.NDArray[np.int64]
-    rates: npt.NDArray[np.float64]
-    weights: npt.NDArray[np.int64]
+    mechanism: Votes
+    scales: Steps
+    rates: Floats
+    cells: Floats
+    shares: Floats
 
-    def collect(self, near: Neighbours, people: People) -> tuple[StepVotes, int]:
+    def collect(self, near: Neighbours, people: People) -> tuple[Steps, int]:
         """Charge every neighbour for its votes and return their sums; still private.
 
         Each subject adds min(kernel weight, what it can still afford) to the class of its
@@ -110,19 +175,43 @@ class VoteRelease:
         high, low = charge_votes(
             near.starts, near.rows, near.similarities,
             people.labels, people.slots, people.records, people.remaining,
-            self.weights, kernel.level_origin, kernel.level_shift,
-            self.scales, self.rates, votes,
+            self.mechanism.weights, kernel.level_origin, kernel.level_shift,
+            self.scales, self.rates, self.cells, self.shares, votes,
         )  # fmt: skip
         return votes, (int(high) << 24) + int(low)
 
-    def publish(self, votes: StepVotes) -> FloatVotes:
-        """Add the noise that the charges paid for and return votes, float64 (q, c)."""
+    @abstractmethod
+    def publish(self, votes: Steps) -> npt.NDArray[Any]:
+        """Add the noise that the charges paid for, and return what may leave."""
+
+    def _noisy(self, votes: Steps) -> Steps:
         noise = self.mechanism.noise
         # Equal scales, the common case, take one vector call; the order of draws is the same.
         if len(set(self.scales.tolist())) == 1:
-            drawn = noise.discrete_gaussian(int(self.scales[0]), votes.size).reshape(votes.shape)
-        else:
-            width = votes.shape[1]
-            rows = [noise.discrete_gaussian(scale, width) for scale in self.scales.tolist()]
-            drawn = np.array(rows, dtype=np.int64).reshape(votes.shape)
-        return (votes + drawn) / self.mechanism.grid.steps
+            return votes + noise.discrete_gaussian(int(self.scales[0]), votes.size).reshape(
+                votes.shape
+            )
+        width = votes.shape[1]
+        rows = [noise.discrete_gaussian(scale, width) for scale in self.scales.tolist()]
+        return votes + np.array(rows, dtype=np.int64).reshape(votes.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRelease(Release):
+    """A release of noisy votes."""
+
+    def publish(self, votes: Steps) -> Floats:
+        """Return noisy votes, float64 (q, c), in units of a unit vote."""
+        return self._noisy(votes) / self.mechanism.grid.steps
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRelease(Release):
+    """A release of labels."""
+
+    def publish(self, votes: Steps) -> Steps:
+        """Return the position of the class with the most noisy votes, int64 (q,).
+
+        Ties, in whole steps, go to the first class.
+        """
+        return np.asarray(self._noisy(votes).argmax(axis=1))

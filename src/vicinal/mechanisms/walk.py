@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from vicinal.accounting.filter import MAX_NORM, afford, charge
+from vicinal.accounting.label_only import label_afford, label_charge
 from vicinal.compiled import compiled
 from vicinal.neighbours.kernels import LEVELS
 
@@ -21,7 +22,7 @@ _LOW = (1 << 24) - 1
 @compiled
 def charge_votes(  # type: ignore[no-untyped-def]
     starts, rows, similarities, labels, slots, records, remaining,
-    weights, origin, shift, scales, rates, votes,
+    weights, origin, shift, scales, rates, cells, shares, votes,
 ):  # fmt: skip
     """Add every subject's contribution to `votes` and take its charge from `remaining`.
 
@@ -39,8 +40,8 @@ def charge_votes(  # type: ignore[no-untyped-def]
                 several += 1
                 continue
             weight = min(weights[_level(similarities[hit], origin, shift)], scales[j])
-            weight = afford(weight, remaining[slot], rates[j])
-            cost = charge(weight * weight, rates[j])
+            weight = _afford_one(weight, remaining[slot], rates[j], cells[j], shares)
+            cost = _charge_one(weight, rates[j], cells[j], shares)
             remaining[slot] -= cost
             votes[j, labels[row]] += weight
             high += cost >> 24
@@ -56,7 +57,7 @@ def charge_votes(  # type: ignore[no-untyped-def]
                 level = _level(similarities[hit], origin, shift)
                 vector[labels[rows[hit]]] += weights[level]
             slot = slots[rows[order[first]]]
-            cost = scale_down(vector, remaining[slot], scales[j], rates[j])
+            cost = scale_down(vector, remaining[slot], scales[j], rates[j], cells[j], shares)
             remaining[slot] -= cost
             votes[j] += vector
             high += cost >> 24
@@ -128,7 +129,7 @@ def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[
 
 
 @compiled
-def scale_down(vector, remaining, scale, rate):  # type: ignore[no-untyped-def]
+def scale_down(vector, remaining, scale, rate, cells, shares):  # type: ignore[no-untyped-def]
     """Shrink `vector` in place to what `remaining` units pay for; return its charge.
 
     Its norm is first brought down to `scale`, the largest shift that the grid's slack allows, and
@@ -148,8 +149,8 @@ def scale_down(vector, remaining, scale, rate):  # type: ignore[no-untyped-def]
     if moved == 0:
         return 0
     if moved == 1:
-        vector[only] = afford(min(vector[only], longest), remaining, rate)
-        return charge(vector[only] * vector[only], rate)
+        vector[only] = _afford_one(min(vector[only], longest), remaining, rate, cells, shares)
+        return _charge_one(vector[only], rate, cells, shares)
     shrink = 1.0
     if squares >= float(longest) * float(longest):
         shrink = float(longest) / math.sqrt(squares) * (1 - 1e-12)
@@ -160,6 +161,22 @@ def scale_down(vector, remaining, scale, rate):  # type: ignore[no-untyped-def]
     while cost > remaining:
         cost = _shrunk(vector, 0.999, rate)
     return cost
+
+
+@compiled
+def _charge_one(norm, rate, cells, shares):  # type: ignore[no-untyped-def]
+    """Return the charge of moving one coordinate by `norm` steps; a single share stands for 1."""
+    if len(shares) == 1:
+        return charge(norm * norm, rate)
+    return label_charge(norm, rate, cells, shares)
+
+
+@compiled
+def _afford_one(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
+    """Return the largest whole norm <= `norm` that `remaining` units pay for."""
+    if len(shares) == 1:
+        return afford(norm, remaining, rate)
+    return label_afford(norm, remaining, rate, cells, shares)
 
 
 @compiled

@@ -6,12 +6,13 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import NoisyCount, NoisyVotes
+from vicinal.mechanisms import NoisyCount, Votes
 from vicinal.neighbours import LEAST_COUNT, Neighbours, Radius
 from vicinal.neighbours.integers import FloatMatrix
 from vicinal.predictors.shard import Shard
@@ -21,7 +22,8 @@ BLOCK = 256
 block before its first vote, and lose accuracy once budgets run out."""
 
 Progress = Callable[[int], None]
-FloatVotes = npt.NDArray[np.float64]
+Answers = npt.NDArray[Any]
+"""Noisy votes, float64 (q, c), or positions of labels, int64 (q,): what the mechanism releases."""
 
 
 class Turn:
@@ -58,8 +60,8 @@ class Engine:
         The private records and their ledger.
     radius : Radius
         Which records take part.
-    votes : NoisyVotes
-        The mechanism whose noisy votes are the answer.
+    votes : Votes
+        The mechanism whose noisy votes, or labels, are the answer.
     count : NoisyCount or None
         The paper's private count; None if counts are public estimates.
     multiplier : float
@@ -70,24 +72,24 @@ class Engine:
 
     shard: Shard
     radius: Radius
-    votes: NoisyVotes
+    votes: Votes
     count: NoisyCount | None
     multiplier: float
     turn: Turn = field(default_factory=Turn)
 
     def answer(
         self, queries: FloatMatrix, *, sequential: bool, progress: Progress | None = None
-    ) -> FloatVotes:
-        """Return noisy votes, float64 (q, c), in units of a unit vote."""
+    ) -> Answers:
+        """Return what the mechanism releases for each query."""
         blocks = []
         for start in range(0, len(queries), BLOCK):
             block = queries[start : start + BLOCK]
             blocks.append(self._answer_block(block, sequential=sequential))
             if progress is not None:
                 progress(len(block))
-        return np.concatenate([np.zeros((0, self.votes.n_classes)), *blocks])
+        return np.concatenate(blocks)
 
-    def _answer_block(self, block: FloatMatrix, *, sequential: bool) -> FloatVotes:
+    def _answer_block(self, block: FloatMatrix, *, sequential: bool) -> Answers:
         near = self.shard.search(block, self.radius.thresholds(block))
         expected = self.radius.expected(block) if self.count is None else None
         if not sequential:
@@ -98,8 +100,8 @@ class Engine:
         ]
         return np.concatenate(parts)
 
-    def _release(self, near: Neighbours, counts: npt.NDArray[np.float64] | None) -> FloatVotes:
-        """Charge, then publish, the votes of queries; first their counts if those are private."""
+    def _release(self, near: Neighbours, counts: npt.NDArray[np.float64] | None) -> Answers:
+        """Charge, then publish, the answers; first their counts if those are private."""
         if counts is None:
             near, counts = self._release_counts(near)
         release = self.votes.release(self.multiplier * np.sqrt(counts))

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -13,14 +14,17 @@ import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.accounting import budget as budgets
+from vicinal.accounting.label_only import ChargeTable, charge_table, label_budget
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
     Grid,
     NoiseSource,
     NoisyCount,
+    NoisyLabels,
     NoisyVotes,
     SlackMeter,
+    Votes,
     noisy_size,
     randomness,
     size_noise,
@@ -83,6 +87,7 @@ class Settings:
     tau: float | None
     private_count: bool
     method: str
+    label_only: bool
     sequential: bool
     n_records: int | None
     bandwidth: float | None
@@ -92,7 +97,6 @@ class Settings:
     @classmethod
     def of(cls, given: Parameters) -> Self:
         """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        checks.choice("release", given.release, ("votes",))
         checks.choice("index", given.index, ("exact",))
         if checks.boolean("reuse_predictions", given.reuse_predictions):
             raise InvalidInput(
@@ -110,6 +114,7 @@ class Settings:
             tau=_unless(ADAPTIVE, given.radius, "radius", _kernel_value),
             private_count=checks.choice("count", given.count, ("public", "private")) == "private",
             method=checks.choice("budget", given.budget, budgets.METHODS),
+            label_only=checks.choice("release", given.release, ("votes", "label")) == "label",
             sequential=checks.choice("execution", given.execution, ("block", "sequential"))
             == "sequential",
             n_records=_unless(None, given.n_records, "n_records", _whole),
@@ -119,14 +124,30 @@ class Settings:
         )
 
     @property
+    def charges(self) -> ChargeTable:
+        """What labels cost where they alone leave; the order fits many small contributions."""
+        return _charges(self.epsilon, self.delta, len(self.classes))
+
+    @property
     def spendable(self) -> float:
         """The budget B of every subject; in GDP, 1 % of delta is kept for the grid."""
+        if self.label_only:
+            return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.method == "gdp" else 1.0
         return budgets.budget(self.epsilon, self.delta * share, self.method)
+
+    def affordable(self, shift: float = 0.0) -> float:
+        """Return the budget that planned contributions of `shift` noise scales feel like."""
+        return self.spendable / (self.charges.share(shift) if self.label_only else 1.0)
 
     def typical_count(self, n_neighbors: int | None) -> float:
         """Return the count that noise scales are quoted at."""
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
+
+
+@lru_cache(maxsize=16)
+def _charges(epsilon: float, delta: float, n_classes: int) -> ChargeTable:
+    return charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +177,34 @@ def assemble(
     shard = Shard(kernel, X.shape[1])
     shard.add(kernel.encode(X), labels, subjects)
     noise = randomness(settings.seed)
-    slack = SlackMeter(settings.delta, needed=settings.method == "gdp")
+    slack = SlackMeter(settings.delta, needed=settings.method == "gdp" and not settings.label_only)
     n_records = settings.n_records or _estimated_size(settings, shard, noise, slack)
     k, radius = _radius(settings, kernel, X.shape[1], reference, n_records)
     if settings.kernel == "rbf" and settings.bandwidth is None:
         # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, reference)
     multiplier = settings.multiplier or _multiplier(
-        settings, kernel, radius, reference, n_records, X.shape[1]
+        settings, kernel, radius, reference, n_records, X.shape[1], settings.typical_count(k)
     )
-    budget = settings.spendable
     least = multiplier * math.sqrt(settings.typical_count(k))
-    votes_grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.delta)
-    votes = NoisyVotes(kernel, X.shape[1], len(settings.classes), budget, votes_grid, noise, slack)
+    grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.delta)
+    votes = _votes(settings, kernel, X.shape[1], grid, noise, slack)
     count = _count(settings, noise, slack) if settings.private_count else None
     return Assembled(Engine(shard, radius, votes, count, multiplier), n_records, k)
+
+
+def _votes(
+    settings: Settings,
+    kernel: Kernel,
+    n_features: int,
+    grid: Grid,
+    noise: NoiseSource,
+    slack: SlackMeter,
+) -> Votes:
+    n_classes = len(settings.classes)
+    if settings.label_only:
+        return NoisyLabels(kernel, n_features, n_classes, settings.charges, grid, noise)
+    return NoisyVotes(kernel, n_features, n_classes, settings.spendable, grid, noise, slack)
 
 
 def _check_reference(settings: Settings, public: FloatMatrix | None) -> None:
@@ -233,7 +267,7 @@ def _radius(
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     least = math.ceil(n_records / len(reference))
     k = settings.n_neighbors or planning.expected_neighbors(
-        n_records, settings.n_queries, settings.spendable, len(settings.classes), len(reference)
+        n_records, settings.n_queries, settings.affordable(), len(settings.classes), len(reference)
     )
     if k < least:
         warnings.warn(
@@ -253,15 +287,22 @@ def _multiplier(
     reference: Reference | None,
     n_records: int,
     n_features: int,
+    count: float,
 ) -> float:
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     reference = Reference(kernel, reference.points)
-    budget = settings.spendable
+    left = 1.0
     if settings.private_count:
         counted = planning.COUNT_SHARE * float(radius.expected(reference.points).mean())
-        budget *= 1 - min(0.5, counted / n_records)
+        left -= min(0.5, counted / n_records)
     found = planning.usage(reference, radius, n_features)
-    return planning.fitting_multiplier(found, n_records, settings.n_queries, budget)
+
+    def fitting(shift: float) -> float:
+        budget = left * settings.affordable(shift)
+        return planning.fitting_multiplier(found, n_records, settings.n_queries, budget)
+
+    # The share of labels rises with the shift: take it at the largest that is planned for.
+    return fitting(math.sqrt(found.weight / count) / fitting(0.0))
 
 
 def _estimated_size(settings: Settings, shard: Shard, noise: NoiseSource, slack: SlackMeter) -> int:

@@ -10,6 +10,8 @@ _METHODS = {
     "Thakurta 2022), 1 % of delta kept for the integer grid",
     "rdp": "individual Renyi filter (Feldman and Zrnic 2021), converted to (epsilon, delta) by "
     "Balle et al. 2020",
+    "label": "individual Renyi filter at one order (Feldman and Zrnic 2021) over releases of the "
+    "label alone, converted to (epsilon, delta) by Balle et al. 2020",
 }
 
 
@@ -40,7 +42,7 @@ def ind_knn_guarantee(settings: Settings) -> Guarantee:
             size,
             "all answers given",
         ),
-        method=_METHODS[settings.method],
+        method=_METHODS["label" if settings.label_only else settings.method],
         assumptions=(
             (
                 "each person's records carry that person's subject id (without ids, one record is "

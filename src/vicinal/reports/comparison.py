@@ -29,6 +29,7 @@ from vicinal.reports.experiments import (
 from vicinal.reports.steps import Step
 
 DEFAULT = "vicinal, default"
+LABELS = "vicinal, labels only"
 PUBLISHED = "Zhu et al. 2023, best of grid"
 NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
 
@@ -227,10 +228,10 @@ class Comparison:
     def work(self) -> int:
         """How many private answers :meth:`rows` simulates, for a progress bar."""
         queries = sum(setting.n_queries for setting in self.settings)
-        return queries * (len(self.grid) + (1 + self._finalists) * self.runs)
+        return queries * (len(self.grid) + (2 + self._finalists) * self.runs)
 
     def rows(self, benchmark: Benchmark, step: Step) -> list[Row]:
-        """Run everything; return two rows a setting, and a yardstick for each number of queries.
+        """Run everything; return three rows a setting, and a yardstick for each number of queries.
 
         Raises
         ------
@@ -272,6 +273,7 @@ class Comparison:
             n = setting.n_queries
             asked = trial.first(n)
             yield _Line(DEFAULT, n, setting), default_outcome(asked, setting, run)
+            yield _Line(LABELS, n, setting), default_outcome(asked, setting, run, "label")
             for point in points[setting]:
                 published = published_outcome(asked, setting, point, run)
                 yield _Line(PUBLISHED, n, setting, point), published

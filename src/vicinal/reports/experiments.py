@@ -118,11 +118,14 @@ class Point:
     noise_multiplier: float
 
 
-def default_outcome(trial: Trial, setting: Setting, seed: int) -> Outcome:
-    """Simulate the default, which has nothing to tune."""
+def default_outcome(
+    trial: Trial, setting: Setting, seed: int, release: str = "votes"
+) -> Outcome:
+    """Simulate the default, which has nothing to tune; `release` tells what leaves."""
     classifier = IndKNNClassifier(
-        trial.classes, setting.epsilon, setting.delta, setting.n_queries, simulation_seed=seed
-    ).fit(trial.records, trial.labels, public=trial.reference)
+        trial.classes, setting.epsilon, setting.delta, setting.n_queries,
+        release=release, simulation_seed=seed,
+    ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
     return Outcome.of(classifier.predict(trial.queries), trial.truth)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vicinal.reports.accuracy import Outcome
-from vicinal.reports.comparison import DEFAULT, NOT_PRIVATE, PUBLISHED, Row
+from vicinal.reports.comparison import DEFAULT, LABELS, NOT_PRIVATE, PUBLISHED, Row
 from vicinal.reports.plots import Curve, Style, accuracy_by_epsilon
 
 
@@ -22,7 +22,7 @@ def comparison_picture(rows: Sequence[Row], style: Style | None = None) -> bytes
     """
     features, fewest = rows[-1].features, min(row.n_queries for row in rows)
     drawn = [row for row in rows if row.features == features and row.n_queries == fewest]
-    curves = [_curve(name, drawn) for name in (DEFAULT, PUBLISHED)]
+    curves = [_curve(name, drawn) for name in (DEFAULT, LABELS, PUBLISHED)]
     (baseline,) = [row for row in drawn if row.method == NOT_PRIVATE]
     return accuracy_by_epsilon(curves, (NOT_PRIVATE, _pooled(baseline)), style or Style())
 

@@ -18,7 +18,8 @@ _MULTIPLIERS = (0.1, 0.15, 0.25, 0.4, 0.6, 0.9, 1.3)
 
 def images(runs: int) -> tuple[Comparison, ...]:
     """Return the comparisons on 60,000 private images and 10,000 public ones."""
-    settings = *(Setting(epsilon, 1000) for epsilon in (0.5, 1.0, 2.0)), Setting(1.0, 4000)
+    few = (Setting(epsilon, 1000) for epsilon in (0.5, 1.0, 2.0))
+    settings = *few, Setting(0.5, 4000), Setting(1.0, 4000)
     plain = Grid((0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6), _MULTIPLIERS)
     whitened = Grid((0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5), _MULTIPLIERS)
     return _comparisons("HOG", settings, plain, whitened, runs)

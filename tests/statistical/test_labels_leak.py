@@ -1,0 +1,132 @@
+"""Audits of labels alone: an attacker learns no more from them than is claimed, and nearly it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
+from statistical.worlds import audit, universes
+from vicinal import IndKNNClassifier
+from vicinal.accounting.label_only import charge_table, label_budget
+from vicinal.errors import PrivacyWarning
+from vicinal.mechanisms import LabelRelease
+from vicinal.noise import NoiseSource, SystemNoise
+from vicinal.predictors import assembly
+
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+
+EPSILON, DELTA, CLASSES = 4.0, 1e-5, 3
+TABLE = charge_table(label_budget(EPSILON, DELTA, classes=CLASSES), CLASSES)
+LASTS = 32
+"""Labels that a victim's budget pays for."""
+
+SHIFT = float(np.sqrt(2 * TABLE.zcdp / LASTS / TABLE.share(0.3)))
+"""A victim's contribution in noise scales: each label costs 1 / LASTS of the budget."""
+
+
+def make():
+    neighbors = 4
+    return IndKNNClassifier(
+        range(CLASSES), EPSILON, DELTA, n_queries=100_000, n_neighbors=neighbors,
+        n_records=neighbors * UNIVERSES, noise_multiplier=1 / SHIFT / np.sqrt(neighbors),
+        release="label",
+    )  # fmt: skip
+
+
+def lonely_victims(rounds):
+    """Nobody else votes: the closest race, in which one vote says most."""
+    return universes([(1.0, 0)], [(0.1, 1)], rounds=rounds)
+
+
+def ask_for_labels(classifier, world, victims):
+    people = world.others.and_(world.victims) if victims else world.others
+    classifier.fit(people.X, people.y, people.subjects, public=world.public)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        return classifier.predict(world.queries).reshape(-1, world.count)
+
+
+def share_of_wins(labels):
+    """Score a universe: how often class 0 won, from 0 as by chance to 1 as with the victim."""
+    chance = 1 / CLASSES
+    won = quad(lambda z: norm.pdf(z) * norm.cdf(z + SHIFT) ** (CLASSES - 1), -9, 9)[0]
+    return ((labels == 0).mean(axis=0) - chance) / (won - chance)
+
+
+def measured(rounds, runs):
+    world = lonely_victims(rounds)
+    return audit(make, world, share_of_wins, interaction=ask_for_labels, runs=runs)
+
+
+def claim():
+    """Return sqrt(2 R / alpha): many small releases of (alpha, R)-RDP look like that Gaussian."""
+    return float(np.sqrt(2 * TABLE.zcdp))
+
+
+def test_labels_leak_no_more_than_claimed_and_nearly_that():
+    found = measured(LASTS, RUNS)
+    print(f"measured mu {found.mu:.3f} and epsilon {found.epsilon:.3f}, claimed {claim():.3f}")
+    assert found.mu <= claim()
+    assert found.epsilon <= EPSILON
+    assert found.mu > claim() / 2
+
+
+def test_a_classifier_claims_what_the_audit_compares_with():
+    assert claimed_mu_of_labels() == pytest.approx(claim())
+
+
+def claimed_mu_of_labels():
+    world = lonely_victims(1)
+    classifier = make()
+    ask_for_labels(classifier, world, victims=False)
+    return np.sqrt(2 * classifier.budget_)
+
+
+def skip_the_charge(patch):
+    """Contributions are made, and budgets are put back as they were."""
+    honest = LabelRelease.collect
+
+    def collect(self, near, people):
+        before = people.remaining.copy()
+        result = honest(self, near, people)
+        people.remaining[:] = before
+        return result
+
+    patch.setattr(LabelRelease, "collect", collect)
+
+
+class ThirdOfTheNoise(NoiseSource):
+    """A third of the noise that was paid for."""
+
+    exact = False
+
+    def discrete_gaussian(self, scale, size):
+        """Return too little noise."""
+        return SystemNoise().discrete_gaussian(scale // 3, size)
+
+
+def cut_the_noise(patch):
+    patch.setattr(assembly, "randomness", lambda _: ThirdOfTheNoise())
+
+
+@pytest.mark.parametrize(
+    ("break_it", "rounds"),
+    [
+        pytest.param(skip_the_charge, 4 * LASTS, id="charge skipped"),
+        pytest.param(cut_the_noise, LASTS, id="a third of the noise"),
+    ],
+)
+def test_a_broken_version_is_caught(break_it, rounds, monkeypatch):
+    """Fails if the audit would let this fault pass."""
+    break_it(monkeypatch)
+    assert measured(rounds, BROKEN_RUNS).mu > claim()
+
+
+def test_the_honest_version_passes_what_the_broken_one_fails():
+    """Fails if labels stay informative once the budget is spent; or if the audit cries wolf."""
+    assert measured(4 * LASTS, BROKEN_RUNS).mu <= claim()
