@@ -44,7 +44,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing vicinal into $(VENV): about 1 GB, a minute or more ..." >&2
+	@echo "Installing vicinal into $(VENV): about .7 GB, a minute or more ..." >&2
 	@$(INSTALL) .
 	@touch $@
 

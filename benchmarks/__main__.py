@@ -2,6 +2,7 @@
 
 `python -m benchmarks [--short] [--json]`. Every row interleaves the product with the work that is
 compared to it, so that a machine that slows down slows both; times are medians.
+Noise has a table of its own: `python -m benchmarks.noise`.
 """
 
 from __future__ import annotations

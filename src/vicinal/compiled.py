@@ -17,7 +17,7 @@ from typing import Any
 
 import numba
 
-_ROOMS = ("accounting", "neighbours", "mechanisms")
+_ROOMS = ("accounting", "noise", "neighbours", "mechanisms")
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -37,7 +37,7 @@ def _source_digest() -> str:
     here = Path(__file__).parent
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for room in _ROOMS:
-        for path in sorted((here / room).glob("*.py")):
+        for path in sorted((here / room).rglob("*.py")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

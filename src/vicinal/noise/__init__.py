@@ -1,10 +1,18 @@
-"""The only door to randomness: exact discrete Gaussian noise, coins, and a marked simulation mode.
+"""The only door to randomness: exact discrete noise, coins, and a marked simulation mode.
 
 Only `vicinal.mechanisms` may import this package.
 """
 
-from vicinal.noise.coins import coins
+from vicinal.noise.coins import coin_probability, coins
 from vicinal.noise.keys import fresh_key
-from vicinal.noise.source import NoiseSource, SimulatedNoise, SystemNoise
+from vicinal.noise.source import NoiseSource, SimulatedNoise
+from vicinal.noise.system import SystemNoise
 
-__all__ = ["NoiseSource", "SimulatedNoise", "SystemNoise", "coins", "fresh_key"]
+__all__ = [
+    "NoiseSource",
+    "SimulatedNoise",
+    "SystemNoise",
+    "coin_probability",
+    "coins",
+    "fresh_key",
+]
