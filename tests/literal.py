@@ -131,8 +131,9 @@ class LiteralIndKNN:
         return low
 
 
-def cosine_steps(similarity, n_features, grid):
+def cosine_steps(similarity, n_features, grid, norm):
     """Weight of a pair in grid steps: the cosine at the lower edge of its level, rounded down."""
-    edge = max(similarity, 0) // 256 * 256
-    length = 4095 - math.sqrt(n_features) / 2
+    level = 2 ** max(0, (norm * norm).bit_length() - 16)  # 2^16 levels of similarity
+    edge = max(similarity, 0) // level * level
+    length = norm - math.sqrt(n_features) / 2
     return math.floor(np.float64(min(edge / length**2, 1.0)) * grid)

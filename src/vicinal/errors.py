@@ -23,5 +23,10 @@ class MissingExtra(VicinalError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
 
 
+class StorageFailed(VicinalError, OSError):
+    """A disk or database did not do its work; nothing was answered, and the store must be opened
+    again."""
+
+
 class PrivacyWarning(UserWarning):
     """The guarantee still holds, but perhaps not the one that the caller has in mind."""

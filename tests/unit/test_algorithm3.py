@@ -38,6 +38,7 @@ def literal_of(classifier, X, y, subjects):
 def run_literal(literal, classifier, queries, seed, counts=None):
     engine = classifier._engine
     integers = engine.votes.kernel.encode(queries)
+    norm = engine.votes.kernel.precision.norm
     rng = np.random.default_rng(seed)
     answers = []
     for j, (q, threshold) in enumerate(
@@ -47,9 +48,9 @@ def run_literal(literal, classifier, queries, seed, counts=None):
             literal.answer(
                 q,
                 int(threshold),
-                lambda s: cosine_steps(s, D, engine.votes.grid.steps),
+                lambda s: cosine_steps(s, D, engine.votes.grid.steps, norm),
                 noise=lambda scale, size: np.rint(rng.standard_normal(size) * scale),
-                sigma2=engine.multiplier,
+                sigma2=engine.pace.multiplier,
                 count=None if counts is None else counts[j],
             )
         )

@@ -52,7 +52,7 @@ BAD_PARAMETERS = {
     "release": ["labels", "nothing"],
     "index": ["hnsw"],
     "execution": ["random"],
-    "reuse_predictions": [True, 1, None],
+    "reuse_predictions": ["memory", 1, None],
     "n_records": [0, -5, 2.5, "auto"],
     "bandwidth": [0, np.nan, "wide"],
     "norm_bound": [0, -1, np.inf],
@@ -368,3 +368,38 @@ def test_float32_and_float64_features_are_taken():
     for dtype in (np.float32, np.float64, np.int64):
         classifier = make().fit((1000 * X).astype(dtype), Y, public=(1000 * R).astype(dtype))
         assert classifier.predict((1000 * Q).astype(dtype)).shape == (40,)
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["lsh", {"kind": "lsh", "tables": 12, "bits": 4, "seed": 3}, "centroids",
+     {"kind": "centroids", "cells": 4, "recall": 0.9}],
+)  # fmt: skip
+def test_every_index_answers_and_forgets(index):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 900)
+    X = 3 * np.eye(3, 8)[y] + rng.normal(size=(900, 8))
+    classifier = IndKNNClassifier(range(3), epsilon=4.0, n_queries=100, index=index)
+    classifier.fit(X[:600], y[:600], public=X[600:800])
+    assert (classifier.predict(X[800:]) == y[800:]).mean() > 0.8
+    assert classifier.forget(list(range(590))) == 590
+    assert len(classifier._engine.shard.index) == 10
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ("hnsw", "'index'"),
+        ({"kind": "exact", "tables": 3}, "'tables'"),
+        ({"tables": 3}, "'index'"),
+        ({"kind": "lsh", "tables": 0}, "'tables'"),
+        ({"kind": "centroids", "recall": 2.0}, "'recall'"),
+    ],
+)
+def test_bad_indexes_are_refused_by_name(index, message):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 4)), rng.integers(0, 2, 50)
+    classifier = IndKNNClassifier(range(2), index=index)
+    with pytest.raises(InvalidInput, match=message):
+        classifier.fit(X, y, public=rng.normal(size=(60, 4)))
+    assert not hasattr(classifier, "classes_")

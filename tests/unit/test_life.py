@@ -93,8 +93,9 @@ class Life(RuleBasedStateMachine):
         shard = self.classifier._engine.shard
         assert len(shard) == len(shard.index) == sum(self.here.values())
         assert shard.people.records.sum() == len(shard)
-        tail = shard.index._features[len(shard) :]
-        assert not tail.any(), "erased features must be overwritten"
+        blocks = shard.index.store._features.blocks
+        memory = np.concatenate([np.zeros((0, shard.index.stride), dtype=np.int8), *blocks])
+        assert not memory[len(shard) :].any(), "erased features must be overwritten"
 
 
 TestLife = Life.TestCase

@@ -132,7 +132,7 @@ def test_removed_rows_are_filled_from_the_end_and_wiped(size, seed):
     index.remove(gone, fill_holes(gone, size))
     kept = np.delete(X, gone, axis=0)
     assert sorted(map(tuple, index.features)) == sorted(map(tuple, kept))
-    assert not index._features[len(index) :].any()
+    assert index.store.wiped()
 
 
 def test_keeping_hits_keeps_them_by_query():

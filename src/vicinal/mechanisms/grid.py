@@ -71,14 +71,18 @@ class SlackMeter:
     refuses.
     """
 
-    def __init__(self, delta: float, *, needed: bool) -> None:
+    def __init__(self, delta: float, *, needed: bool, spent: float = 0.0) -> None:
         self._limit = SLACK_SHARE * delta if needed else math.inf
-        self._spent = 0.0
+        self._spent = checks.real("spent", spent, least=0)
 
     @property
     def spent(self) -> float:
         """Return the delta used up so far by releases on the grid."""
         return self._spent
+
+    def resume(self, spent: float) -> None:
+        """Go on from what is on record: releases after it were never given away."""
+        self._spent = checks.real("spent", spent, least=0)
 
     def take(self, scales: list[int], coordinates: int) -> None:
         """Add the slack of releases at `scales`, before any of them is made."""

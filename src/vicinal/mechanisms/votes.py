@@ -41,7 +41,11 @@ class Votes(ABC):
         Where noise comes from.
     budget : float
         The zCDP that a subject's full budget stands for.
+    label_only : bool
+        Whether labels leave, or votes.
     """
+
+    label_only: bool
 
     def __init__(
         self,
@@ -87,6 +91,8 @@ class NoisyVotes(Votes):
         are the attributes of :class:`Votes`.
     """
 
+    label_only = False
+
     def __init__(
         self,
         kernel: Kernel,
@@ -116,6 +122,8 @@ class NoisyLabels(Votes):
         Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
         The others are the attributes of :class:`Votes`.
     """
+
+    label_only = True
 
     def __init__(
         self,

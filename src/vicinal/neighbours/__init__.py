@@ -1,24 +1,38 @@
-"""Which records take part in an answer: integer features, kernels, radius and exact search.
+"""Which records take part in an answer: integer features, kernels, radius, engines and indexes.
 
 Nothing here knows labels, budgets or noise. What a record contributes to a search depends on that
 record, the query and public values, never on which other records are present.
 """
 
-from vicinal.neighbours.exact import ExactIndex, Neighbours
-from vicinal.neighbours.integers import INTEGER_NORM
+from vicinal.neighbours.cells import Cells, learn_cells
+from vicinal.neighbours.centroids import PublicCentroids
+from vicinal.neighbours.exact import ExactIndex
+from vicinal.neighbours.index import Index, IndexFactory
+from vicinal.neighbours.integers import FLOAT32, INTEGER_NORM, Precision, int8_precision
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel
+from vicinal.neighbours.lists import Neighbours
+from vicinal.neighbours.lsh import HyperplaneLSH
 from vicinal.neighbours.radius import LEAST_COUNT, AdaptiveRadius, FixedRadius, Radius, Reference
 
 __all__ = [
+    "FLOAT32",
     "INTEGER_NORM",
     "LEAST_COUNT",
     "RBF",
     "AdaptiveRadius",
+    "Cells",
     "Cosine",
     "ExactIndex",
     "FixedRadius",
+    "HyperplaneLSH",
+    "Index",
+    "IndexFactory",
     "Kernel",
     "Neighbours",
+    "Precision",
+    "PublicCentroids",
     "Radius",
     "Reference",
+    "int8_precision",
+    "learn_cells",
 ]

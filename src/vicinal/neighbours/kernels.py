@@ -9,7 +9,9 @@ cosine   <x, q>                      max(<x, q>, 0) / S^2
 rbf      -|x - q|^2                  exp(-|x - q|^2 (b / S)^2 / nu^2)
 =======  ==========================  ==============================
 
-with S the integer length of a unit vector and b the public bound on norms. Radii are compared on
+with S the integer length of a unit vector and b the public bound on norms. (Rounding to int8
+leaves unit vectors within about 1 % of length S; dividing by their integer norms changed answers
+less than the rounding itself, see docs/decisions/0022.) Radii are compared on
 similarities, exactly. A kernel value is looked up in a public table of 2^16 levels of similarity,
 rounded towards zero, so that it is the same bits wherever it is computed.
 """
@@ -24,10 +26,11 @@ import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.neighbours.integers import (
-    INTEGER_NORM,
-    FloatMatrix,
+    FLOAT32,
+    IntegerMatrix,
+    Precision,
     bounded_vectors,
-    integer_scale,
+    squared_norms,
     unit_vectors,
 )
 
@@ -45,16 +48,20 @@ class Kernel(ABC):
     """
 
     name: str
+    precision: Precision
     product_factor: int
     level_origin: int
     level_shift: int
 
     @abstractmethod
-    def encode(self, X: npt.NDArray[np.floating]) -> FloatMatrix:
-        """Return integer features, float32 (n, d); row i is a function of row i of `X` alone."""
+    def encode(self, X: npt.NDArray[np.floating]) -> IntegerMatrix:
+        """Return integer features (n, d) in the kernel's precision.
+
+        Row i is a function of row i of `X` and the precision alone.
+        """
 
     @abstractmethod
-    def offsets(self, integers: FloatMatrix) -> npt.NDArray[np.int32]:
+    def offsets(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
         """Return what each row takes off the similarity, int32 (n,)."""
 
     @abstractmethod
@@ -77,29 +84,38 @@ class Kernel(ABC):
 
 
 class Cosine(Kernel):
-    """The cosine of the angle between record and query; negative cosines count as zero."""
+    """The cosine of the angle between record and query; negative cosines count as zero.
+
+    Parameters
+    ----------
+    precision : Precision
+        How features become integers.
+    """
 
     name = "cosine"
     product_factor = 1
     level_origin = 0
-    level_shift = 8
 
-    def encode(self, X: npt.NDArray[np.floating]) -> FloatMatrix:
+    def __init__(self, precision: Precision = FLOAT32) -> None:
+        self.precision = precision
+        self.level_shift = _shift_to_levels(precision.norm**2)
+
+    def encode(self, X: npt.NDArray[np.floating]) -> IntegerMatrix:
         """Return unit vectors rounded to integers."""
-        return unit_vectors(X)
+        return unit_vectors(X, self.precision)
 
-    def offsets(self, integers: FloatMatrix) -> npt.NDArray[np.int32]:
+    def offsets(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
         """Return zeros: the similarity is the product itself."""
         return np.zeros(len(integers), dtype=np.int32)
 
     def value(self, similarity: npt.NDArray[np.float64], n_features: int) -> KernelTable:
         """Return the cosine of integer products, between 0 and 1."""
-        return np.clip(similarity / integer_scale(n_features) ** 2, 0.0, 1.0)
+        return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
     def similarity_at(self, value: float, n_features: int) -> int:
         """Return the integer product of a cosine, which may be negative here."""
         value = checks.real("radius", value, least=-1, most=1)
-        return math.ceil(value * integer_scale(n_features) ** 2)
+        return math.ceil(value * self.precision.scale(n_features) ** 2)
 
 
 class RBF(Kernel):
@@ -111,29 +127,32 @@ class RBF(Kernel):
         nu, in the units of the features. (ZZGW23 print nu = e^1.5, so nu^2 = e^3.)
     bound : float
         Public bound on the norm of a feature vector; longer ones are pulled back to it.
+    precision : Precision
+        How features become integers.
     """
 
     name = "rbf"
     product_factor = 2
-    level_origin = 1 << 26
-    level_shift = 10
 
-    def __init__(self, bandwidth: float, bound: float) -> None:
+    def __init__(self, bandwidth: float, bound: float, precision: Precision = FLOAT32) -> None:
         self.bandwidth = checks.real("bandwidth", bandwidth, above=0)
         self.bound = checks.real("norm_bound", bound, above=0)
+        self.precision = precision
+        # No squared distance exceeds (2 N)^2; the level of -(2 N)^2 is the lowest.
+        self.level_origin = 1 << (4 * precision.norm**2).bit_length()
+        self.level_shift = _shift_to_levels(self.level_origin - 1)
 
-    def encode(self, X: npt.NDArray[np.floating]) -> FloatMatrix:
+    def encode(self, X: npt.NDArray[np.floating]) -> IntegerMatrix:
         """Return vectors in units of the bound, rounded to integers."""
-        return bounded_vectors(X, self.bound)
+        return bounded_vectors(X, self.bound, self.precision)
 
-    def offsets(self, integers: FloatMatrix) -> npt.NDArray[np.int32]:
+    def offsets(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
         """Return squared norms, exact: each is at most 4095^2 < 2^24."""
-        # The cross term of two rows is exact in float32 for the same reason (see integers.py).
-        return np.asarray(np.einsum("ij,ij->i", integers, integers), dtype=np.int32)
+        return squared_norms(integers)
 
     def unit(self, n_features: int) -> float:
         """Return the length of one integer step in the units of the features."""
-        return self.bound / integer_scale(n_features)
+        return self.bound / self.precision.scale(n_features)
 
     def _exponent(self, n_features: int) -> float:
         """Return what one unit of similarity adds to the logarithm of the kernel value."""
@@ -146,5 +165,10 @@ class RBF(Kernel):
     def similarity_at(self, value: float, n_features: int) -> int:
         """Return the negative squared integer distance at which the kernel takes `value`."""
         value = checks.real("radius", value, above=0, most=1)
-        lowest = -((2 * INTEGER_NORM) ** 2)
+        lowest = -((2 * self.precision.norm) ** 2)
         return max(lowest, math.ceil(math.log(value) / self._exponent(n_features)))
+
+
+def _shift_to_levels(largest: int) -> int:
+    """Return by how many bits `largest` must be shifted to be a level."""
+    return max(0, largest.bit_length() - (LEVELS - 1).bit_length())

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.errors import InvalidInput
-from vicinal.neighbours.integers import FloatMatrix
+from vicinal.neighbours.exact import ExactIndex
+from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.neighbours.kernels import Kernel
+from vicinal.neighbours.tiles import rank_th_largest
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
 
 _CHUNK = 256
+_SAMPLED = 8
+_LARGE = 1000
 
 
 class Reference:
@@ -26,24 +32,77 @@ class Reference:
     ----------
     kernel : Kernel
         The kernel whose integer similarities are compared.
-    points : float32 (m, d)
-        Integer features of the public points.
+    points : int8 or float32 (m, d)
+        Integer features of the public points, in the kernel's precision.
     """
 
-    def __init__(self, kernel: Kernel, points: FloatMatrix) -> None:
+    def __init__(self, kernel: Kernel, points: IntegerMatrix) -> None:
         self.kernel = kernel
         self.points = points
+        self._wide = points.astype(np.float32, copy=False)
         self._offsets = kernel.offsets(points).astype(np.int64)
 
     def __len__(self) -> int:
         """Return the number of points."""
         return len(self.points)
 
-    def similarities(self, queries: FloatMatrix) -> Iterator[npt.NDArray[np.int64]]:
+    @cached_property
+    def _index(self) -> ExactIndex:
+        index = ExactIndex(self.kernel, self.points.shape[1])
+        index.add(self.points)
+        return index
+
+    @cached_property
+    def _sample(self) -> Reference:
+        return Reference(self.kernel, self.points[::_SAMPLED])
+
+    def largest(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
+        """Return the `rank`-th largest similarity of each query to all points, int64 (q,).
+
+        Where the reference is large, a guess from a sample keeps the search to a few points; the
+        result is exact whatever the guess.
+        """
+        found = [np.zeros(0, dtype=np.int64)]
+        for start in range(0, len(queries), _CHUNK):
+            chunk = queries[start : start + _CHUNK]
+            lower = self._guess(chunk, rank)
+            found.append(
+                self._ranked(chunk, rank) if lower is None else self._near(chunk, rank, lower)
+            )
+        return np.concatenate(found)
+
+    def _guess(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64] | None:
+        """Return thresholds that most likely let `rank` points in, and few more; None for none."""
+        deeper = math.ceil(1.5 * rank / _SAMPLED) + 4
+        if len(self) < _LARGE or deeper > len(self) // _SAMPLED:
+            return None
+        return self._sample._ranked(queries, deeper)
+
+    def _ranked(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
+        """Return the `rank`-th largest similarity by looking at all of them."""
+        place = len(self) - rank
+        found = [
+            np.partition(similarities, place, axis=1)[:, place]
+            for similarities in self.similarities(queries)
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+    def _near(
+        self, queries: IntegerMatrix, rank: int, lower: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return the same by looking at what reaches `lower`; all are looked at where it fails."""
+        near = self._index.search(queries, lower)
+        found = rank_th_largest(near.starts, near.similarities, rank)
+        short = np.diff(near.starts) < rank
+        if short.any():
+            found[short] = self._ranked(queries[short], rank)
+        return np.asarray(found)
+
+    def similarities(self, queries: IntegerMatrix) -> Iterator[npt.NDArray[np.int64]]:
         """Yield exact similarities, int64 (chunk, m), for consecutive chunks of queries."""
         for start in range(0, len(queries), _CHUNK):
             chunk = queries[start : start + _CHUNK]
-            products = (chunk @ self.points.T).astype(np.int64)
+            products = (chunk.astype(np.float32, copy=False) @ self._wide.T).astype(np.int64)
             own = self.kernel.offsets(chunk).astype(np.int64)
             yield products * self.kernel.product_factor - self._offsets - own[:, None]
 
@@ -52,11 +111,11 @@ class Radius(ABC):
     """Turns queries into similarity thresholds, without looking at any private record."""
 
     @abstractmethod
-    def thresholds(self, queries: FloatMatrix) -> npt.NDArray[np.int64]:
+    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
         """Return the smallest similarity that takes part in each query, int64 (q,)."""
 
     @abstractmethod
-    def expected(self, queries: FloatMatrix) -> npt.NDArray[np.float64]:
+    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return the public estimate of each query's number of neighbours, float64 (q,)."""
 
 
@@ -87,11 +146,11 @@ class FixedRadius(Radius):
         self._reference = reference
         self._n_records = n_records
 
-    def thresholds(self, queries: FloatMatrix) -> npt.NDArray[np.int64]:
+    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
         """Return the same similarity for every query."""
         return np.full(len(queries), self._similarity, dtype=np.int64)
 
-    def expected(self, queries: FloatMatrix) -> npt.NDArray[np.float64]:
+    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return the reference's share inside the radius, scaled to the number of records."""
         if self._reference is None:
             raise InvalidInput(
@@ -130,15 +189,10 @@ class AdaptiveRadius(Radius):
         self.rank = min(len(reference), max(1, share))
         self._reference = reference
 
-    def thresholds(self, queries: FloatMatrix) -> npt.NDArray[np.int64]:
+    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
         """Return the rank-th largest similarity of each query to the reference."""
-        place = len(self._reference) - self.rank
-        found = [
-            np.partition(similarities, place, axis=1)[:, place]
-            for similarities in self._reference.similarities(queries)
-        ]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        return self._reference.largest(queries, self.rank)
 
-    def expected(self, queries: FloatMatrix) -> npt.NDArray[np.float64]:
+    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return `n_neighbors` for every query."""
         return np.full(len(queries), float(self._count))

@@ -1,6 +1,8 @@
-"""Compiled work on tiles of records: keep what is inside the radius, stitch tiles together."""
+"""Compiled work on hits: keep what is inside the radius, order by query, stitch parts together."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,79 +10,140 @@ import numpy.typing as npt
 from vicinal.compiled import compiled
 
 Hits = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]
+"""Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query."""
+
+CHUNK = 64
+"""Products looked at together: most chunks hold no hit and are passed over whole."""
 
 
 @compiled
-def compress_tile(products, offsets, floors, factor, first_row):  # type: ignore[no-untyped-def]
+def compress_tile(products, offsets, names, floors, factor):  # type: ignore[no-untyped-def]
     """Keep the pairs with ``factor * products - offsets >= floors``.
 
     Parameters
     ----------
-    products : float32 (q, rows)
+    products : float32 or int32 (q, rows)
         Exact integer products of a block of queries with a tile of records.
-    offsets : int32 (rows,)
-        What each record takes off its similarity.
+    offsets, names : int32 (rows,)
+        What each record takes off its similarity; what it is called.
     floors : int64 (q,)
         The radius of each query, plus the query's own offset.
-    factor, first_row : int
-        The kernel's product factor; the position of the tile's first record.
+    factor : int
+        The kernel's product factor.
 
     Returns
     -------
     counts : int64 (q,)
         Hits of each query.
-    rows, values : int32 (hits,)
-        Positions and similarities (before the query's own offset), query by query.
+    names, values : int32 (hits,)
+        Who, and similarities before the query's own offset, query by query.
     """
     n_queries, n_rows = products.shape
     counts = np.zeros(n_queries, dtype=np.int64)
-    for j in range(n_queries):
-        inside = 0
-        floor = floors[j]
-        for i in range(n_rows):
-            inside += np.int32(products[j, i]) * factor - offsets[i] >= floor
-        counts[j] = inside
-    total = counts.sum()
-    # One spare slot: the branchless loop writes before it knows whether to keep.
-    rows = np.empty(total + 1, dtype=np.int32)
-    values = np.empty(total + 1, dtype=np.int32)
+    # One chunk to spare: the branchless loop writes before it knows whether to keep.
+    kept = np.empty(4 * CHUNK, dtype=np.int32)
+    values = np.empty(4 * CHUNK, dtype=np.int32)
+    least_offset = offsets.min() if n_rows else np.int32(0)
     at = 0
     for j in range(n_queries):
-        if counts[j] == 0:
-            continue
-        floor = floors[j]
-        for i in range(n_rows):
-            value = np.int32(products[j, i]) * factor - offsets[i]
-            rows[at] = first_row + i
-            values[at] = value
-            at += value >= floor
-    return counts, rows[:total], values[:total]
+        # No product below this can reach the floor, whatever the record's offset.
+        bar = _ceil_div(floors[j] + least_offset, factor)
+        before = at
+        for first in range(0, n_rows, CHUNK):
+            last = min(first + CHUNK, n_rows)
+            if not _reaches(products[j, first:last], bar):
+                continue
+            if at + CHUNK > len(kept):
+                kept, values = _doubled(kept, at), _doubled(values, at)
+            for i in range(first, last):
+                value = np.int32(products[j, i]) * factor - offsets[i]
+                kept[at] = names[i]
+                values[at] = value
+                at += value >= floors[j]
+        counts[j] = at - before
+    return counts, kept[:at].copy(), values[:at].copy()
 
 
-def merge_tiles(parts: list[Hits], n_queries: int) -> Hits:
-    """Join the hits of consecutive tiles, query by query: (starts, rows, similarities)."""
+@compiled
+def _reaches(products, bar):  # type: ignore[no-untyped-def]
+    """Tell whether any of a chunk's products is at least `bar`."""
+    # Exact in float32 as in int32: products are below 2^24, and a bar is cut to where none is.
+    level = products.dtype.type(min(max(bar, -(1 << 25)), 1 << 25))
+    found = 0
+    for i in range(len(products)):
+        found |= products[i] >= level
+    return found != 0
+
+
+@compiled
+def _ceil_div(value, factor):  # type: ignore[no-untyped-def]
+    """Return value / factor rounded up; `factor` is at least 1."""
+    return -((-value) // factor)
+
+
+@compiled
+def _doubled(array, size):  # type: ignore[no-untyped-def]
+    """Return a copy twice as long that keeps the first `size` entries."""
+    larger = np.empty(2 * len(array), dtype=array.dtype)
+    larger[:size] = array[:size]
+    return larger
+
+
+@compiled
+def by_query(hits, n_queries):  # type: ignore[no-untyped-def]
+    """Order hits (query, name, value), int32 (hits, 3), by query and else as they come."""
+    counts = np.zeros(n_queries, dtype=np.int64)
+    for hit in range(len(hits)):
+        counts[hits[hit, 0]] += 1
+    targets = np.cumsum(counts) - counts
+    names = np.empty(len(hits), dtype=np.int32)
+    values = np.empty(len(hits), dtype=np.int32)
+    for hit in range(len(hits)):
+        query = hits[hit, 0]
+        names[targets[query]] = hits[hit, 1]
+        values[targets[query]] = hits[hit, 2]
+        targets[query] += 1
+    return counts, names, values
+
+
+def merge_tiles(parts: Sequence[Hits], n_queries: int) -> Hits:
+    """Join the hits of consecutive parts, query by query: (starts, names, similarities)."""
     starts = np.zeros(n_queries + 1, dtype=np.int64)
     if not parts:
         return starts, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
     counts = np.stack([part[0] for part in parts])
     np.cumsum(counts.sum(axis=0), out=starts[1:])
-    before = np.cumsum(counts, axis=0) - counts
-    rows = np.empty(starts[-1], dtype=np.int32)
-    values = np.empty(starts[-1], dtype=np.int32)
-    for tile, (count, tile_rows, tile_values) in enumerate(parts):
-        _place(starts[:-1] + before[tile], count, tile_rows, tile_values, rows, values)
-    return starts, rows, values
+    names, values = (np.concatenate([part[k] for part in parts]) for k in (1, 2))
+    if len(parts) == 1 or n_queries == 1:
+        return starts, names, values
+    return starts, *_placed(counts, starts, names, values)
 
 
 @compiled
-def _place(targets, counts, tile_rows, tile_values, rows, values):  # type: ignore[no-untyped-def]
-    """Copy one tile's hits of every query to where they belong."""
+def _placed(counts, starts, names, values):  # type: ignore[no-untyped-def]
+    """Return hits that come part by part, query by query."""
+    placed, similarities = np.empty_like(names), np.empty_like(values)
+    targets = starts[:-1].copy()
     source = 0
-    for j in range(len(counts)):
-        for i in range(counts[j]):
-            rows[targets[j] + i] = tile_rows[source]
-            values[targets[j] + i] = tile_values[source]
-            source += 1
+    for part in range(counts.shape[0]):
+        for j in range(counts.shape[1]):
+            count, target = counts[part, j], targets[j]
+            for i in range(count):
+                placed[target + i] = names[source + i]
+                similarities[target + i] = values[source + i]
+            targets[j] += count
+            source += count
+    return placed, similarities
+
+
+@compiled
+def rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
+    """Return the `rank`-th largest of each query's values, int64 (q,); 0 where there are fewer."""
+    found = np.zeros(len(starts) - 1, dtype=np.int64)
+    for j in range(len(found)):
+        if starts[j + 1] - starts[j] >= rank:
+            found[j] = np.sort(values[starts[j] : starts[j + 1]])[-rank]
+    return found
 
 
 def fill_holes(rows: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:

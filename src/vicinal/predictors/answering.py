@@ -1,10 +1,10 @@
-"""From queries to noisy votes: one way down, one way up, in either order of execution."""
+"""From queries to answers: one way down, one way up, in either order of execution."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +14,48 @@ import numpy.typing as npt
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NoisyCount, Votes
 from vicinal.neighbours import LEAST_COUNT, Neighbours, Radius
-from vicinal.neighbours.integers import FloatMatrix
-from vicinal.predictors.shard import Shard
+from vicinal.neighbours.integers import IntegerMatrix
+from vicinal.predictors.planning import Pace
+from vicinal.predictors.reuse import UNKNOWN, Memory, Support
+from vicinal.predictors.shard import Shard, SharedShard
 
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
 block before its first vote, and lose accuracy once budgets run out."""
 
 Progress = Callable[[int], None]
-Answers = npt.NDArray[Any]
-"""Noisy votes, float64 (q, c), or positions of labels, int64 (q,): what the mechanism releases."""
+FloatVotes = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What leaves for a batch of queries.
+
+    Attributes
+    ----------
+    labels : int64 (q,)
+        Positions of classes.
+    votes : float64 (q, c) or None
+        Noisy votes, where votes leave; NaN for queries that were not asked.
+    asked : bool (q,)
+        Whether private records were asked. Where not, the answer was made of earlier ones, for
+        nothing.
+    """
+
+    labels: Places
+    votes: FloatVotes | None
+    asked: npt.NDArray[np.bool_]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Answers]) -> Answers:
+        """Return the answers to consecutive queries as one."""
+        votes = [part.votes for part in parts if part.votes is not None]
+        return cls(
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate(votes) if votes else None,
+            np.concatenate([part.asked for part in parts]),
+        )
 
 
 class Turn:
@@ -56,58 +88,101 @@ class Engine:
 
     Attributes
     ----------
-    shard : Shard
-        The private records and their ledger.
+    shard : Shard or SharedShard
+        The private records and the account that answers are charged to.
     radius : Radius
         Which records take part.
     votes : Votes
         The mechanism whose noisy votes, or labels, are the answer.
     count : NoisyCount or None
         The paper's private count; None if counts are public estimates.
-    multiplier : float
-        sigma2: the noise scale is sigma2 sqrt(K) votes at a count of K.
+    pace : Pace
+        sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
+    memory : Memory
+        What earlier answers do for later queries.
     turn : Turn
         Held by whoever touches the records or their budgets.
     """
 
-    shard: Shard
+    shard: Shard | SharedShard
     radius: Radius
     votes: Votes
     count: NoisyCount | None
-    multiplier: float
+    pace: Pace
+    memory: Memory
     turn: Turn = field(default_factory=Turn)
 
     def answer(
-        self, queries: FloatMatrix, *, sequential: bool, progress: Progress | None = None
+        self, queries: IntegerMatrix, *, sequential: bool, progress: Progress | None = None
     ) -> Answers:
-        """Return what the mechanism releases for each query."""
-        blocks = []
-        for start in range(0, len(queries), BLOCK):
-            block = queries[start : start + BLOCK]
-            blocks.append(self._answer_block(block, sequential=sequential))
+        """Answer all queries, a block at a time; the memory learns between blocks."""
+        parts = []
+        for start in range(0, len(queries), self.memory.block):
+            block = queries[start : start + self.memory.block]
+            parts.append(self._answer_block(block, sequential=sequential))
             if progress is not None:
                 progress(len(block))
-        return np.concatenate(blocks)
+        return Answers.joined(parts)
 
-    def _answer_block(self, block: FloatMatrix, *, sequential: bool) -> Answers:
-        near = self.shard.search(block, self.radius.thresholds(block))
+    def _answer_block(self, block: IntegerMatrix, *, sequential: bool) -> Answers:
+        labels = self.memory.known(block)
+        asked = labels == UNKNOWN
+        votes = self._ask(block[asked], sequential=sequential)
+        self.pace.passed(len(block), int(asked.sum()))
+        everything = None
+        if self.votes.label_only:
+            labels[asked] = votes
+        else:
+            labels[asked] = votes.argmax(axis=1)
+            everything = np.full((len(block), self.votes.n_classes), np.nan)
+            everything[asked] = votes
+        self.memory.learn(block[asked], labels[asked])
+        return Answers(labels, everything, asked)
+
+    def _ask(self, block: IntegerMatrix, *, sequential: bool) -> npt.NDArray[Any]:
+        """Return what the mechanism releases: votes (q, c), or positions of labels (q,)."""
+        if not len(block):
+            return np.zeros((0,) if self.votes.label_only else (0, self.votes.n_classes))
+        thresholds = self.radius.thresholds(block)
         expected = self.radius.expected(block) if self.count is None else None
-        if not sequential:
-            return self._release(near, expected)
-        parts = [
-            self._release(near.one(j), None if expected is None else expected[j : j + 1])
-            for j in range(len(near))
-        ]
-        return np.concatenate(parts)
+        support = self.memory.support(block, thresholds)
+        released, start = [], 0
+        for near in self._near(block, thresholds, sequential=sequential):
+            part = slice(start, start + len(near))
+            counts = None if expected is None else expected[part]
+            released.append(self._release(near, counts, support and support.of(part)))
+            start += len(near)
+        return np.concatenate(released)
 
-    def _release(self, near: Neighbours, counts: npt.NDArray[np.float64] | None) -> Answers:
+    def _near(
+        self, block: IntegerMatrix, thresholds: Places, *, sequential: bool
+    ) -> Iterator[Neighbours]:
+        """Yield the neighbours of consecutive queries, which are released together.
+
+        How the shard splits a block to save memory follows from private counts. With public counts,
+        or one query at a time, no answer and no charge depends on that; where all counts of a part
+        are released before its votes they would, so such a block is not split.
+        """
+        if sequential:
+            for near in self.shard.parts(block, thresholds):
+                yield from (near.one(j) for j in range(len(near)))
+        elif self.count is None:
+            yield from self.shard.parts(block, thresholds)
+        else:
+            yield self.shard.search(block, thresholds)
+
+    def _release(
+        self, near: Neighbours, counts: npt.NDArray[np.float64] | None, support: Support | None
+    ) -> npt.NDArray[Any]:
         """Charge, then publish, the answers; first their counts if those are private."""
         if counts is None:
             near, counts = self._release_counts(near)
-        release = self.votes.release(self.multiplier * np.sqrt(counts))
+        if support is not None:
+            counts = counts + support.counts
+        release = self.votes.release(self.pace.multiplier * np.sqrt(counts))
         sums, spent = release.collect(near, self.shard.people)
         self.shard.ledger.record(spent)
-        return release.publish(sums)
+        return release.publish(sums if support is None else sums + support.votes)
 
     def _release_counts(self, near: Neighbours) -> tuple[Neighbours, npt.NDArray[np.float64]]:
         assert self.count is not None  # noqa: S101 (narrows the type; the only caller checks it)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -31,23 +31,43 @@ from vicinal.mechanisms import (
 )
 from vicinal.mechanisms.grid import SLACK_SHARE
 from vicinal.neighbours import (
+    FLOAT32,
     LEAST_COUNT,
     RBF,
     AdaptiveRadius,
     Cosine,
+    ExactIndex,
     FixedRadius,
+    HyperplaneLSH,
+    IndexFactory,
     Kernel,
+    PublicCentroids,
     Radius,
     Reference,
+    int8_precision,
+    learn_cells,
 )
 from vicinal.predictors import planning
-from vicinal.predictors.answering import Engine
-from vicinal.predictors.shard import Shard
+from vicinal.predictors.answering import BLOCK, Engine
+from vicinal.predictors.reuse import AnsweredNeighbours, Forgetful, Gate, Memory
+from vicinal.predictors.shard import Shard, SharedShard
 
 AUTO = "auto"
 ADAPTIVE = "adaptive"
+NEIGHBORS = "neighbors"
+GATE = "gate"
+EXACT = "exact"
+LSH = "lsh"
+CENTROIDS = "centroids"
+NO_REUSE = "none"
 
 FloatMatrix = npt.NDArray[np.floating]
+
+_INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
+    EXACT: (),
+    LSH: ("tables", "bits", "seed"),
+    CENTROIDS: ("cells", "recall"),
+}
 
 
 class Parameters(Protocol):
@@ -64,9 +84,9 @@ class Parameters(Protocol):
     count: str
     budget: str
     release: str
-    index: str
+    index: str | Mapping[str, Any]
     execution: str
-    reuse_predictions: bool
+    reuse_predictions: bool | str
     n_records: int | None
     bandwidth: float | str
     norm_bound: float | str
@@ -89,6 +109,8 @@ class Settings:
     method: str
     label_only: bool
     sequential: bool
+    reuse: str
+    index: dict[str, Any]
     n_records: int | None
     bandwidth: float | None
     norm_bound: float | None
@@ -97,12 +119,6 @@ class Settings:
     @classmethod
     def of(cls, given: Parameters) -> Self:
         """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        checks.choice("index", given.index, ("exact",))
-        if checks.boolean("reuse_predictions", given.reuse_predictions):
-            raise InvalidInput(
-                "The 'reuse_predictions' parameter must be False. This version does not answer "
-                "from earlier answers."
-            )
         return cls(
             classes=checks.class_names(given.classes),
             epsilon=checks.real("epsilon", given.epsilon, above=0),
@@ -117,6 +133,8 @@ class Settings:
             label_only=checks.choice("release", given.release, ("votes", "label")) == "label",
             sequential=checks.choice("execution", given.execution, ("block", "sequential"))
             == "sequential",
+            reuse=_reuse(given),
+            index=_index(given.index),
             n_records=_unless(None, given.n_records, "n_records", _whole),
             bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
             norm_bound=_unless(AUTO, given.norm_bound, "norm_bound", _positive),
@@ -139,6 +157,11 @@ class Settings:
     def affordable(self, shift: float = 0.0) -> float:
         """Return the budget that planned contributions of `shift` noise scales feel like."""
         return self.spendable / (self.charges.share(shift) if self.label_only else 1.0)
+
+    @property
+    def n_asked(self) -> int:
+        """How many questions the plan expects to be asked of private records."""
+        return planning.asked_of(self.n_queries) if self.reuse == GATE else self.n_queries
 
     def typical_count(self, n_neighbors: int | None) -> float:
         """Return the count that noise scales are quoted at."""
@@ -170,27 +193,44 @@ def assemble(
 
     The one look at private data is the size: declared, or estimated with noise and charged.
     """
-    _check_reference(settings, public)
-    _check_bandwidth(settings)
-    kernel = _kernel(settings, public)
-    reference = None if public is None else Reference(kernel, kernel.encode(public))
-    shard = Shard(kernel, X.shape[1])
+    kernel = kernel_for(settings, public)
+    shard = Shard(kernel, X.shape[1], index=first_index(settings))
     shard.add(kernel.encode(X), labels, subjects)
+    return engine_on(shard, kernel, settings, X.shape[1], public, slack_meter(settings))
+
+
+def slack_meter(settings: Settings, spent: float = 0.0) -> SlackMeter:
+    """Return the meter of what the grid costs; only votes in GDP need one."""
+    needed = settings.method == "gdp" and not settings.label_only
+    return SlackMeter(settings.delta, needed=needed, spent=spent)
+
+
+def engine_on(
+    shard: Shard | SharedShard,
+    kernel: Kernel,
+    settings: Settings,
+    n_features: int,
+    public: FloatMatrix | None,
+    slack: SlackMeter,
+) -> Assembled:
+    """Return an engine over records that are there already, planned as :func:`assemble` does."""
+    reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = randomness(settings.seed)
-    slack = SlackMeter(settings.delta, needed=settings.method == "gdp" and not settings.label_only)
     n_records = settings.n_records or _estimated_size(settings, shard, noise, slack)
-    k, radius = _radius(settings, kernel, X.shape[1], reference, n_records)
+    k, radius = _radius(settings, kernel, n_features, reference, n_records)
+    if settings.index["kind"] == CENTROIDS:
+        shard.replace_index(_centroids(settings, reference, radius))
     if settings.kernel == "rbf" and settings.bandwidth is None:
         # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, reference)
-    multiplier = settings.multiplier or _multiplier(
-        settings, kernel, radius, reference, n_records, X.shape[1], settings.typical_count(k)
-    )
-    least = multiplier * math.sqrt(settings.typical_count(k))
+    count = settings.typical_count(k)
+    pace = _pace(settings, kernel, radius, reference, n_records, n_features, count)
+    least = pace.least * math.sqrt(count)
     grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.delta)
-    votes = _votes(settings, kernel, X.shape[1], grid, noise, slack)
-    count = _count(settings, noise, slack) if settings.private_count else None
-    return Assembled(Engine(shard, radius, votes, count, multiplier), n_records, k)
+    votes = _votes(settings, kernel, n_features, grid, noise, slack)
+    counter = _count(settings, noise, slack) if settings.private_count else None
+    memory = _memory(settings, votes, n_features)
+    return Assembled(Engine(shard, radius, votes, counter, pace, memory), n_records, k)
 
 
 def _votes(
@@ -216,6 +256,7 @@ def _check_reference(settings: Settings, public: FloatMatrix | None) -> None:
         "count='public'": not settings.private_count,
         "noise_multiplier='auto'": settings.multiplier is None,
         "norm_bound='auto'": settings.kernel == "rbf" and settings.norm_bound is None,
+        "index='centroids'": settings.index["kind"] == CENTROIDS,
     }
     for setting, needed in needs.items():
         if needed:
@@ -234,15 +275,19 @@ def _check_bandwidth(settings: Settings) -> None:
         )
 
 
-def _kernel(settings: Settings, public: FloatMatrix | None) -> Kernel:
+def kernel_for(settings: Settings, public: FloatMatrix | None) -> Kernel:
+    """Return the kernel whose integers records are stored in; checks what it needs."""
+    _check_reference(settings, public)
+    _check_bandwidth(settings)
     if settings.kernel == "cosine":
-        return Cosine()
+        return Cosine(FLOAT32 if public is None else int8_precision(public))
     bound = settings.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by _check_reference)
         bound = float(np.linalg.norm(public.astype(np.float64), axis=1).max())
     # An automatic bandwidth is set once the radius is known; similarities do not depend on it.
-    return RBF(settings.bandwidth or 1.0, bound)
+    precision = FLOAT32 if public is None else int8_precision(public, bound)
+    return RBF(settings.bandwidth or 1.0, bound, precision)
 
 
 def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> Kernel:
@@ -251,7 +296,21 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> K
     assert reference is not None  # noqa: S101 (checked by _check_reference: adaptive radius)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
-    return RBF(bandwidth, kernel.bound)
+    return RBF(bandwidth, kernel.bound, kernel.precision)
+
+
+def first_index(settings: Settings) -> IndexFactory:
+    """Return the index that records are put into first; centroids need the radius."""
+    if settings.index["kind"] == LSH:
+        options = {name: value for name, value in settings.index.items() if name != "kind"}
+        return partial(HyperplaneLSH, **options)
+    return ExactIndex
+
+
+def _centroids(settings: Settings, reference: Reference | None, radius: Radius) -> IndexFactory:
+    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    options = {name: value for name, value in settings.index.items() if name != "kind"}
+    return partial(PublicCentroids, cells=learn_cells(reference, radius, **options))
 
 
 def _radius(
@@ -267,7 +326,7 @@ def _radius(
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     least = math.ceil(n_records / len(reference))
     k = settings.n_neighbors or planning.expected_neighbors(
-        n_records, settings.n_queries, settings.affordable(), len(settings.classes), len(reference)
+        n_records, settings.n_asked, settings.affordable(), len(settings.classes), len(reference)
     )
     if k < least:
         warnings.warn(
@@ -280,7 +339,7 @@ def _radius(
     return k, AdaptiveRadius(reference, k, n_records)
 
 
-def _multiplier(
+def _pace(
     settings: Settings,
     kernel: Kernel,
     radius: Radius,
@@ -288,7 +347,9 @@ def _multiplier(
     n_records: int,
     n_features: int,
     count: float,
-) -> float:
+) -> planning.Pace:
+    if settings.multiplier is not None:
+        return planning.Pace(settings.multiplier)
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     reference = Reference(kernel, reference.points)
     left = 1.0
@@ -299,13 +360,29 @@ def _multiplier(
 
     def fitting(shift: float) -> float:
         budget = left * settings.affordable(shift)
-        return planning.fitting_multiplier(found, n_records, settings.n_queries, budget)
+        return planning.fitting_multiplier(found, n_records, settings.n_asked, budget)
 
     # The share of labels rises with the shift: take it at the largest that is planned for.
-    return fitting(math.sqrt(found.weight / count) / fitting(0.0))
+    multiplier = fitting(math.sqrt(found.weight / count) / fitting(0.0))
+    if settings.reuse == GATE:
+        unit = multiplier**2 / settings.n_asked * planning.GATE_HEADROOM / planning.HEADROOM
+        return planning.GatedPace(unit, settings.n_queries)
+    return planning.Pace(multiplier)
 
 
-def _estimated_size(settings: Settings, shard: Shard, noise: NoiseSource, slack: SlackMeter) -> int:
+def _memory(settings: Settings, votes: Votes, n_features: int) -> Memory:
+    kernel = votes.kernel
+    if settings.reuse == GATE:
+        return Gate(kernel.precision.scale(n_features))
+    if settings.reuse == NEIGHBORS:
+        block = 1 if settings.sequential else BLOCK
+        return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
+    return Forgetful(BLOCK)
+
+
+def _estimated_size(
+    settings: Settings, shard: Shard | SharedShard, noise: NoiseSource, slack: SlackMeter
+) -> int:
     budget = settings.spendable
     grid = Grid.fitting(size_noise(budget), 1, 1, settings.delta)
     estimate, spent = noisy_size(shard.people, budget, grid, noise, slack)
@@ -318,6 +395,27 @@ def _count(settings: Settings, noise: NoiseSource, slack: SlackMeter) -> NoisyCo
     sigma = planning.count_noise(settings.n_queries, budget)
     grid = Grid.fitting(sigma, settings.n_queries, 1, settings.delta)
     return NoisyCount(sigma, budget, grid, noise, slack)
+
+
+def _reuse(given: Parameters) -> str:
+    """Return which use of earlier answers is wanted; True is the paper's."""
+    value = given.reuse_predictions
+    if isinstance(value, str):
+        return checks.choice("reuse_predictions", value, (NEIGHBORS, GATE))
+    return NEIGHBORS if checks.boolean("reuse_predictions", value) else NO_REUSE
+
+
+def _index(given: object) -> dict[str, Any]:
+    """Return the kind of index with its options, all by name; the index checks their values."""
+    options = dict(given) if isinstance(given, Mapping) else {"kind": given}
+    kind = checks.choice("index", options.get("kind"), tuple(_INDEX_OPTIONS))
+    unknown = [name for name in options if name not in ("kind", *_INDEX_OPTIONS[kind])]
+    if unknown:
+        raise InvalidInput(
+            f"The 'index' parameter must not have {unknown[0]!r}: for {kind!r} it takes "
+            f"{', '.join(_INDEX_OPTIONS[kind]) or 'no options'}."
+        )
+    return options
 
 
 def _unless(automatic: str | None, value: Any, name: str, check: Any) -> Any:

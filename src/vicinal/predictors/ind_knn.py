@@ -7,7 +7,7 @@ Nearest Neighbors with Individual Renyi Filter*.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -19,7 +19,9 @@ from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.predictors import inputs
-from vicinal.predictors.assembly import Settings, assemble
+from vicinal.predictors.answering import Answers
+from vicinal.predictors.assembly import GATE, Settings, assemble
+from vicinal.predictors.shard import Shard
 from vicinal.predictors.wording import ind_knn_guarantee
 
 ABSTAIN = -1
@@ -61,12 +63,18 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         What leaves: all noisy votes, which tell how sure an answer is, or the label alone, which
         costs less (for 10 classes the same budget goes 1.2 to 1.5 times as far, for 2 classes
         2.2 to 2.7 times), see :mod:`vicinal.accounting.label_only`.
-    index : {"exact"}
-        How neighbours are found.
+    index : {"exact", "lsh", "centroids"} or mapping
+        How neighbours are found: exhaustively; by hashing with random hyperplanes (ZZGW23: 30
+        tables of 8 bits); in lists around centroids learnt from `public`. Options go into a
+        mapping: ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``, ``{"kind": "centroids",
+        "cells": 256, "recall": 0.95}``. What an index overlooks costs accuracy, never privacy.
     execution : {"block", "sequential"}
         Order of work. With a public count both give the same answers, bit for bit.
-    reuse_predictions : False
-        Reserved for answering from earlier answers.
+    reuse_predictions : False, True, "neighbors" or "gate"
+        What answers already given do for later queries; they are public, so it costs nothing.
+        True or "neighbors" (ZZGW23, 3.1): they vote, with the released label, and count towards K.
+        "gate" (ours): a model of them answers where it is sure, and only the others are asked; the
+        noise follows the questions still expected, and answers go on after `n_queries`.
     n_records : int, optional
         Public size of the data. Without it the size is estimated once with noise, for .05 % of
         each record's budget.
@@ -109,9 +117,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         count: str = "public",
         budget: str = "gdp",
         release: str = "votes",
-        index: str = "exact",
+        index: str | Mapping[str, Any] = "exact",
         execution: str = "block",
-        reuse_predictions: bool = False,
+        reuse_predictions: bool | str = False,
         n_records: int | None = None,
         bandwidth: float | str = "auto",
         norm_bound: float | str = "auto",
@@ -231,7 +239,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = settings.classes
         self.n_records_ = assembled.n_records
         self.n_neighbors_ = assembled.n_neighbors
-        self.noise_multiplier_ = assembled.engine.multiplier
+        self.noise_multiplier_ = assembled.engine.pace.multiplier
         self.budget_ = assembled.engine.votes.budget
         self.n_answers_ = 0
 
@@ -250,7 +258,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         inputs.refuse_shared_rows(self._reference_rows, X)
         with self._engine.turn:
             integers = self._engine.votes.kernel.encode(X)
-            self._engine.shard.add(integers, labels, ids or self._new_numbers(len(X)))
+            self._shard.add(integers, labels, ids or self._new_numbers(len(X)))
         return self
 
     def forget(self, subjects: npt.ArrayLike) -> int:
@@ -263,7 +271,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         ids = checks.subject_ids("subjects", subjects)
         with self._engine.turn:
-            return self._engine.shard.forget(ids)
+            return self._shard.forget(ids)
 
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
@@ -280,7 +288,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         self._check_votes_leave("The noisy votes")
-        return self._answers(X, progress)
+        votes = self.ask(X, progress=progress).votes
+        assert votes is not None  # noqa: S101 (votes leave: just checked)
+        return votes
 
     def _check_votes_leave(self, what: str) -> None:
         if self._settings.label_only:
@@ -288,11 +298,19 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 f"{what} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
             )
+        if self._settings.reuse == GATE:
+            raise InvalidInput(
+                f"{what} cannot be given with reuse_predictions='gate': most queries are not put "
+                "to the vote. Use predict or ask, or fit without the gate."
+            )
 
-    def _answers(
-        self, X: npt.ArrayLike, progress: Callable[[int], None] | None
-    ) -> npt.NDArray[Any]:
-        """Return what the engine releases for each query: votes (q, c), or labels (q,)."""
+    def ask(self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None) -> Answers:
+        """Return :class:`~vicinal.predictors.answering.Answers`; spends budget.
+
+        They hold positions in ``classes_``, the noisy votes where these leave, and which queries
+        were asked of private records: where not, the answer cost nothing.
+        """
+        check_is_fitted(self)
         queries = inputs.features(self, X)
         engine = self._engine
         with engine.turn:
@@ -328,9 +346,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if abstain_below is None:
-            answers = self._answers(X, progress)
-            best = answers if self._settings.label_only else answers.argmax(axis=1)
-            return np.asarray(self.classes_[best])
+            return np.asarray(self.classes_[self.ask(X, progress=progress).labels])
         least = checks.real("abstain_below", abstain_below, least=0)
         self._check_votes_leave("Abstentions")
         integer_names = self.classes_.dtype.kind in "iu"
@@ -362,11 +378,18 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 
+    @property
+    def _shard(self) -> Shard:
+        """The records and budgets, which are this classifier's own."""
+        shard = self._engine.shard
+        assert isinstance(shard, Shard)  # noqa: S101 (assemble made it)
+        return shard
+
     def _new_numbers(self, size: int) -> list[checks.SubjectId]:
         """Return ids for new subjects: the next numbers that nobody has, or had."""
         numbers: list[checks.SubjectId] = []
         while len(numbers) < size:
-            if self._next_number not in self._engine.shard.ledger:
+            if self._next_number not in self._shard.ledger:
                 numbers.append(self._next_number)
             self._next_number += 1
         return numbers
@@ -382,6 +405,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _warn_beyond_plan(self, size: int) -> None:
+        """Warn once that budgets will run out; behind a gate they are made to last."""
+        if self._settings.reuse == GATE:
+            return
         if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
             warnings.warn(
                 f"More answers are asked for than the {self._settings.n_queries} that were "

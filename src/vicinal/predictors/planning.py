@@ -73,6 +73,97 @@ def fitting_multiplier(usage: Usage, n_records: int, n_queries: int, budget: flo
     return math.sqrt(HEADROOM * usage.spread * usage.weight * n_queries / (2 * n_records * budget))
 
 
+class Pace:
+    """The noise multiplier of every block: one for all of them.
+
+    Parameters
+    ----------
+    multiplier : float
+        sigma2.
+    """
+
+    def __init__(self, multiplier: float) -> None:
+        self.multiplier = multiplier
+
+    @property
+    def least(self) -> float:
+        """The smallest multiplier that will ever be used."""
+        return self.multiplier
+
+    def passed(self, answered: int, asked: int) -> None:
+        """Take note of a block: how many queries were answered, how many of them were asked."""
+
+
+class GatedPace(Pace):
+    """The multiplier for a gate, which leaves an unknown number of questions to be asked.
+
+    Before every block, noise is set to what lasts for the questions still to be expected, given
+    what a busy record has spent so far by plan: sigma2^2 = u E / (1 - spent), with sigma2^2 = u T
+    the noise of T questions and `spent` the sum of u / sigma2^2 over the questions asked. All of it
+    is public: the stream of queries and released answers decides, never a budget. Once the planned
+    queries are through, a tenth more are planned for, again and again: it never has to stop.
+
+    Parameters
+    ----------
+    unit : float
+        u, the squared multiplier of a plan of one question.
+    n_queries : int
+        Answers planned for.
+    """
+
+    def __init__(self, unit: float, n_queries: int) -> None:
+        self._unit = unit
+        self._n_queries = n_queries
+        self._answered = 0
+        self._asked = 0
+        self._gated = 0
+        self._passed = 0
+        self._spent = 0.0
+        super().__init__(self._fitting())
+        self._least = self.multiplier / _LEAST_PACE
+
+    @property
+    def least(self) -> float:
+        """The smallest multiplier that will ever be used."""
+        return self._least
+
+    def passed(self, answered: int, asked: int) -> None:
+        """Take note of a block and set the multiplier of the next."""
+        self._spent += asked * self._unit / self.multiplier**2
+        if self._asked >= GATE_OPENS:
+            self._gated += answered
+            self._passed += asked
+        self._answered += answered
+        self._asked += asked
+        self.multiplier = max(self._fitting(), self._least)
+
+    def _fitting(self) -> float:
+        left = max(self._n_queries - self._answered, self._n_queries // 10)
+        rate = (self._passed + _PRIOR_WEIGHT * ASKED_SHARE) / (self._gated + _PRIOR_WEIGHT)
+        expected = asked_of(left, max(0, GATE_OPENS - self._asked), rate)
+        return math.sqrt(self._unit * max(expected, _FEWEST_LEFT) / (1 - self._spent))
+
+
+GATE_HEADROOM = 1.2
+"""The same as `HEADROOM` behind a gate, whose noise follows what is asked (decision 10)."""
+
+GATE_OPENS = 200
+"""Questions asked before a gate has its first model."""
+
+ASKED_SHARE = 0.35
+"""Share of queries that is asked behind a gate, until it is known better."""
+
+_PRIOR_WEIGHT = 300
+_LEAST_PACE = 4.0
+_FEWEST_LEFT = 256  # twice any block, so that no block can spend everything
+
+
+def asked_of(n_queries: int, ungated: int = GATE_OPENS, rate: float = ASKED_SHARE) -> int:
+    """Return how many of `n_queries` a gate will ask, the first `ungated` of them all."""
+    ungated = min(ungated, n_queries)
+    return math.ceil(ungated + rate * (n_queries - ungated))
+
+
 def count_noise(n_queries: int, budget: float) -> float:
     """Return sigma1 of the paper's private count, sqrt(T / (6 B)), and at least one record.
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.checks import SubjectId
-from vicinal.errors import PrivacyRefused
-from vicinal.ledger import MemoryLedger
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger import Account, MemoryLedger, Register
 from vicinal.mechanisms import People
-from vicinal.neighbours import ExactIndex, Kernel, Neighbours
-from vicinal.neighbours.integers import FloatMatrix
+from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, Neighbours
+from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.neighbours.tiles import fill_holes
 
 
@@ -24,9 +25,16 @@ class Shard:
     those of a single shard that holds everything.
     """
 
-    def __init__(self, kernel: Kernel, n_features: int) -> None:
-        self.index = ExactIndex(kernel, n_features)
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        register: Register | None = None,
+        index: IndexFactory = ExactIndex,
+    ) -> None:
+        self.index: Index = index(kernel, n_features)
         self.ledger = MemoryLedger()
+        self._register: Register = self.ledger if register is None else register
         self._labels = np.zeros(0, dtype=np.int32)
         self._slots = np.zeros(0, dtype=np.int32)
         self._records = np.zeros(0, dtype=np.int32)
@@ -39,22 +47,33 @@ class Shard:
     @property
     def people(self) -> People:
         """Labels, subjects and budgets as the mechanisms see them."""
-        return People(self._labels, self._slots, self._records, self.ledger.remaining)
+        return self.people_of(self.ledger)
 
-    def search(self, queries: FloatMatrix, thresholds: npt.NDArray[np.int64]) -> Neighbours:
+    def people_of(self, account: Account) -> People:
+        """Return the same people with the budgets of another account."""
+        return People(self._labels, self._slots, self._records, account.remaining)
+
+    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> Neighbours:
         """Return the records inside each query's radius."""
         self._check_whole()
         return self.index.search(queries, thresholds)
 
+    def parts(
+        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
+    ) -> Iterator[Neighbours]:
+        """Yield the same for consecutive queries, as many at a time as memory allows."""
+        self._check_whole()
+        return self.index.parts(queries, thresholds)
+
     def add(
         self,
-        integers: FloatMatrix,
+        integers: IntegerMatrix,
         labels: npt.NDArray[np.int32],
         subjects: Sequence[SubjectId],
     ) -> None:
         """Add records; a subject that is known, or was, continues with the budget it has left."""
         with self._changing():
-            slots = self.ledger.enroll(subjects)
+            slots = self._register.enroll(subjects)
             self.index.add(integers)
             self._labels = np.concatenate([self._labels, labels])
             self._slots = np.concatenate([self._slots, slots])
@@ -62,17 +81,50 @@ class Shard:
 
     def forget(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically; return how many records went."""
-        gone = np.isin(self._slots, self.ledger.slots(subjects))
-        rows = np.flatnonzero(gone)
+        rows = self.rows_of(subjects)
         movers = fill_holes(rows, len(self._labels))
         kept = len(self._labels) - len(rows)
         with self._changing():
             self.index.remove(rows, movers)
             self._labels = _moved(self._labels, rows, movers, kept)
             self._slots = _moved(self._slots, rows, movers, kept)
-            self.ledger.dismiss(subjects)
+            self._register.dismiss(subjects)
             self._recount()
         return len(rows)
+
+    def replace_index(self, factory: IndexFactory) -> None:
+        """Move all records into another index, in the same order."""
+        if not isinstance(self.index, ExactIndex):
+            raise InvalidInput("Only an exact index can be replaced: it can give its records back.")
+        with self._changing():
+            moved = factory(self.index.kernel, self.index.n_features)
+            moved.add(self.index.features)
+            self.index = moved
+
+    def rows_of(self, subjects: Iterable[SubjectId]) -> npt.NDArray[np.int64]:
+        """Return the positions of all records of `subjects`, ascending. Private."""
+        return np.flatnonzero(np.isin(self._slots, self._register.slots(subjects)))
+
+    def resume(
+        self,
+        parts: Iterable[IntegerMatrix],
+        labels: npt.NDArray[np.int32],
+        slots: npt.NDArray[np.int32],
+    ) -> None:
+        """Take in records whose subjects the register already knows, into an empty shard.
+
+        Parameters
+        ----------
+        parts : iterable of (m, d)
+            Integer features in consecutive parts, together n rows.
+        labels, slots : int32 (n,)
+            Class index and subject of every record.
+        """
+        with self._changing():
+            for part in parts:
+                self.index.add(part)
+            self._labels, self._slots = labels, slots
+            self._recount()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -94,8 +146,43 @@ class Shard:
             )
 
     def _recount(self) -> None:
-        counts = np.bincount(self._slots, minlength=len(self.ledger.remaining))
+        counts = np.bincount(self._slots, minlength=self._register.size)
         self._records = counts.astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedShard:
+    """A shard as one of several accounts sees it: the same records, budgets of its own.
+
+    Attributes
+    ----------
+    shard : Shard
+        The records, which all accounts share.
+    ledger : Account
+        The budgets that answers through this object are charged to.
+    """
+
+    shard: Shard
+    ledger: Account
+
+    @property
+    def people(self) -> People:
+        """Labels and subjects of the shard, budgets of the account."""
+        return self.shard.people_of(self.ledger)
+
+    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> Neighbours:
+        """Return the records inside each query's radius."""
+        return self.shard.search(queries, thresholds)
+
+    def replace_index(self, factory: IndexFactory) -> None:
+        """Move all records, for every account, into another index."""
+        self.shard.replace_index(factory)
+
+    def parts(
+        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
+    ) -> Iterator[Neighbours]:
+        """Yield the same for consecutive queries, as many at a time as memory allows."""
+        return self.shard.parts(queries, thresholds)
 
 
 def _moved(

@@ -1,0 +1,59 @@
+"""Subject ids as bytes: framed, so that they can be found in a file, and hashed with a key."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, unquote
+
+from vicinal.checks import SubjectId
+from vicinal.errors import InvalidInput
+
+MOST_BYTES = 1000
+"""Longest framed id: it fits into one page of a database, so that it stands there in one piece."""
+
+_PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
+_FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
+
+
+def framed(subject: SubjectId) -> bytes:
+    """Return an id as it is stored, such as ``<id:i7>`` or ``<id:sanna>``.
+
+    Raises
+    ------
+    InvalidInput
+        If it would be longer than :data:`MOST_BYTES`.
+    """
+    kind = "i" if isinstance(subject, int) else "s"
+    found = f"<id:{kind}{quote(str(subject), safe=_PLAIN)}>".encode()
+    if len(found) > MOST_BYTES:
+        raise InvalidInput(
+            f"The 'subjects' parameter must hold ids of at most {MOST_BYTES} bytes. Got a longer "
+            "one; hash it first."
+        )
+    return found
+
+
+def unframed(stored: bytes) -> SubjectId:
+    """Return the id that :func:`framed` made `stored` of."""
+    kind, text = chr(stored[4]), stored[5:-1].decode()
+    return int(text) if kind == "i" else unquote(text)
+
+
+def framed_ids(content: bytes) -> Iterator[bytes]:
+    """Yield all framed ids that stand anywhere in `content`."""
+    return (match[0] for match in _FRAMED.finditer(content))
+
+
+def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
+    """Return 32 bytes that tell an id only to whoever has the key, and a guess of the id."""
+    kind = b"i" if isinstance(subject, int) else b"s"
+    return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
+
+
+def check_length(subjects: Iterable[SubjectId]) -> None:
+    """Raise InvalidInput if an id is too long to be stored."""
+    for subject in subjects:
+        framed(subject)

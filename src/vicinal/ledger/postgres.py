@@ -1,0 +1,119 @@
+"""PostgreSQL as the ledger's database, by URL; needs the extra `postgres`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from vicinal.errors import MissingExtra, StorageFailed
+from vicinal.ledger.database import Database, Row, Value
+
+SCHEMA = "vicinal"
+"""Tables live in a schema of this name: one store a database."""
+
+_LOCK = 0x76696369  # any number, the same for all
+_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = ?"
+
+
+class PostgresDatabase(Database):
+    """A database on a PostgreSQL server, reached through one connection.
+
+    The advisory lock belongs to the connection: whoever loses the one loses the other, and can
+    commit nothing any more.
+
+    Parameters
+    ----------
+    url : str
+        As libpq takes it: ``postgresql://host/name``. Keep passwords out of it: libpq finds them
+        in the environment or in ``~/.pgpass``.
+
+    Raises
+    ------
+    MissingExtra
+        If psycopg is not installed.
+    StorageFailed
+        If the server cannot be reached.
+    """
+
+    kind = "postgres"
+    whole = "BIGINT"
+    binary = "BYTEA"
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._driver = _psycopg()
+        with self._guarded():
+            self._connection = self._driver.connect(url, autocommit=True, prepare_threshold=2)
+            for setting in (
+                f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
+                f"SET search_path TO {SCHEMA}",
+                "SET synchronous_commit TO on",
+                "SET client_min_messages TO warning",
+            ):
+                self._connection.execute(setting)
+
+    def has_table(self, name: str) -> bool:
+        """Tell whether there is a table of this name."""
+        return bool(self.execute(f"{_TABLES} AND table_name = ?", (SCHEMA, name)))
+
+    def lock(self) -> bool:
+        """Take the advisory lock of this database, unless another connection has it."""
+        return bool(self.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0])
+
+    def scrub(self) -> None:
+        """Rewrite all tables. The server's own log and backups are its operator's to see to."""
+        for (name,) in self.execute(_TABLES, (SCHEMA,)):
+            self.execute(f"VACUUM FULL {SCHEMA}.{name}")
+
+    def faults(self) -> list[str]:
+        """Return nothing: checking its own structure is the server's business."""
+        return []
+
+    def close(self) -> None:
+        """End the connection, and with it the lock."""
+        self._connection.close()
+
+    def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
+        cursor = self._connection.execute(_translate(statement), values, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(_translate(statement), rows)
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def _rollback(self) -> None:
+        if not self._connection.closed:
+            self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self._driver.Error as error:
+            code = getattr(error, "sqlstate", None) or type(error).__name__
+            raise StorageFailed(
+                f"The ledger's database does not take this ({code}). Nothing was answered. See to "
+                "the server, then open the store again."
+            ) from None
+
+
+def _translate(statement: str) -> str:
+    """Return a statement with the driver's sign for values."""
+    return statement.replace("?", "%s")
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise MissingExtra(
+            "A ledger on PostgreSQL needs psycopg. Install it with: pip install 'vicinal[postgres]'"
+        ) from None
+    return psycopg

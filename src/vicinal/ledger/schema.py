@@ -1,0 +1,96 @@
+"""The tables of a ledger, as the steps that led to them: a new database walks all of them.
+
+========== =======================================================================================
+meta       facts about the store, by name: identity, schema, clock, version, sizes, erasure
+subjects   who stands at which slot
+departed   keyed hashes of those who left, with the units they had left, audience by audience
+audiences  plan, what newcomers are given, answers given, slack of the grid, sums of folded charges
+analysts   quotas and use
+pages      units left, by slot, in arrays of :data:`PAGE` subjects
+charges    what was charged since the pages were last written: one array of slots and of units
+answers    everything that was released: one array a block, with the queries' digests
+requests   idempotency keys (digests), with where their answers are
+tiles      digests of the record files, part by part
+history    when the data changed, and how
+========== =======================================================================================
+
+Budgets are never rows: a page or a block of charges is one value.
+"""
+
+from __future__ import annotations
+
+from vicinal.errors import InvalidInput
+from vicinal.ledger.database import Database
+
+PAGE = 8192
+"""Subjects whose units lie in one array: 64 KiB."""
+
+STEPS = (
+    """
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+    CREATE TABLE subjects (slot WHOLE PRIMARY KEY, id BYTES NOT NULL);
+    CREATE TABLE departed (
+        hash BYTES NOT NULL, audience WHOLE NOT NULL, units WHOLE NOT NULL,
+        PRIMARY KEY (hash, audience));
+    CREATE TABLE audiences (
+        number WHOLE PRIMARY KEY, name TEXT NOT NULL UNIQUE, plan TEXT NOT NULL,
+        welcome WHOLE NOT NULL, granted WHOLE NOT NULL, used WHOLE NOT NULL, slack TEXT NOT NULL,
+        folded TEXT NOT NULL, folded_queries WHOLE NOT NULL);
+    CREATE TABLE analysts (
+        audience WHOLE NOT NULL, name TEXT NOT NULL, quota WHOLE, used WHOLE NOT NULL,
+        PRIMARY KEY (audience, name));
+    CREATE TABLE pages (
+        audience WHOLE NOT NULL, number WHOLE NOT NULL, units BYTES NOT NULL,
+        PRIMARY KEY (audience, number));
+    CREATE TABLE charges (
+        seq WHOLE PRIMARY KEY, audience WHOLE NOT NULL, queries WHOLE NOT NULL,
+        spent TEXT NOT NULL, slots BYTES NOT NULL, units BYTES NOT NULL);
+    CREATE TABLE answers (
+        seq WHOLE PRIMARY KEY, audience WHOLE NOT NULL, version WHOLE NOT NULL,
+        digests BYTES NOT NULL, answers BYTES NOT NULL);
+    CREATE TABLE requests (
+        name BYTES PRIMARY KEY, body BYTES NOT NULL, seqs BYTES NOT NULL, places BYTES NOT NULL);
+    CREATE TABLE tiles (
+        part TEXT NOT NULL, number WHOLE NOT NULL, digest BYTES NOT NULL,
+        PRIMARY KEY (part, number))
+    """,
+    """
+    CREATE TABLE history (
+        clock WHOLE PRIMARY KEY, at TEXT NOT NULL, what TEXT NOT NULL, version WHOLE NOT NULL)
+    """,
+)
+
+TABLES = (
+    "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
+    "requests", "tiles", "history",
+)  # fmt: skip
+
+
+def migrate(database: Database, steps: tuple[str, ...] = STEPS) -> None:
+    """Bring a database, new or old, to the present schema, one step a transaction.
+
+    Raises
+    ------
+    InvalidInput
+        If the database was written by a later version of vicinal.
+    """
+    done = schema_version(database)
+    if done > len(steps):
+        raise InvalidInput(
+            "The store was written by a later version of vicinal. Install that version or a newer "
+            "one."
+        )
+    for number in range(done, len(steps)):
+        with database.transaction():
+            for statement in steps[number].split(";"):
+                database.execute(_typed(statement, database))
+            database.put("schema", str(number + 1))
+
+
+def schema_version(database: Database) -> int:
+    """Return how many steps a database has behind it; 0 for an empty one."""
+    return int(database.get("schema") or 0) if database.has_table("meta") else 0
+
+
+def _typed(statement: str, database: Database) -> str:
+    return statement.replace("WHOLE", database.whole).replace("BYTES", database.binary)

@@ -1,0 +1,200 @@
+"""What a classifier makes of its own earlier answers; they are public, so it costs nothing.
+
+Everything here sees queries, released answers and public facts, and nothing else: whatever it
+decides is post-processing of the public transcript.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.neighbours import ExactIndex, Kernel
+from vicinal.neighbours.integers import IntegerMatrix
+from vicinal.predictors.planning import GATE_OPENS
+
+Places = npt.NDArray[np.int64]
+Steps = npt.NDArray[np.int64]
+
+UNKNOWN = -1
+"""Where :meth:`Memory.known` has no answer of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Public votes for a block of queries, which join the private ones.
+
+    Attributes
+    ----------
+    votes : int64 (q, c)
+        Sums of kernel weights, in grid steps.
+    counts : int64 (q,)
+        How many earlier answers took part.
+    """
+
+    votes: Steps
+    counts: Places
+
+    def of(self, part: slice) -> Support:
+        """Return the support of consecutive queries."""
+        return Support(self.votes[part], self.counts[part])
+
+
+class Memory(ABC):
+    """What earlier answers do for later queries.
+
+    ``block`` queries at most are answered between two lessons, so that answers are put to use.
+    """
+
+    block: int
+
+    @abstractmethod
+    def known(self, queries: IntegerMatrix) -> Places:
+        """Return answers that need not be asked for, int64 (q,), or `UNKNOWN`."""
+
+    @abstractmethod
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> Support | None:
+        """Return the public votes on queries inside their radii; None for none at all."""
+
+    @abstractmethod
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Take in queries that were asked, and the answers that were released."""
+
+
+class Forgetful(Memory):
+    """Makes nothing of earlier answers."""
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+
+    def known(self, queries: IntegerMatrix) -> Places:
+        """Return `UNKNOWN` throughout."""
+        return np.full(len(queries), UNKNOWN, dtype=np.int64)
+
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
+        """Return None."""
+        return
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Do nothing."""
+
+
+class AnsweredNeighbours(Memory):
+    """Answered queries vote like records, with their kernel weight and for free (ZZGW23, 3.1).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel of the private votes.
+    weights : int64 (LEVELS,)
+        Its table of values in grid steps.
+    n_features, n_classes, block : int
+        Sizes; queries between two lessons.
+    """
+
+    def __init__(
+        self, kernel: Kernel, weights: Steps, n_features: int, n_classes: int, block: int
+    ) -> None:
+        self.block = block
+        self._kernel = kernel
+        self._weights = weights
+        self._n_classes = n_classes
+        self._index = ExactIndex(kernel, n_features)
+        self._labels = np.zeros(0, dtype=np.int64)
+
+    def known(self, queries: IntegerMatrix) -> Places:
+        """Return `UNKNOWN` throughout: every query is asked."""
+        return np.full(len(queries), UNKNOWN, dtype=np.int64)
+
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> Support:
+        """Return the votes of earlier queries inside the radii."""
+        near = self._index.search(queries, thresholds)
+        counts = np.diff(near.starts)
+        votes = np.zeros((len(queries), self._n_classes), dtype=np.int64)
+        place = np.repeat(np.arange(len(queries)), counts), self._labels[near.rows]
+        np.add.at(votes, place, self._weights[self._kernel.levels(near.similarities)])
+        return Support(votes, counts)
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Add queries with their answers as public records."""
+        self._index.add(queries)
+        self._labels = np.concatenate([self._labels, labels])
+
+
+@dataclass(slots=True)
+class Gate(Memory):
+    """Answers from a model of earlier answers where it is sure, and asks the others.
+
+    The model is a multinomial logistic regression on the released answers. One in `FLOOR` queries
+    on which it is sure is asked all the same, so that it goes on seeing all kinds of queries.
+
+    Attributes
+    ----------
+    scale : float
+        Integer length of a unit vector: features are brought back to length one.
+    sure : float
+        Probability of the best class from which on the model answers.
+    block : int
+        Queries between two lessons.
+    """
+
+    scale: float
+    sure: float = 0.8
+    block: int = 128
+    _queries: list[IntegerMatrix] = field(default_factory=list)
+    _labels: list[Places] = field(default_factory=list)
+    _fitted_on: int = 0
+    _seen: int = 0
+    _model: object = None
+
+    def known(self, queries: IntegerMatrix) -> Places:
+        """Return the model's answers where it is sure, but for one in `FLOOR`."""
+        answers = np.full(len(queries), UNKNOWN, dtype=np.int64)
+        if self._model is None:
+            return answers
+        chances = self._model.predict_proba(self._floats(queries))  # type: ignore[attr-defined]
+        sure = np.flatnonzero(chances.max(axis=1) >= self.sure)
+        turns = self._seen + np.arange(len(sure))
+        self._seen += len(sure)
+        free = sure[turns % FLOOR != 0]
+        answers[free] = self._model.classes_[chances[free].argmax(axis=1)]  # type: ignore[attr-defined]
+        return answers
+
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
+        """Return None: a query that is asked is answered by the private votes alone."""
+        return
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Keep answers, and refit once there are a seventh more than at the last fit."""
+        self._queries.append(queries)
+        self._labels.append(labels)
+        known = sum(map(len, self._labels))
+        if known >= max(GATE_OPENS, self._fitted_on + self._fitted_on // 7):
+            self._fit(known)
+
+    def _fit(self, known: int) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+
+        labels = np.concatenate(self._labels)
+        if len(np.unique(labels)) < 2:
+            return
+        model = LogisticRegression(C=_PENALTY, max_iter=_ITERATIONS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # early stopping does no harm
+            self._model = model.fit(self._floats(np.concatenate(self._queries)), labels)
+        self._fitted_on = known
+
+    def _floats(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+        return queries.astype(np.float64) / self.scale
+
+
+FLOOR = 25
+"""One in so many queries on which the gate is sure is asked nevertheless."""
+
+_PENALTY = 10.0
+_ITERATIONS = 200

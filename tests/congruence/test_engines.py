@@ -1,0 +1,229 @@
+"""All product engines return the same hits, bit for bit, and they are those of the definition."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vicinal.errors import InvalidInput
+from vicinal.neighbours import RBF, Cosine, ExactIndex, Precision, int8_precision
+from vicinal.neighbours.engines import ENGINES, Records, Room, choice, engine_for, proven_engines
+from vicinal.neighbours.engines.base import Engine
+
+INT8 = Precision(4095, 127)
+engines = pytest.mark.parametrize("name", ENGINES)
+
+
+def engine(name):
+    if name not in proven_engines():
+        pytest.skip(f"the engine {name} is not to be had here")
+    return engine_for(INT8, name)
+
+
+def scene(seed, n, q, d, factor):
+    """Return records with extreme coordinates among them, queries, and radii at the rim."""
+    rng = np.random.default_rng(seed)
+    most = min(127, int(4095 / d**0.5))
+    x, queries = (rng.integers(-most, most + 1, (size, d)).astype(np.int8) for size in (n, q))
+    x[rng.random(n) < 0.1] = most
+    queries[rng.random(q) < 0.1] = -most
+    offsets = rng.integers(0, 1 << 20, n).astype(np.int32)
+    similarities = factor * (queries.astype(np.int64) @ x.astype(np.int64).T) - offsets
+    floors = similarities[np.arange(q), rng.integers(0, n, q)] + rng.integers(0, 2, q)
+    floors[rng.random(q) < 0.1] = -(1 << 40)
+    floors[rng.random(q) < 0.1] = 1 << 40
+    return x, queries, offsets, similarities, floors
+
+
+def widened(rows):
+    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % 4)))
+
+
+@engines
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**20), n=st.integers(1, 200), q=st.integers(1, 150), d=st.integers(1, 300),
+    factor=st.sampled_from([1, 2]), gathered=st.booleans(),
+)  # fmt: skip
+def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor, gathered):
+    worker = engine(name)
+    x, queries, offsets, similarities, floors = scene(seed, n, q, d, factor)
+    records = Records(widened(x), offsets, np.arange(n, dtype=np.int32) + 7)
+    block = worker.prepare(queries, floors, factor, records.features.shape[1])
+    inside = similarities >= floors[:, None]
+    if gathered:
+        chosen = np.flatnonzero(np.random.default_rng(seed).random(n) < 0.5).astype(np.int32)
+        inside[:, np.setdiff1d(np.arange(n), chosen)] = False
+        counts, names, values = worker.scan_some(block, records, chosen, Room(n * q))
+    else:
+        counts, names, values = worker.scan(block, records, Room(n * q))
+    who, where = np.nonzero(inside)
+    np.testing.assert_array_equal(counts, np.bincount(who, minlength=q))
+    np.testing.assert_array_equal(names, where + 7)
+    np.testing.assert_array_equal(values, similarities[who, where])
+
+
+@engines
+@pytest.mark.parametrize("n", [2047, 2048, 2049, 9000])
+def test_engines_are_exact_across_their_own_tiles(name, n):
+    worker = engine(name)
+    x, queries, offsets, similarities, floors = scene(n, n, 70, 64, 1)
+    block = worker.prepare(queries, floors, 1, 64)
+    counts, names, values = worker.scan(
+        block, Records(x, offsets, np.arange(n, dtype=np.int32)), Room(n * 70)
+    )
+    who, where = np.nonzero(similarities >= floors[:, None])
+    np.testing.assert_array_equal(counts, np.bincount(who, minlength=70))
+    np.testing.assert_array_equal(names, where)
+    np.testing.assert_array_equal(values, similarities[who, where])
+
+
+@engines
+def test_picked_queries_are_those_of_a_block_of_their_own(name):
+    worker = engine(name)
+    x, queries, offsets, _, floors = scene(5, 300, 90, 40, 2)
+    records = Records(x, offsets, np.arange(300, dtype=np.int32))
+    block = worker.prepare(queries, floors, 2, 40)
+    for chosen in ([3], [0, 89], list(range(0, 90, 4)), list(range(90))):
+        some = np.array(chosen)
+        picked = worker.scan(worker.pick(block, some), records, Room(10**6))
+        alone = worker.prepare(queries[some], floors[some], 2, 40)
+        for got, expected in zip(picked, worker.scan(alone, records, Room(10**6)), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+@engines
+@pytest.mark.parametrize("queries", [1, 40])
+def test_an_engine_stops_when_there_is_no_room(name, queries):
+    worker = engine(name)
+    x, asked, offsets, _, _ = scene(1, 500, queries, 16, 1)
+    everybody = np.full(queries, -(1 << 40))
+    block = worker.prepare(asked, everybody, 1, 16)
+    records = Records(x, offsets, np.arange(500, dtype=np.int32))
+    assert worker.scan(block, records, Room(500 * queries - 1)) is None
+    assert worker.scan(block, records, Room(500 * queries)) is not None
+
+
+@pytest.mark.parametrize("kind", [Cosine, lambda p: RBF(9.0, 12.0, p)], ids=["cosine", "rbf"])
+@pytest.mark.parametrize("block", [1, 3, 4, 65, 200])
+def test_indexes_answer_alike_on_every_engine(kind, block):
+    rng = np.random.default_rng(block)
+    X, Q = rng.normal(size=(3000, 50)), rng.normal(size=(block, 50))
+    kernel = kind(int8_precision(X[:500]))
+    found = []
+    for name in proven_engines():
+        index = ExactIndex(kernel, 50, engine=name)
+        index.add(kernel.encode(X))
+        near = index.search(kernel.encode(Q), np.full(block, kernel.similarity_at(0.2, 50)))
+        found.append((near.starts, near.rows, near.similarities))
+    assert len(found[0][1]) > 0
+    for other in found[1:]:
+        for got, expected in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+# ---------------------------------------------------------------- the choice
+
+
+class Faulty(Engine):
+    """The float32 engine with one fault."""
+
+    def __init__(self, fault):
+        self._engine = ENGINES["float32"]()
+        self._fault = fault
+
+    def prepare(self, queries, floors, factor, stride):
+        return self._engine.prepare(queries, floors, factor, stride)
+
+    def pick(self, block, chosen):
+        return self._engine.pick(block, chosen)
+
+    def scan(self, block, records, room):
+        return self._fault(*self._engine.scan(block, records, room))
+
+
+FAULTS = {
+    "a value": lambda counts, names, values: (counts, names, values + (names == 100)),
+    "a name": lambda counts, names, values: (counts, names + 1, values),
+    "a hit": lambda counts, names, values: (counts - (counts > 0), names[1:], values[1:]),
+    "saturation": lambda counts, names, values: (counts, names, np.clip(values, -32768, 32767)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_an_engine_that_is_not_exact_is_passed_over(fault, monkeypatch):
+    """Fails if the self-check lets an engine pass that returns anything else."""
+    assert not choice.is_exact(Faulty(fault))
+    assert choice.is_exact(Faulty(lambda *hits: hits))
+    monkeypatch.setitem(ENGINES, "vnni", lambda: Faulty(fault))
+    choice._proven.cache_clear()
+    try:
+        assert choice._proven("vnni") is None
+        with pytest.raises(InvalidInput, match="not to be had"):
+            engine_for(INT8, "vnni")
+    finally:
+        choice._proven.cache_clear()
+
+
+def test_float32_features_take_the_float32_engine_and_names_are_checked():
+    assert engine_for(Precision()).name == "float32"
+    assert engine_for(INT8).name == proven_engines()[0]
+    assert "float32" in proven_engines()
+    with pytest.raises(InvalidInput, match="'engine'"):
+        engine_for(INT8, "abacus")
+
+
+TORCH_THREADS = """
+import torch, numpy as np
+from vicinal.neighbours import Cosine, ExactIndex, int8_precision
+before = torch.get_num_threads()
+X = np.random.default_rng(0).normal(size=(5000, 64))
+kernel = Cosine(int8_precision(X))
+index = ExactIndex(kernel, 64, engine="torch")
+index.add(kernel.encode(X))
+index.search(kernel.encode(X[:20]), np.zeros(20, dtype=np.int64))
+import threading
+seen = []
+thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+thread.start(); thread.join()
+assert [before] * 2 == [torch.get_num_threads(), *seen], (before, torch.get_num_threads(), seen)
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_torch_keeps_the_users_number_of_threads(threads):
+    """Fails if a search changes torch's threads for the caller or for threads to come."""
+    engine("torch")
+    run = subprocess.run(
+        [sys.executable, "-c", TORCH_THREADS], env={**_environment(), "OMP_NUM_THREADS": threads},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+
+
+def test_torch_is_not_imported_where_it_is_not_needed():
+    """Fails if importing or searching loads torch although a faster engine is there."""
+    if proven_engines()[0] != "vnni":
+        pytest.skip("torch is the fastest engine here")
+    code = TORCH_THREADS.split("before =", maxsplit=1)[0].replace("torch, ", "") + (
+        "import sys\nX = np.eye(8)\nkernel = Cosine(int8_precision(X))\n"
+        "index = ExactIndex(kernel, 8)\nindex.add(kernel.encode(X))\n"
+        "index.search(kernel.encode(X), np.zeros(8, dtype=np.int64))\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=_environment(),
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+
+
+def _environment():
+    import os
+
+    return dict(os.environ)

@@ -1,0 +1,248 @@
+"""Who is a neighbour depends on the record, the query and public things: for every index.
+
+The condition is stated in ``vicinal.neighbours.index.Index``. Two indexes that break it stand at
+the end, to show that the test catches them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vicinal.neighbours import (
+    RBF,
+    AdaptiveRadius,
+    Cosine,
+    ExactIndex,
+    FixedRadius,
+    HyperplaneLSH,
+    PublicCentroids,
+    Reference,
+    int8_precision,
+    learn_cells,
+)
+from vicinal.neighbours.tiles import fill_holes
+
+D, N, Q = 21, 300, 60
+
+
+def points(size, seed):
+    """Return points in clumps, so that cells and buckets have something to tell apart."""
+    rng = np.random.default_rng(seed)
+    clumps = np.random.default_rng(0).normal(size=(12, D))
+    return clumps[rng.integers(0, 12, size)] + 0.5 * rng.normal(size=(size, D))
+
+
+PUBLIC = points(400, 1)
+PRECISE = {"int8": int8_precision(PUBLIC), "float32": Cosine().precision}
+KERNELS = {
+    "cosine-int8": Cosine(PRECISE["int8"]),
+    "cosine-float32": Cosine(),
+    "rbf-int8": RBF(3.0, 8.0, int8_precision(PUBLIC, 8.0)),
+    "rbf-float32": RBF(3.0, 8.0),
+}
+
+
+def exact(kernel):
+    return ExactIndex(kernel, D)
+
+
+def hashing(kernel):
+    return HyperplaneLSH(kernel, D, tables=5, bits=4, seed=3)
+
+
+def centroids(kernel):
+    reference = Reference(kernel, kernel.encode(PUBLIC))
+    radius = AdaptiveRadius(reference, 20, N)
+    return PublicCentroids(kernel, D, learn_cells(reference, radius, cells=9, recall=0.8))
+
+
+INDEXES = {"exact": exact, "hashing": hashing, "centroids": centroids}
+
+kernels = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+indexes = pytest.mark.parametrize("make", INDEXES.values(), ids=INDEXES)
+
+
+def thresholds_of(kernel, queries, share=0.2):
+    """Return radii that hold `share` of the public points."""
+    reference = Reference(kernel, kernel.encode(PUBLIC))
+    return AdaptiveRadius(reference, round(share * N), N).thresholds(queries)
+
+
+def found(index, names, queries, thresholds):
+    """Return the set of (query, record's own name, similarity) that a search finds."""
+    near = index.search(queries, thresholds)
+    who = np.repeat(np.arange(len(near)), np.diff(near.starts))
+    return set(
+        zip(who.tolist(), names[near.rows].tolist(), near.similarities.tolist(), strict=True)
+    )
+
+
+def effects_of_company(make, kernel, rounds=12):
+    """Return how many hits of those who stay differ when others leave or change places."""
+    rng = np.random.default_rng(8)
+    records, queries = kernel.encode(points(N, 2)), kernel.encode(points(Q, 3))
+    thresholds = thresholds_of(kernel, queries)
+    index = make(kernel)
+    index.add(records)
+    everyone = found(index, np.arange(N), queries, thresholds)
+    assert len(everyone) > 200
+    changed = 0
+    for _ in range(rounds):
+        present = rng.permutation(N)[: rng.integers(N // 2, N)]
+        index = make(kernel)
+        for part in np.array_split(present, 3):
+            index.add(records[part])
+        some = found(index, present, queries, thresholds)
+        changed += len(some ^ {hit for hit in everyone if hit[1] in set(present.tolist())})
+    return changed
+
+
+@kernels
+@indexes
+def test_a_neighbours_candidacy_does_not_depend_on_company(make, kernel):
+    """Fails if anybody is found or lost because of who else is there, or in which order."""
+    assert effects_of_company(make, kernel) == 0
+
+
+@kernels
+@indexes
+def test_only_those_inside_the_radius_are_found_with_their_similarity(make, kernel):
+    """Fails if an index returns anything that the exact search does not."""
+    records, queries = kernel.encode(points(N, 2)), kernel.encode(points(Q, 3))
+    thresholds = thresholds_of(kernel, queries)
+    index, truth = make(kernel), exact(kernel)
+    index.add(records)
+    truth.add(records)
+    all_hits = found(truth, np.arange(N), queries, thresholds)
+    hits = found(index, np.arange(N), queries, thresholds)
+    assert hits <= all_hits
+    assert len(hits) > 0.5 * len(all_hits)
+
+
+@kernels
+@indexes
+def test_an_index_that_lived_is_one_that_was_built_anew(make, kernel):
+    """Fails if adding and erasing mix up rows, or if a mover keeps an old number."""
+    rng = np.random.default_rng(6)
+    pool, queries = kernel.encode(points(N, 7)), kernel.encode(points(40, 9))
+    thresholds = thresholds_of(kernel, queries, 0.5)
+    index, here = make(kernel), np.zeros(0, dtype=np.int64)
+    for _ in range(10):
+        coming = rng.permutation(N)[: rng.integers(1, 90)]
+        index.add(pool[coming])
+        here = np.concatenate([here, coming])
+        going = np.flatnonzero(rng.random(len(here)) < rng.choice([0.05, 0.6, 1.0]))
+        movers = fill_holes(going, len(here))
+        index.remove(going, movers)
+        here[going[going < len(here) - len(going)]] = here[movers]
+        here = here[: len(here) - len(going)]
+        fresh = make(kernel)
+        fresh.add(pool[here])
+        assert len(index) == len(here)
+        rows = np.arange(len(here))
+        assert found(index, rows, queries, thresholds) == found(fresh, rows, queries, thresholds)
+
+
+def memory_of(index):
+    """Return every block of feature memory that an index holds."""
+    stores = index.stores if isinstance(index, PublicCentroids) else [index.store]
+    return [block for store in stores for block in store._features.blocks]
+
+
+@kernels
+@indexes
+def test_nothing_of_an_erased_record_stays_in_memory(make, kernel):
+    """Fails if a row's bytes survive its erasure anywhere in the index."""
+    rng = np.random.default_rng(1)
+    records = kernel.encode(points(N, 2))
+    index = make(kernel)
+    index.add(records)
+    going = np.flatnonzero(rng.random(N) < 0.4)
+    index.remove(going, fill_holes(going, N))
+    left = np.concatenate([block.reshape(-1, index.stride)[:, :D] for block in memory_of(index)])
+    left = {row.tobytes() for row in left}
+    staying = {row.tobytes() for row in np.delete(records, going, axis=0)}
+    assert not {row.tobytes() for row in records[going]} & (left - staying)
+    assert left - staying <= {np.zeros(D, dtype=records.dtype).tobytes()}
+
+
+@indexes
+def test_parts_are_the_search_in_pieces(make):
+    """Fails if splitting a block to bound memory changes what is found."""
+    kernel = KERNELS["cosine-int8"]
+    records, queries = kernel.encode(points(N, 2)), kernel.encode(points(Q, 3))
+    thresholds = thresholds_of(kernel, queries, 0.5)
+    index = make(kernel)
+    index.add(records)
+    whole = index.search(queries, thresholds)
+    for most in (0, 100, 2000, 10**6):
+        parts = list(index.parts(queries, thresholds, most))
+        assert sum(len(part) for part in parts) == Q
+        for name in ("rows", "similarities"):
+            joined = np.concatenate([getattr(part, name) for part in parts])
+            np.testing.assert_array_equal(joined, getattr(whole, name))
+        assert all(len(part.rows) <= most or len(part) == 1 for part in parts)
+        assert len(parts) == 1 if most == 10**6 else len(parts) > 1
+
+
+def test_learning_cells_finds_about_the_recall_that_was_asked_for():
+    """Fails if the margin is not learnt from the radius."""
+    kernel = KERNELS["cosine-int8"]
+    reference = Reference(kernel, kernel.encode(points(2000, 11)))
+    radius = AdaptiveRadius(reference, 50, 1000)
+    records, queries = kernel.encode(points(1000, 12)), kernel.encode(points(200, 13))
+    thresholds = radius.thresholds(queries)
+    truth = exact(kernel)
+    truth.add(records)
+    recalls, looked = [], []
+    for recall in (0.5, 0.9, 0.99):
+        cells = learn_cells(reference, radius, recall=recall)
+        index = PublicCentroids(kernel, D, cells)
+        index.add(records)
+        hits = index.search(queries, thresholds).rows
+        recalls.append(len(hits) / len(truth.search(queries, thresholds).rows))
+        looked.append(cells.probed(queries).mean())
+    np.testing.assert_allclose(recalls, (0.5, 0.9, 0.99), atol=0.07)
+    assert looked[0] < looked[1] < looked[2] < 1
+
+
+# ---------------------------------------------------------------- controls that must be caught
+
+
+class PrivateCentroids(PublicCentroids):
+    """Broken on purpose: the cells follow the private records."""
+
+    def __init__(self, kernel, n_features):
+        super().__init__(kernel, n_features, _cells_of(kernel, kernel.encode(PUBLIC)))
+        self._kept = np.zeros((0, n_features), dtype=kernel.precision.dtype)
+
+    def add(self, integers):
+        self._kept = np.concatenate([self._kept, integers])
+        PublicCentroids.__init__(self, self.kernel, D, _cells_of(self.kernel, self._kept))
+        PublicCentroids.add(self, self._kept)
+
+
+def _cells_of(kernel, records):
+    reference = Reference(kernel, records)
+    return learn_cells(reference, FixedRadius(kernel, 0.9, D), recall=0.5)
+
+
+class TheNearest(ExactIndex):
+    """Broken on purpose: a query has no more than its 40 nearest records."""
+
+    def search(self, queries, thresholds):
+        near = super().search(queries, thresholds)
+        keep = np.zeros(len(near.rows), dtype=bool)
+        for j in range(len(near)):
+            hits = np.arange(near.starts[j], near.starts[j + 1])
+            keep[hits[np.argsort(-near.similarities[hits], kind="stable")[:40]]] = True
+        return near.keep(keep)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda k: PrivateCentroids(k, D), lambda k: TheNearest(k, D)], ids=["cells", "nearest"]
+)
+def test_an_index_that_breaks_the_condition_is_caught(make):
+    """Shows that the tests above are about something."""
+    assert effects_of_company(make, KERNELS["cosine-int8"], rounds=3) > 0

@@ -1,0 +1,202 @@
+"""The durable ledger: ids, the roll, accounts in two copies, and what a commit writes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vicinal.accounting.filter import UNITS
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger import audiences
+from vicinal.ledger.account import StoredAccount, exact_sum
+from vicinal.ledger.book import Block, Book
+from vicinal.ledger.ids import MOST_BYTES, framed, framed_ids, unframed
+from vicinal.ledger.roll import Roll
+from vicinal.ledger.schema import PAGE, migrate
+from vicinal.ledger.sqlite import SQLiteDatabase
+
+KEY = bytes(32)
+ids = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+)
+
+
+@given(ids)
+def test_a_framed_id_comes_back_and_can_be_found(subject):
+    stored = framed(subject)
+    assert unframed(stored) == subject
+    assert type(unframed(stored)) is type(subject)
+    assert list(framed_ids(b"<id:" + stored + b"noise>")) == [stored]
+
+
+@given(st.lists(ids, min_size=2, max_size=2, unique=True))
+def test_no_framed_id_is_part_of_another(pair):
+    one, other = map(framed, pair)
+    assert one not in other
+
+
+def test_an_id_that_fits_into_no_page_is_refused():
+    framed("x" * (MOST_BYTES - 6))
+    with pytest.raises(InvalidInput, match="at most"):
+        framed("x" * (MOST_BYTES - 5))
+
+
+@given(st.lists(st.integers(-(2**62), 2**62), max_size=30))
+def test_sums_do_not_overflow(numbers):
+    assert exact_sum(np.array(numbers, dtype=np.int64)) == sum(numbers)
+
+
+def test_a_roll_gives_freed_slots_out_again():
+    roll = Roll()
+    assert sorted(roll.admit(["a", "b", "c"])) == [0, 1, 2]
+    ((_, slot),) = roll.leave(["b", "nobody"])
+    assert roll.admit(["d"]) == [slot]
+    assert roll.size == 3
+    again = Roll(roll.slot_of, 5)
+    assert sorted(again.admit(["x", "y"])) == [3, 4]
+
+
+def account(units=(50, 60, 70)):
+    return StoredAccount(np.array(units, dtype=np.int64))
+
+
+def test_charges_are_what_differs():
+    stored = account()
+    stored.remaining[[0, 2]] -= [5, 70]
+    stored.record(75)
+    charges = stored.charges()
+    assert charges.slots.tolist() == [0, 2]
+    assert charges.units.tolist() == [45, 0]
+    assert charges.spent == 75
+    stored.settle(charges)
+    assert not len(stored.charges().slots)
+
+
+@pytest.mark.parametrize(
+    ("change", "spent"), [([0, 1, 0], -1), ([-51, 0, 0], 51), ([-5, 0, 0], 4), ([0, 0, 0], 1)]
+)
+def test_a_budget_that_grows_or_charges_that_do_not_add_up_are_refused(change, spent):
+    stored = account()
+    stored.remaining[:] += change
+    stored.record(spent)
+    with pytest.raises(PrivacyRefused, match="do not add up"):
+        stored.charges()
+
+
+def test_what_nobody_will_see_is_taken_back():
+    stored = account()
+    stored.remaining[:] -= 7
+    stored.record(21)
+    stored.undo()
+    assert stored.remaining.tolist() == [50, 60, 70]
+    assert stored.charges().spent == 0
+
+
+# ---------------------------------------------------------------- the book
+
+
+def opened(path):
+    database = SQLiteDatabase(path, create=True)
+    migrate(database)
+    return Book(database, KEY)
+
+
+def reopened(book, path):
+    book.database.close()
+    return opened(path)
+
+
+def filled(path, people=20):
+    book = opened(path)
+    with book.change("add"):
+        book.open_audience("one", "{}")
+        book.enroll(list(range(people)))
+    return book
+
+
+def charged(book, audience, slots, units):
+    account = book.audiences[audience].account
+    account.remaining[slots] -= units
+    account.record(len(slots) * units)
+    block = Block(book.audiences[audience], b"d" * 16, np.zeros((1, 3)), 0.0, {"anna": 1})
+    book.commit([block])
+
+
+@pytest.mark.parametrize("fold_bytes", [0, 100, 1 << 20])
+def test_budgets_come_back_however_often_charges_were_folded(tmp_path, monkeypatch, fold_bytes):
+    monkeypatch.setattr(audiences, "FOLD_BYTES", fold_bytes)
+    book = filled(tmp_path / "db", people=3 * PAGE)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        slots = rng.choice(3 * PAGE, 1 + int(rng.integers(900)), replace=False)
+        charged(book, "one", slots, 12345)
+    before = book.audiences["one"]
+    after = reopened(book, tmp_path / "db").audiences["one"]
+    np.testing.assert_array_equal(after.account.remaining, before.account.remaining)
+    assert after.used == 40
+    assert after.analysts["anna"].used == 40
+    spent, queries = audiences.logged(opened(tmp_path / "db").database, after.number)
+    assert after.folded + spent == before.granted * UNITS - exact_sum(before.account.remaining)
+    assert after.folded_queries + queries == 40
+
+
+def test_coming_back_refills_nothing_for_any_audience(tmp_path):
+    book = filled(tmp_path / "db")
+    charged(book, "one", [3], 1000)
+    with book.change("audience"):
+        book.open_audience("two", "{}")
+    charged(book, "two", [3], 77)
+    with book.change("erase"):
+        book.dismiss([3, "nobody"])
+    book = reopened(book, tmp_path / "db")
+    assert 3 not in book.roll.slot_of
+    assert book.knows(3)
+    with book.change("add"):
+        (slot,) = book.enroll([3])
+    assert book.audiences["one"].account.remaining[slot] == UNITS - 1000
+    assert book.audiences["two"].account.remaining[slot] == UNITS - 77
+    assert not book.database.execute("SELECT hash FROM departed")
+
+
+def test_an_audience_opened_while_somebody_was_away_owes_them_a_budget(tmp_path):
+    book = filled(tmp_path / "db")
+    with book.change("erase"):
+        book.dismiss([3])
+    with book.change("audience"):
+        book.open_audience("two", "{}")
+    with book.change("add"):
+        (slot,) = book.enroll([3])
+    assert book.audiences["two"].account.remaining[slot] == UNITS
+    assert book.audiences["two"].granted == 20
+
+
+def test_a_change_that_breaks_off_closes_the_book_and_leaves_the_disk_as_it_was(tmp_path):
+    book = filled(tmp_path / "db")
+
+    def broken():
+        with book.change("add"):
+            book.enroll(["new"])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    with pytest.raises(StorageFailed, match="Open it again"):
+        charged(book, "one", [0], 1)
+    book = reopened(book, tmp_path / "db")
+    assert "new" not in book.roll.slot_of
+    assert len(book.roll.slot_of) == 20
+
+
+def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
+    book = filled(tmp_path / "db")
+    charged(book, "one", [3], 1000)
+    with book.change("erase"):
+        book.dismiss([5])
+    with book.change("lost"):
+        book.spend_everything()
+        book.enroll([5, "new"])
+    book = reopened(book, tmp_path / "db")
+    assert not book.audiences["one"].account.remaining.any()
+    assert book.audiences["one"].folded == 20 * UNITS

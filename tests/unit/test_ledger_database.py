@@ -1,0 +1,146 @@
+"""Databases of a ledger: SQLite and PostgreSQL keep the same promises."""
+
+from __future__ import annotations
+
+import pytest
+
+import store_tools as tools
+from vicinal.errors import InvalidInput, MissingExtra, StorageFailed
+from vicinal.ledger import postgres
+from vicinal.ledger.postgres import PostgresDatabase
+from vicinal.ledger.schema import STEPS, TABLES, migrate, schema_version
+from vicinal.ledger.sqlite import SQLiteDatabase
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request, tmp_path, postgres_url):
+    if request.param == "sqlite":
+        found = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    else:
+        found = PostgresDatabase(postgres_url())
+    yield found
+    found.close()
+
+
+def test_a_new_database_walks_all_steps(database):
+    assert schema_version(database) == 0
+    migrate(database)
+    assert schema_version(database) == len(STEPS)
+    assert all(database.has_table(name) for name in TABLES)
+
+
+@pytest.mark.parametrize("version", range(1, len(STEPS)))
+def test_an_old_database_keeps_its_rows_and_gets_what_is_new(database, version):
+    migrate(database, STEPS[:version])
+    database.put("identity", "abc")
+    migrate(database)
+    assert database.get("identity") == "abc"
+    assert all(database.has_table(name) for name in TABLES)
+
+
+def test_a_later_schema_is_refused(database):
+    migrate(database)
+    database.put("schema", str(len(STEPS) + 1))
+    with pytest.raises(InvalidInput, match="later version"):
+        migrate(database)
+
+
+def test_a_transaction_is_all_or_nothing(database):
+    migrate(database)
+
+    def broken():
+        with database.transaction():
+            database.put("one", "1")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        broken()
+    assert database.get("one") is None
+    with database.transaction():
+        database.put("one", "1")
+        database.put("one", "2")
+    assert database.get("one") == "2"
+
+
+def test_values_come_back_as_they_were(database):
+    migrate(database)
+    row = (2**63 - 1, 3, -(2**63), "0" * 400, b"\0<id:s>\xff" * 9000, b"")
+    database.execute("INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?)", row)
+    assert database.execute("SELECT * FROM charges") == [row]
+    assert isinstance(database.execute("SELECT units FROM charges")[0][0], bytes)
+
+
+def test_after_a_failure_everything_is_refused(database):
+    migrate(database)
+    with pytest.raises(StorageFailed, match="does not take this"):
+        database.execute("SELECT nothing FROM nowhere")
+    assert database.failed
+    with pytest.raises(StorageFailed, match="failed before"):
+        database.get("schema")
+    with pytest.raises(StorageFailed), database.transaction():
+        pytest.fail("a failed database starts no transaction")
+
+
+def test_errors_repeat_no_values(database):
+    migrate(database)
+    database.execute("INSERT INTO subjects VALUES (?, ?)", (1, b"canary-anna"))
+    with pytest.raises(StorageFailed) as caught:
+        database.execute("INSERT INTO subjects VALUES (?, ?)", (1, b"canary-anna"))
+    assert "canary" not in str(caught.value)
+
+
+def test_one_connection_at_a_time_holds_the_lock_of_a_server(postgres_url):
+    url = postgres_url()
+    first, second = PostgresDatabase(url), PostgresDatabase(url)
+    assert first.lock()
+    assert not second.lock()
+    first.close()
+    assert second.lock(), "whoever is gone holds nothing"
+    second.close()
+
+
+def test_a_server_that_is_not_there_is_said_so():
+    pytest.importorskip("psycopg")
+    with pytest.raises(StorageFailed):
+        PostgresDatabase("postgresql:///nobody?host=/nowhere")
+
+
+def test_without_psycopg_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"vicinal\[postgres\]"):
+        postgres.PostgresDatabase("postgresql:///x")
+
+
+def test_a_database_is_not_made_by_looking_for_it(tmp_path):
+    with pytest.raises(InvalidInput, match="no database"):
+        SQLiteDatabase(tmp_path / "ledger.db")
+    assert not (tmp_path / "ledger.db").exists()
+
+
+def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
+    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    migrate(database)
+    rows = [(i, b"canary-%d" % i) for i in range(5000)]
+    with database.transaction():
+        database.execute_many("INSERT INTO subjects VALUES (?, ?)", rows)
+    assert tools.files_with(tmp_path, b"canary-4")
+    database.execute("DELETE FROM subjects WHERE slot >= 10")
+    assert tools.files_with(tmp_path, b"canary-4999"), "the log still has it: scrubbing has work"
+    database.scrub()
+    assert not tools.files_with(tmp_path, b"canary-4999")
+    assert tools.files_with(tmp_path, b"canary-9")
+    database.close()
+
+
+def test_scrubbing_says_so_when_a_reader_is_in_the_way(tmp_path):
+    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    migrate(database)
+    reader = SQLiteDatabase(tmp_path / "ledger.db")
+    reader._connection.execute("BEGIN")
+    reader.get("schema")
+    database._connection.execute("PRAGMA busy_timeout = 50")
+    with pytest.raises(StorageFailed):
+        database.scrub()
+    assert database.failed
+    reader.close()
+    database.close()

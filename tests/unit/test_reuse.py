@@ -1,0 +1,258 @@
+"""Earlier answers at work: as voters, and as the model behind a gate; never anything private."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vicinal import IndKNNClassifier
+from vicinal.accounting.filter import UNITS
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms import LabelRelease, VoteRelease
+from vicinal.neighbours import Cosine
+from vicinal.predictors.planning import GATE_OPENS, GatedPace, asked_of
+from vicinal.predictors.reuse import FLOOR, UNKNOWN, AnsweredNeighbours, Gate
+from vicinal.predictors.shard import Shard
+
+CLASSES, D, N = 3, 8, 2000
+
+
+def data(seed, size):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, size)
+    return 3 * np.eye(CLASSES, D)[y] + rng.normal(size=(size, D)), y
+
+
+def fitted(seed=0, records=data, **parameters):
+    X, y = records(seed, N)
+    given = {"epsilon": 2.0, "n_queries": 1000, "n_records": N, "simulation_seed": 1}
+    classifier = IndKNNClassifier(range(CLASSES), **{**given, **parameters})
+    return classifier.fit(X, y, public=data(99, 500)[0])
+
+
+# ---------------------------------------------------------------- answered neighbours
+
+
+def test_answered_queries_vote_with_their_kernel_weight_and_are_counted():
+    kernel = Cosine()
+    weights = np.arange(1 << 16, dtype=np.int64)  # a level's weight is its number
+    memory = AnsweredNeighbours(kernel, weights, D, CLASSES, 1)
+    X, _ = data(5, 40)
+    known, asked = kernel.encode(X[:30]), kernel.encode(X[30:])
+    labels = np.arange(30) % CLASSES
+    memory.learn(known[:12], labels[:12])
+    memory.learn(known[12:], labels[12:])
+    threshold = kernel.similarity_at(0.4, D)
+    support = memory.support(asked, np.full(10, threshold))
+    similarities = asked.astype(np.int64) @ known.astype(np.int64).T
+    inside = similarities >= threshold
+    np.testing.assert_array_equal(support.counts, inside.sum(axis=1))
+    assert 0 < inside.sum() < inside.size
+    for j in range(10):
+        for label in range(CLASSES):
+            chosen = inside[j] & (labels == label)
+            levels = kernel.levels(similarities[j][chosen].astype(np.int32))
+            assert support.votes[j, label] == levels.sum()
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_votes_of_earlier_answers_cost_nobody_anything(release):
+    """With the same noise multiplier every charge is smaller: K has grown, nobody else pays."""
+    queries = np.repeat(data(7, 1)[0], 600, axis=0)
+    spent = []
+    for reuse in (False, True):
+        classifier = fitted(
+            reuse_predictions=reuse, release=release, noise_multiplier=20.0, n_neighbors=50
+        )
+        classifier.predict(queries)
+        spent.append(sum(classifier._engine.shard.ledger.journal))
+    assert spent[1] < 0.7 * spent[0]
+
+
+def test_a_sequential_walk_learns_after_every_query():
+    query = data(7, 1)[0]
+    classifier = fitted(
+        reuse_predictions="neighbors", execution="sequential", epsilon=50.0, n_neighbors=20
+    )
+    memory = classifier._engine.memory
+    classifier.predict(np.repeat(query, 5, axis=0))
+    assert memory.block == 1
+    encoded = classifier._engine.votes.kernel.encode(query)
+    assert memory.support(encoded, classifier._engine.radius.thresholds(encoded)).counts[0] == 5
+
+
+def test_private_counts_are_kept_apart_from_public_ones():
+    X, y = data(0, N)
+    classifier = IndKNNClassifier(
+        range(CLASSES), 5.0, n_queries=100, count="private", radius=0.5, noise_multiplier=1.0,
+        reuse_predictions=True, n_records=N, simulation_seed=0,
+    ).fit(X, y)  # fmt: skip
+    assert classifier.predict(data(3, 60)[0]).shape == (60,)
+
+
+# ---------------------------------------------------------------- the gate
+
+
+def test_the_gate_answers_where_it_is_sure_and_asks_now_and_then():
+    gate = Gate(scale=1.0)
+    X, y = data(0, 400)
+    assert (gate.known(X) == UNKNOWN).all(), "nothing is known before the first lesson"
+    gate.learn(X[:150], y[:150])
+    assert (gate.known(X) == UNKNOWN).all(), "the first model takes GATE_OPENS answers"
+    gate.learn(X[150:], y[150:])
+    queries, truth = data(1, 500)
+    answers = gate.known(queries)
+    free = answers != UNKNOWN
+    assert 0.5 < free.mean() <= 1 - 1 / FLOOR + 0.01
+    assert (answers[free] == truth[free]).mean() > 0.9
+
+
+def test_one_label_alone_makes_no_model():
+    gate = Gate(scale=1.0)
+    X, _ = data(0, 300)
+    gate.learn(X, np.zeros(300, dtype=np.int64))
+    assert (gate.known(X) == UNKNOWN).all()
+
+
+def test_answers_say_whether_they_were_asked_for():
+    classifier = fitted(reuse_predictions="gate", n_queries=2000)
+    queries, truth = data(3, 2000)
+    answers = classifier.ask(queries)
+    assert answers.asked[: GATE_OPENS // 2].all()
+    assert 0.1 < answers.asked.mean() < 0.6
+    assert np.isnan(answers.votes[~answers.asked]).all()
+    assert not np.isnan(answers.votes[answers.asked]).any()
+    assert (answers.labels == truth).mean() > 0.85
+    assert classifier.n_answers_ == 2000
+
+
+def test_only_asked_queries_are_charged():
+    classifier = fitted(reuse_predictions="gate", n_queries=2000, release="label")
+    charged = []
+    honest = type(classifier._engine.votes).release
+
+    def release(self, noise):
+        charged.append(len(noise))
+        return honest(self, noise)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(classifier._engine.votes), "release", release)
+        answers = classifier.ask(data(3, 1500)[0])
+    assert sum(charged) == answers.asked.sum() < 1500
+
+
+def test_votes_and_abstentions_are_refused_behind_a_gate():
+    classifier = fitted(reuse_predictions="gate")
+    queries = data(3, 5)[0]
+    with pytest.raises(InvalidInput, match="gate"):
+        classifier.predict(queries, abstain_below=1.0)
+    with pytest.raises(InvalidInput, match="gate"):
+        classifier.decision_function(queries)
+    assert classifier.n_answers_ == 0
+
+
+# ---------------------------------------------------------------- two worlds
+
+
+def public_course(seed, release, patch, records=data):
+    """Return what the public sees of a run in which the released answers are fixed beforehand."""
+    queries, truth = data(3, 1200)
+    kind = {"votes": VoteRelease, "label": LabelRelease}[release]
+    scripted = iter(truth.tolist())
+
+    def publish(self, votes):  # noqa: ARG001 (the answers are fixed)
+        labels = np.array([next(scripted) for _ in range(len(votes))], dtype=np.int64)
+        return labels if release == "label" else np.eye(CLASSES)[labels]
+
+    patch.setattr(kind, "publish", publish)
+    classifier = fitted(seed, records, reuse_predictions="gate", n_queries=1200, release=release)
+    course = []
+    for block in np.split(queries, 12):
+        answers = classifier.ask(block)
+        course.append((answers.labels, answers.asked, classifier._engine.pace.multiplier))
+    return course
+
+
+def same(first, second):
+    return all(
+        np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]) and a[2] == b[2]
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_given_the_same_answers_everything_else_is_the_same_in_two_worlds(release, monkeypatch):
+    """Quite different private records; the gate and the noise must not see it."""
+    assert same(*(public_course(seed, release, monkeypatch) for seed in (0, 1)))
+
+
+def test_a_gate_that_looks_at_budgets_is_caught(monkeypatch):
+    """In one world the records are far from all queries, and nobody is charged."""
+    honest_shard, honest_gate, ledgers = Shard.__init__, Gate.known, []
+
+    def remember(self, *arguments, **named):
+        honest_shard(self, *arguments, **named)
+        ledgers.append(self.ledger)
+
+    def peek(self, queries):
+        answers = honest_gate(self, queries)
+        if ledgers[-1].remaining.mean() < 0.97 * UNITS:
+            answers[:] = UNKNOWN
+        return answers
+
+    monkeypatch.setattr(Shard, "__init__", remember)
+    monkeypatch.setattr(Gate, "known", peek)
+    courses = [public_course(0, "label", monkeypatch, records) for records in (data, far_away)]
+    assert not same(*courses)
+
+
+def test_far_away_records_are_no_different_to_an_honest_gate(monkeypatch):
+    courses = [public_course(0, "label", monkeypatch, records) for records in (data, far_away)]
+    assert same(*courses)
+
+
+def far_away(seed, size):
+    """Return records opposite to all queries."""
+    X, y = data(seed, size)
+    return -np.abs(X), y
+
+
+# ---------------------------------------------------------------- pace
+
+
+@given(
+    st.integers(1, 20_000),
+    st.lists(st.tuples(st.integers(1, 128), st.floats(0, 1)), max_size=60),
+)
+def test_a_pace_never_spends_more_than_it_has(n_queries, blocks):
+    pace = GatedPace(1e-4, n_queries)
+    spent = 0.0
+    for answered, share in blocks:
+        asked = round(share * answered)
+        assert pace.multiplier >= pace.least
+        spent += asked * 1e-4 / pace.multiplier**2
+        pace.passed(answered, asked)
+    assert spent < 1
+
+
+def test_a_plan_that_comes_true_keeps_its_noise_level():
+    n_queries = 4000
+    pace = GatedPace(1e-4, n_queries)
+    first = pace.multiplier
+    assert first == pytest.approx(np.sqrt(1e-4 * asked_of(n_queries)))
+    pace.passed(GATE_OPENS, GATE_OPENS)
+    for _ in range(30):
+        pace.passed(100, 35)
+    assert pace.multiplier == pytest.approx(first, rel=0.05)
+
+
+def test_more_questions_than_expected_raise_the_noise_and_fewer_lower_it():
+    for share, sign in ((0.8, 1), (0.1, -1)):
+        pace = GatedPace(1e-4, 4000)
+        first = pace.multiplier
+        pace.passed(GATE_OPENS, GATE_OPENS)
+        for _ in range(15):
+            pace.passed(100, round(100 * share))
+        assert sign * (pace.multiplier - first) > 0.05 * first
