@@ -226,7 +226,7 @@ def test_reproduce_prints_and_writes_a_table(digits, tmp_path, monkeypatch):
     assert printed.exit_code == 0
     assert (tmp_path / "indknn-fashion.txt").read_text() == printed.stdout
     as_json = json.loads(run("reproduce", "indknn-fashion", *options, "--json").stdout)
-    assert len(as_json["rows"]) == 5
+    assert len(as_json["rows"]) == 7
     assert as_json["simulation"] is True
     assert json.loads((tmp_path / "indknn-fashion.json").read_text())["rows"] == as_json["rows"]
     assert (tmp_path / "indknn-fashion.png").read_bytes().startswith(b"\x89PNG")

@@ -15,7 +15,6 @@ from scipy.special import log_ndtr
 
 from vicinal.accounting.label_only import two_coordinate_rdp
 from vicinal.accounting.pate import (
-    SmoothCost,
     confident_gnmax_rdp,
     gnmax_rdp,
     lnmax_rdp,
@@ -23,8 +22,8 @@ from vicinal.accounting.pate import (
     private_gnmax_rdp,
     private_lnmax_log_error,
     private_lnmax_rdp,
-    smooth_release_rdp,
 )
+from vicinal.accounting.smooth_cost import SmoothCost, smooth_release_rdp
 from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.01, 1.5, 2.0, 4.0, 8.0, 32.0, 128.0])

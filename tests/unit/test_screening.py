@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from vicinal.accounting import adaptive
+from vicinal.accounting import adaptive, pld
 from vicinal.accounting.adaptive import ScreeningBatchPair
-from vicinal.accounting.curves import Composition
+from vicinal.accounting.curves import Composition, compose
 from vicinal.accounting.divergence import log_gap
 from vicinal.accounting.screening import Screening, ScreeningAt
 from vicinal.accounting.subsampled import SubsampledGaussian
@@ -260,3 +260,43 @@ def test_a_batch_beside_a_faint_release_keeps_its_mass():
     both = cost.add(Composition.of(SubsampledGaussian(145.4, 0.0081), 1776))
     # Two grids, each above the truth by some parts in 10^5.
     assert both.to_epsilon(1e-5, "pld") == pytest.approx(cost.to_epsilon(1e-5, "pld"), rel=1e-3)
+
+
+def interleaved(order: list[list[tuple[float, float]]], x: float) -> float:
+    """Return the hockey-stick divergence of answers made in this order, each chosen anew."""
+    if not order:
+        return max(0.0, 1 - x)
+    return max(
+        r * interleaved(order[1:], x * q / r)
+        + (1 - r) * interleaved(order[1:], x * (1 - q) / (1 - r))
+        for q, r in order[0]
+    )
+
+
+def composed(first: Screening, second: Screening, answers: int, epsilon: float) -> float:
+    """Return an upper bound on the divergence of two batch pairs together, on a grid of losses."""
+    pairs = [(ScreeningBatchPair(each, answers), 1) for each in (first, second)]
+    return pld.pld_delta(pairs, epsilon)
+
+
+INTERLEAVED = [
+    (Screening(2, 1.2, 1.5), Screening(1, 0.4, 2.0, 0.3)),
+    (Screening(3, 2.6, 2.5, 0.4), Screening(2, 0.3, 1.2)),
+    (Screening(1, 0.9, 0.9), Screening(3, 0.2, 3.0)),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), INTERLEAVED, ids=str)
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.9, 1.6])
+def test_two_adaptive_batches_may_be_interleaved(first, second, epsilon):
+    a, b = ([(float(q), float(r)) for q, r in laws(each)] for each in (first, second))
+    bound = composed(first, second, 2, epsilon)
+    for order in ([a, b, a, b], [a, b, b, a], [b, a, a, b], [b, a, b, a], [a, a, b, b]):
+        assert interleaved(order, math.exp(epsilon)) <= bound * (1 + 1e-9)
+
+
+def test_every_screening_of_a_plan_is_batched():
+    whole = Composition.of(Screening(300, 210, 85.0, 0.25), 2000)
+    parts = [Composition.of(Screening(300, 210.5, 85.0, 0.25), 1000)]
+    split = compose([Composition.of(Screening(300, 210, 85.0, 0.25), 1000), *parts])
+    assert split.to_epsilon(1e-5, "pld") == pytest.approx(whole.to_epsilon(1e-5, "pld"), rel=0.005)

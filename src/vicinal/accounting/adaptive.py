@@ -14,10 +14,12 @@ before; batches compose like releases (Zhu, Dong & Wang 2022, Theorem 10). The w
 same for all eps once m is large, and the price of taking it separately for every eps falls like
 1/m.
 
-*Releases in between.* A release with a fixed dominating pair may stand between the answers of a
-batch: replacing it by its pair only raises the value, which is convex in the likelihood ratio, and
-an adversary who sees its outcome before the batch instead of within knows more. Two families of
-adaptive batches must not be interleaved, so a composition uses this pair for one family only.
+*Other releases in between.* A batch is an interactive mechanism: in every round an adversary
+chooses t and sees an answer; C_m is the profile that no strategy exceeds. Whoever interleaves its
+rounds with other releases, batches of other screenings among them, runs a concurrent composition,
+and for hypothesis tests that costs no more than the composition of the non-interactive dominating
+pairs (Vadhan & Zhang 2023: an interactive mechanism can be simulated by interactive post-processing
+of such a pair). So every screening of a plan is batched, whatever the order of the releases.
 
 *Arithmetic.* C_{j-1} is kept on a uniform grid and joined by straight lines in e^eps, which lies
 above a convex function; 0 is a grid point. Beyond the grid the value at its end is taken, which is
@@ -30,11 +32,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from vicinal.accounting import kernels
 from vicinal.accounting.divergence import Array, mixed_ratio
 from vicinal.accounting.screening import Screening
+
+Cells = npt.NDArray[np.int64]
 
 BATCH = 64
 
@@ -105,16 +112,22 @@ def _profiles(screening: Screening, size: int) -> tuple[float, Array]:
         for o in options
     )
     step = spread / _CELLS
-    half = math.ceil(_DEVIATIONS * math.sqrt(size) * _CELLS + 4)
+    reach = np.ceil(_DEVIATIONS * np.sqrt(np.arange(size + 1)) * _CELLS + 4).astype(np.int64)
+    half = int(reach[-1])
     epsilon = np.asarray(step * np.arange(-half, half + 1), dtype=np.float64)
-    first = [_own_excess(option, epsilon) for option in options]
-    values = np.zeros((size + 1, len(epsilon)))
-    for j in range(1, size + 1):
-        padded = np.pad(values[j - 1], half, mode="edge")
-        for option, own in zip(options, first, strict=True):
-            total = own + _shifted(padded, option, step, half)
-            np.maximum(values[j], total, out=values[j])
+    own = np.stack([_banded_excess(option, epsilon, step) for option in options])
+    values = kernels.largest_profiles(own, *_shifts(options, step, half), reach)
     return step, values * (1 + 1e-9)
+
+
+def _banded_excess(option: _Option, epsilon: Array, step: float) -> Array:
+    """Return the excess of one option on the grid; it is zero beyond its largest loss."""
+    half = len(epsilon) // 2
+    band = min(half, math.ceil(float(np.abs(option.losses).max()) / step) + 1)
+    excess = np.zeros_like(epsilon)
+    near = slice(half - band, half + band + 1)
+    excess[near] = _own_excess(option, epsilon[near])
+    return excess
 
 
 def _own_excess(option: _Option, epsilon: Array) -> Array:
@@ -128,18 +141,18 @@ def _own_excess(option: _Option, epsilon: Array) -> Array:
     return gain
 
 
-def _shifted(padded: Array, option: _Option, step: float, half: int) -> Array:
-    """Return the sum over outcomes of mass * C(eps - loss), C joined by lines in e^eps."""
-    size = len(padded) - 2 * half
-    total = np.zeros(size)
-    for mass, loss in zip(option.masses, option.losses, strict=True):
-        place = -loss / step
-        cell = min(max(math.floor(place), -half), half - 1)
-        weight = math.expm1(step * min(max(place - cell, 0.0), 1.0)) / math.expm1(step)
-        start = half + cell
-        total += mass * (1 - weight) * padded[start : start + size]
-        total += mass * weight * padded[start + 1 : start + 1 + size]
-    return total
+def _shifts(options: Sequence[_Option], step: float, half: int) -> tuple[Cells, Array, Array]:
+    """Return where every outcome shifts a profile to, and the weights of the points around it.
+
+    A profile is joined by lines in e^eps between its points; three arrays (options, outcomes).
+    """
+    most = max(len(option.masses) for option in options)
+    masses = np.array([np.pad(option.masses, (0, most - len(option.masses))) for option in options])
+    losses = np.array([np.pad(option.losses, (0, most - len(option.losses))) for option in options])
+    places = -losses / step
+    cells = np.clip(np.floor(places), -half, half - 1)
+    far = np.expm1(step * np.clip(places - cells, 0.0, 1.0)) / math.expm1(step)
+    return cells.astype(np.int64), masses * (1 - far), masses * far
 
 
 def interpolate(values: Array, step: float, losses: Array) -> Array:
@@ -206,7 +219,9 @@ def _option(screening: Screening, low: float, high: float) -> _Option:
     without = math.exp(log_q[1]) - math.exp(log_q[0])
     with_ = math.exp(log_q[1] + up[1]) - math.exp(log_q[0] + up[0])
     steep, flat = math.exp(slopes[0]), math.exp(slopes[1])
-    share = min(max((with_ - flat * without) / (steep - flat), 0.0), without)
+    # Slopes that are equal in double precision leave one piece.
+    share = (with_ - flat * without) / (steep - flat) if steep > flat else without
+    share = min(max(share, 0.0), without)
     masses = np.array(
         [
             math.exp(log_q[0] + up[0]),

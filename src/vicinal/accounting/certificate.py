@@ -27,11 +27,14 @@ from scipy import fft
 from scipy.special import gammaln, log_ndtr, ndtr
 
 from vicinal.accounting.divergence import Array, mixed_ratio, tail_ratios
-from vicinal.accounting.pld import folded, log_moments, spectral_power
+from vicinal.accounting.pld import chernoff_rates, log_moments, spectral_power
 
-_POINTS = 1 << 18
+_POINTS = (1 << 15, 1 << 18)
+_MANY = 1000
 _CELLS = 4000
 _REACH = 9.0
+_LARGEST = 600.0
+_SMALLEST = 1e-290
 _SAFETY = 1 - 1e-9
 _ROUNDING = 8 * 2.0**-53
 
@@ -78,10 +81,15 @@ def _log_cells(edges: Array) -> Array:
 
 
 def threshold_witness(position: float, shift: float, gamma: float, count: int) -> Witness:
-    """Return the witness of `count` answers Bernoulli(Phi(position)), moved by `shift` > 0."""
+    """Return the witness of `count` answers Bernoulli(Phi(position)), moved by `shift` > 0.
+
+    Without outcomes where a pass is too rare for doubles.
+    """
     up, down = tail_ratios(np.array([position]), shift)
     losses = np.array([mixed_ratio(up, gamma)[0], mixed_ratio(down, gamma)[0]])
     passed = float(ndtr(position)) * math.exp(losses[0])
+    if passed < _SMALLEST:
+        return Witness(np.empty(0), np.empty(0), 1)
     passed = min(passed, 1 - 2.0**-53)
     middle, reach = count * passed, 40 * math.sqrt(count * passed * (1 - passed)) + 100
     first, last = max(0, int(middle - reach)), min(count, int(middle + reach))
@@ -99,16 +107,19 @@ def _binomial(wins: Array, count: int, passed: float) -> Array:
 
 def lower_epsilon(witnesses: Sequence[Witness], delta: float) -> float:
     """Return an epsilon >= 0 that the composition of `witnesses` cannot go below at `delta`."""
-    usable = [_finite(witness) for witness in witnesses]
+    # A release that is left out can only lower the bound; one with a single outcome tells nothing.
+    usable = [finite for witness in witnesses if len((finite := _finite(witness)).masses) > 1]
     if not usable:
         return 0.0
     step, start, masses, error = _compose(usable, delta * 1e-4)
     first = max(0, math.ceil(-start / step) + 1)
     losses = start + step * np.arange(first, len(masses))
     mass = masses[first:]
-    upper = np.cumsum(mass[::-1])[::-1]
-    lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1]
-    divergence = (upper - np.exp(losses) * lower) * _SAFETY - error
+    # An epsilon beyond this is not looked for: e^epsilon would overflow.
+    kept = int(np.searchsorted(losses, _LARGEST))
+    upper = np.cumsum(mass[::-1])[::-1][:kept]
+    lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:kept]
+    divergence = (upper - np.exp(losses[:kept]) * lower) * _SAFETY - error
     above = np.flatnonzero(divergence >= delta)
     return max(0.0, float(losses[above[-1]])) * _SAFETY if len(above) else 0.0
 
@@ -122,17 +133,21 @@ def _compose(witnesses: Sequence[Witness], tail: float) -> tuple[float, float, A
     """Return (step, first loss, masses, error): the sum of all losses, rounded down."""
     low, high = _window(witnesses, tail)
     count = sum(witness.count for witness in witnesses)
-    step = (high - low) / _POINTS
+    points = _points(count)
+    step = (high - low) / points
     # Room for the deviation of the fractions from their mean, twice: at most half a cell each.
     slack = 2 * math.ceil(math.sqrt(-count * math.log(tail) / 2) - math.log(tail))
-    size = fft.next_fast_len(_POINTS + slack + 2, real=True)
+    # A release made once is rounded down by at most one cell, of which nothing is given back.
+    singles = sum(witness.count == 1 for witness in witnesses)
+    size = fft.next_fast_len(points + slack + singles + 2, real=True)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     base, mean, variance = 0, 0.0, 0.0
     for witness in witnesses:
         places = np.floor(witness.losses / step).astype(np.int64)
         rest = witness.losses / step - places
-        cells = np.bincount(places - places.min(), weights=witness.masses).astype(np.float64)
-        spectrum = spectrum * spectral_power(fft.rfft(folded(cells, size)), witness.count)
+        # Losses far beyond the window wrap round at once: their cells are never all written out.
+        cells = np.bincount((places - places.min()) % size, witness.masses, size)
+        spectrum = spectrum * spectral_power(fft.rfft(cells), witness.count)
         base += witness.count * int(places.min())
         if witness.count > 1:
             expected = float(witness.masses @ rest) / float(witness.masses.sum())
@@ -141,11 +156,17 @@ def _compose(witnesses: Sequence[Witness], tail: float) -> tuple[float, float, A
             variance += witness.count * spread / float(witness.masses.sum())
     room = -math.log(tail)
     missing = math.sqrt(2 * variance * room) + room / 3 if variance else 0.0
-    first = math.floor(low / step - mean - missing)
+    first = math.floor(low / step - mean - missing) - singles
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
     error = 4 * tail + _ROUNDING * (count + math.log2(size)) * norm
     masses = np.roll(fft.irfft(spectrum, size), (base - first) % size)
     return step, step * (first + mean - missing), np.maximum(masses, 0.0), error
+
+
+def _points(count: int) -> int:
+    """Return how many cells the window has: what rounding costs grows with the root of `count`."""
+    least, most = _POINTS
+    return max(least, int(most * min(1.0, math.sqrt(count / _MANY))))
 
 
 def _window(witnesses: Sequence[Witness], tail: float) -> tuple[float, float]:
@@ -154,7 +175,7 @@ def _window(witnesses: Sequence[Witness], tail: float) -> tuple[float, float]:
     for witness in witnesses:
         mean = float(witness.masses @ witness.losses)
         variance += witness.count * float(witness.masses @ (witness.losses - mean) ** 2)
-    rates = np.geomspace(0.2, 50, 16) / math.sqrt(variance)
+    rates = chernoff_rates(math.sqrt(variance))
     above, below = np.zeros_like(rates), np.zeros_like(rates)
     for witness in witnesses:
         above += witness.count * log_moments(witness.losses, witness.masses, rates)

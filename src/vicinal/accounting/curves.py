@@ -48,7 +48,7 @@ MAX_COUNT = 10**9
 # The best order for epsilon lies near 1 + sqrt(log(1/delta)/rho).
 _COARSE = 1 + np.geomspace(1e-4, 1e9, 27)
 _ZOOMS = 4
-_ZOOM_POINTS = 11
+_SHARES = np.linspace(0, 1, 11)
 # Curves are good to a few 1e-12; see divergence.py.
 _SAFETY = 1 + 1e-10
 
@@ -203,18 +203,15 @@ class Composition:
         return [(pair, count) for pair, count in pairs if pair is not None]
 
     def _batched_pairs(self) -> list[tuple[Pair, int]]:
-        """Return the pairs with the dearest family of screenings in batches, see adaptive.py."""
-        families = [
-            (release, count)
-            for release, count in self.terms
-            if isinstance(release, Screening) and adaptive.worth_it(release)
-        ]
-        if not families:
-            return self._pairs()
-        order = np.array([2.0])
-        screening, count = max(families, key=lambda pair: pair[1] * float(pair[0].rdp(order)[0]))
-        rest = Composition(tuple(term for term in self.terms if term[0] != screening))
-        return [*adaptive.batches(screening, count), *rest._pairs()]
+        """Return the pairs with every family of screenings in batches, see adaptive.py."""
+        batched: list[tuple[Pair, int]] = []
+        rest = []
+        for release, count in self.terms:
+            if isinstance(release, Screening) and adaptive.worth_it(release):
+                batched += adaptive.batches(release, count)
+            else:
+                rest.append((release, count))
+        return [*batched, *Composition(tuple(rest))._pairs()]
 
     def _minimum(self, value: Callable[[Array, Array], Array]) -> tuple[float, float]:
         """Return (order, value) next to the minimum over orders > 1 of value(orders, rdp)."""
@@ -226,7 +223,7 @@ class Composition:
             place = int(np.argmin(values))
             best = min(best, (float(values[place]), float(orders[place])))
             low, high = orders[max(place - 1, 0)], orders[min(place + 1, len(orders) - 1)]
-            orders = 1 + np.geomspace(low - 1, high - 1, _ZOOM_POINTS)
+            orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _SHARES
         return best[1], best[0]
 
 

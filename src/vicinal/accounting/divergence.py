@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import erfcx, log_ndtr
 
+from vicinal.accounting import kernels
+
 Array = npt.NDArray[np.float64]
 
-_SERIES_BELOW = 0.05
-_SERIES_TERMS = 12
-_FAR = 30.0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -30,30 +29,8 @@ def log_gap(power: Array, log_ratio: Array) -> Array:
     G_b grows with the size of L on either side of 0.
     """
     power, log_ratio = np.broadcast_arrays(power, log_ratio)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        scaled = power * log_ratio
-        result = np.log(np.maximum(np.expm1(scaled) - power * np.expm1(log_ratio), 0.0))
-        small = np.maximum(np.abs(scaled), np.abs(log_ratio)) < _SERIES_BELOW
-        result[small] = _log_gap_series(power[small], log_ratio[small])
-        far = np.maximum(scaled, log_ratio) > _FAR
-        result[far] = _log_gap_far(power[far], log_ratio[far])
-    return np.asarray(result, dtype=np.float64)
-
-
-def _log_gap_far(power: Array, log_ratio: Array) -> Array:
-    """Return the same where a direct evaluation might overflow."""
-    top = np.maximum(power * log_ratio, log_ratio)
-    scaled = np.exp(power * log_ratio - top) - power * np.exp(log_ratio - top)
-    return np.asarray(top + np.log(scaled + (power - 1) * np.exp(-top)))
-
-
-def _log_gap_series(power: Array, log_ratio: Array) -> Array:
-    """Return log of (1+u)^b - 1 - b u by its power series in u = e^L - 1, for small b u."""
-    u = np.expm1(log_ratio)
-    tail = np.ones_like(u)
-    for j in range(_SERIES_TERMS, 1, -1):
-        tail = 1 + tail * u * (power - j) / (j + 1)
-    return np.asarray(np.log(power * (power - 1) / 2) + 2 * np.log(np.abs(u)) + np.log(tail))
+    flat = kernels.log_gaps(np.ravel(power), np.ravel(log_ratio))
+    return np.asarray(flat.reshape(power.shape), dtype=np.float64)
 
 
 def tail_ratios(start: Array, shift: float) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from scipy.special import erfcx, log_ndtr
 
 from vicinal.accounting.divergence import Array
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_RULES = {count: np.polynomial.legendre.leggauss(count) for count in (4, 12)}
 
 
 class Pair(Protocol):
@@ -106,10 +106,12 @@ def gaussian_excess(mu: float, losses: Array) -> Array:
     size = np.abs(losses)
     x = size / mu - mu / 2
     if mu < 0.5:
-        nodes = x[:, None] + (_NODES + 1) * (mu / 2)
+        # Four nodes err by about 1e-12 mu^8 relative.
+        rule, weights = _RULES[4 if mu < 0.1 else 12]
+        nodes = x[:, None] + (rule + 1) * (mu / 2)
         slopes = 1 - nodes * _mills(nodes)
         log_density = -(x**2) / 2 - math.log(2 * math.pi) / 2
-        value = np.exp(log_density) * (slopes @ (_WEIGHTS * (mu / 2)))
+        value = np.exp(log_density) * (slopes @ (weights * (mu / 2)))
     else:
         first, second = log_ndtr(-x), size + log_ndtr(-x - mu)
         value = np.exp(first) * -np.expm1(np.minimum(second - first, 0.0))

@@ -8,29 +8,28 @@ teacher, so in every query at most one vote moves from one class to another: squ
 2, L1 sensitivity 2, and the largest count moves by at most 1.
 
 *Data-dependent* costs (functions named ``private_...``) depend on the votes. They are as private as
-the votes: only :class:`SmoothCost` says how to publish their sum. They bound D_alpha(M(D) | M(D'))
-for the data set D at hand and every neighbour D', and must never be amplified by sampling.
-
-The asymptotic Theorem 8 of Private-kNN is left out: its constants hide the range in which it holds.
+the votes: only :mod:`vicinal.accounting.smooth_cost` says how to publish their sum. They bound
+D_alpha(M(D) | M(D')) for the data set D at hand and every neighbour D', and must never be amplified
+by sampling.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, logsumexp, ndtri_exp
+from scipy.special import log_ndtr, logsumexp
 
 from vicinal import checks
 from vicinal.errors import InvalidInput
 
 Array = npt.NDArray[np.float64]
 
+Bools = npt.NDArray[np.bool_]
+
 _SAFETY = 1e-9
-_STEPS = 16
-_DEEPEST = 40.0
+_SMALLEST = -1e300
 
 
 def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Array:
@@ -51,7 +50,7 @@ def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Array:
     float64 (n,)
     """
     rate = 1 / checks.real("scale", scale, least=1e-3, most=1e6)
-    alphas = _orders(orders)
+    alphas = checked_orders(orders)
     twice = 2 * alphas - 1
     grow, shrink = (alphas - 1) * rate, -alphas * rate
     top = np.maximum(grow, 0)
@@ -69,7 +68,7 @@ def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Array:
     Also covers the release of all noisy counts. When only the label leaves,
     ``label_only.two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
     """
-    return np.asarray(_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
+    return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
 
 
 def confident_gnmax_rdp(
@@ -101,7 +100,7 @@ def private_lnmax_log_error(votes: npt.ArrayLike, scale: float) -> Array:
     PRIVATE: depends on the votes, array_like (q, c). Returns float64 (q,).
     """
     scale = checks.real("scale", scale, least=1e-3, most=1e6)
-    gaps = _gaps(votes) / scale
+    gaps = gaps_behind(votes) / scale
     terms = np.log(2 + gaps) - math.log(4) - gaps
     return _capped(logsumexp(terms, axis=1), gaps.shape[1])
 
@@ -111,180 +110,94 @@ def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Array:
 
     PRIVATE: depends on the votes, array_like (q, c). Returns float64 (q,).
     """
-    gaps = _gaps(votes) / (math.sqrt(2) * _sigma("sigma", sigma))
+    gaps = gaps_behind(votes) / (math.sqrt(2) * _sigma("sigma", sigma))
     return _capped(logsumexp(log_ndtr(-gaps), axis=1), gaps.shape[1])
 
 
-def private_lnmax_rdp(log_error: float, scale: float, orders: npt.ArrayLike) -> Array:
-    """Return the data-dependent D_alpha of one LNMax query, never above :func:`lnmax_rdp`.
+def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayLike) -> Array:
+    """Return the data-dependent D_alpha of LNMax queries, never above :func:`lnmax_rdp`.
 
-    PRIVATE. `log_error` comes from :func:`private_lnmax_log_error`. P17, Theorem 3.
-    """
-    general = lnmax_rdp(scale, orders)
-    alphas, epsilon, log_q = _orders(orders), 2 / scale, _log_error(log_error)
-    if log_q >= -float(np.logaddexp(0, epsilon)):
-        return general
-    if log_q == -math.inf:
-        return np.zeros_like(alphas)
-    excess = alphas - 1
-    first = _log1mexp(log_q) + excess * (_log1mexp(log_q) - _log1mexp(log_q + epsilon))
-    bound = np.logaddexp(first, log_q + excess * epsilon) / excess
-    return np.minimum(general, np.maximum(bound, 0) * _up() + 1e-15 / excess)
-
-
-def private_gnmax_rdp(log_error: float, sigma: float, orders: npt.ArrayLike) -> Array:
-    """Return the data-dependent D_alpha of one GNMax query, never above :func:`gnmax_rdp`.
-
-    PRIVATE. `log_error` comes from :func:`private_gnmax_log_error`. P18, Theorem 6 at the orders
-    mu_2 = sigma sqrt(-log q), mu_1 = mu_2 + 1 of its Prop. 10; where a condition of the theorem
-    does not hold, the data-independent cost is returned.
-    """
-    general, alphas = gnmax_rdp(sigma, orders), _orders(orders)
-    log_q = _log_error(log_error)
-    if log_q == -math.inf:
-        return np.zeros_like(alphas)
-    second = sigma * math.sqrt(-log_q)
-    first = second + 1
-    if second <= 1 or not _conditions(log_q, first, second, sigma):
-        return general
-    excess = alphas - 1
-    shifted = (log_q + second / sigma**2) * (1 - 1 / second)
-    likely = _log1mexp(log_q) + excess * (_log1mexp(log_q) - _log1mexp(shifted))
-    unlikely = log_q + excess * (first / sigma**2 - log_q / (first - 1))
-    bound = np.logaddexp(likely, unlikely) / excess
-    bound = np.maximum(bound, 0) * _up() + 1e-15 / excess
-    return np.where(alphas <= first, np.minimum(general, bound), general)
-
-
-def smooth_release_rdp(beta: float, sigma: float, orders: npt.ArrayLike) -> Array:
-    r"""Return D_alpha of publishing a value with noise N(0, (sigma S)^2), S beta-smooth.
-
-    With t = S(D')^2 / S(D)^2 in [exp(-2 beta), exp(2 beta)] and values at most min(S(D), S(D'))
-    apart, the divergence of the two normal laws is at most
-
-        alpha min(1, t) / (2 sigma^2 v) + (alpha log t - log v) / (2 (alpha - 1)),
-        v = 1 + alpha (t - 1),
-
-    and either part is largest at an end of the range of t (of P18's Theorem 23, without its
-    factor of 2). Infinite where v <= 0 at the lower end.
+    PRIVATE. P17, Theorem 3; where it does not apply, the data-independent cost is returned.
 
     Parameters
     ----------
-    beta : float
-        Smoothness of S, beta > 0.
-    sigma : float
-        Noise multiplier, sigma > 0.
-    orders : array_like (n,)
+    log_error : array_like (q,) or a number
+        From :func:`private_lnmax_log_error`.
+    scale, orders
+        As in :func:`lnmax_rdp`.
+
+    Returns
+    -------
+    float64 (q, n), or (n,) for a single query.
     """
-    beta, sigma = checks.real("beta", beta, above=0), _sigma("sigma", sigma)
-    alphas = _orders(orders)
-    worst = np.zeros_like(alphas)
-    for log_t in (-2 * beta, 2 * beta):
-        spread = 1 + alphas * math.expm1(log_t)
-        inside = np.where(spread > 0, spread, 1.0)
-        shift = alphas * math.exp(min(log_t, 0)) / inside if log_t < 0 else alphas
-        scale = (alphas * log_t - np.log(inside)) / (2 * (alphas - 1))
-        cost = shift / (2 * sigma**2) + np.maximum(scale, 0)
-        worst = np.maximum(worst, np.where(spread > 0, cost, np.inf))
-    return np.asarray(worst * _up())
+    general, alphas = lnmax_rdp(scale, orders), checked_orders(orders)
+    log_q, epsilon, excess = _log_errors(log_error), 2 / scale, alphas - 1
+    valid = (log_q < -np.logaddexp(0, epsilon)) & (log_q > -np.inf)
+    safe = np.where(valid, log_q, -np.logaddexp(0, epsilon) - 1)[:, None]
+    first = _log1mexp(safe) + excess * (_log1mexp(safe) - _log1mexp(safe + epsilon))
+    bound = np.logaddexp(first, safe + excess * epsilon) / excess
+    return _data_dependent(log_error, valid, np.minimum(general, _raised(bound, excess)), general)
 
 
-@dataclass(frozen=True, slots=True)
-class SmoothCost:
-    """The data-dependent cost of GNMax at one order, as a step function that can be published.
+def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Array:
+    """Return the data-dependent D_alpha of GNMax queries, never above :func:`gnmax_rdp`.
 
-    Votes enter through z = -Phi^-1(q / (c - 1)) >= 0, with q of :func:`private_gnmax_log_error`
-    before its cap. One teacher's vote moves every gap by at most 2, hence z by at most
-    h = sqrt(2)/sigma: x -> Phi(Phi^-1(x) + h) is concave and with - h convex, so the sum of the
-    classes' terms moves at most as if all were equal. The cost is read off a table that does not
-    increase in z, with cells of width h/16.
+    PRIVATE. P18, Theorem 6 at the orders mu_2 = sigma sqrt(-log q), mu_1 = mu_2 + 1 of its Prop.
+    10; where a condition of the theorem does not hold, the data-independent cost is returned.
 
-    Attributes
+    Parameters
     ----------
-    sigma, order : float
-        Noise of GNMax in votes, and the Renyi order.
-    classes : int
-        Number of classes c.
-    table : float64 (m,)
-        Cost of every cell of z, rounded up, not increasing.
+    log_error : array_like (q,) or a number
+        From :func:`private_gnmax_log_error`.
+    sigma, orders
+        As in :func:`gnmax_rdp`.
+
+    Returns
+    -------
+    float64 (q, n), or (n,) for a single query.
     """
-
-    sigma: float
-    order: float
-    classes: int
-    table: Array
-
-    @classmethod
-    def at(cls, sigma: float, order: float, classes: int) -> SmoothCost:
-        """Return the cost function for noise `sigma`, Renyi order `order`, `classes` classes."""
-        sigma = _sigma("sigma", sigma)
-        order = float(_orders([order])[0])
-        classes = checks.integer("classes", classes, least=2)
-        step = math.sqrt(2) / sigma / _STEPS
-        z = np.arange(math.ceil(_DEEPEST / step) + 2) * step
-        log_q = np.minimum(log_ndtr(-z) + math.log(classes - 1), math.log1p(-1 / classes))
-        costs = [float(private_gnmax_rdp(value, sigma, [order])[0]) for value in log_q]
-        return cls(sigma, order, classes, np.maximum.accumulate(costs[::-1])[::-1])
-
-    def private_costs(self, votes: npt.ArrayLike) -> Array:
-        """Return the cost of every query, float64 (q,). PRIVATE: depends on the votes (q, c)."""
-        return np.asarray(self.table[self._cells(votes)])
-
-    def private_sensitivity(self, votes: npt.ArrayLike, beta: float) -> float:
-        """Return the beta-smooth sensitivity of the sum of :meth:`private_costs`. PRIVATE.
-
-        The largest over distances d of exp(-beta d) times the sum over queries of the largest
-        change that one more teacher can make at distance d.
-        """
-        beta = checks.real("beta", beta, above=0)
-        cells = self._cells(votes)
-        change = self._changes()
-        ceiling = len(cells) * float(change.max(initial=0.0))
-        worst, distance = 0.0, 0
-        low = high = before = cells
-        reach = np.zeros(len(cells))
-        # Beyond this distance no term can be larger than what was found.
-        while ceiling * math.exp(-beta * distance) > worst:
-            below = np.maximum(low - _STEPS - 1, 0)
-            reach = np.maximum(reach, _most(change, below, low))
-            reach = np.maximum(reach, _most(change, before, high))
-            worst = max(worst, float(reach.sum()) * math.exp(-beta * distance))
-            if not below.any() and (high == len(change) - 1).all():
-                break
-            low, before, distance = below, high, distance + 1
-            high = np.minimum(high + _STEPS + 1, len(change) - 1)
-        return worst * (1 + _SAFETY)
-
-    def _cells(self, votes: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        gaps = _gaps(votes)
-        if gaps.shape[1] != self.classes - 1:
-            raise InvalidInput(f"The 'votes' parameter must have {self.classes} columns.")
-        terms = log_ndtr(-gaps / (math.sqrt(2) * self.sigma))
-        z = -ndtri_exp(logsumexp(terms, axis=1) - math.log(self.classes - 1))
-        step = math.sqrt(2) / self.sigma / _STEPS
-        return np.asarray(np.clip(np.floor(z / step), 0, len(self.table) - 1), dtype=np.int64)
-
-    def _changes(self) -> Array:
-        """Bound the fall of the cost from every cell over one teacher, to zero past the end."""
-        ahead = np.append(self.table[_STEPS + 1 :], np.zeros(_STEPS + 1))
-        return self.table - ahead
+    general, alphas = gnmax_rdp(sigma, orders), checked_orders(orders)
+    log_q, excess = _log_errors(log_error), alphas - 1
+    valid = _conditions(np.maximum(log_q, _SMALLEST), sigma) & (log_q > -np.inf)
+    # An error for which all of this is defined; its result is not used.
+    safe = np.where(valid, log_q, -((2 + 2 / sigma) ** 2))[:, None]
+    second = sigma * np.sqrt(-safe)
+    first = second + 1
+    shifted = (safe + second / sigma**2) * (1 - 1 / second)
+    likely = _log1mexp(safe) + excess * (_log1mexp(safe) - _log1mexp(shifted))
+    unlikely = safe + excess * (first / sigma**2 - safe / (first - 1))
+    bound = _raised(np.logaddexp(likely, unlikely) / excess, excess)
+    usable = np.where(alphas <= first, np.minimum(general, bound), general)
+    return _data_dependent(log_error, valid, usable, general)
 
 
-def _most(values: Array, first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> Array:
-    """Return the largest of values[first..last] for windows of some _STEPS entries."""
-    offsets = np.arange(_STEPS + 2)
-    return np.asarray(values[np.minimum(first[:, None] + offsets, last[:, None])].max(axis=1))
+def _raised(bound: Array, excess: Array) -> Array:
+    """Return a cost rounded up."""
+    return np.asarray(np.maximum(bound, 0) * _up() + 1e-15 / excess)
 
 
-def _conditions(log_q: float, first: float, second: float, sigma: float) -> bool:
-    """Return whether P18's Theorem 6 holds and increases in q at these orders."""
-    epsilon = second / sigma**2
-    spare = math.log1p(1 / (first - 1)) + math.log1p(1 / (second - 1))
-    return log_q <= (second - 1) * epsilon - second * spare and log_q + epsilon < 0
+def _data_dependent(log_error: npt.ArrayLike, valid: Bools, bound: Array, general: Array) -> Array:
+    """Return `bound` (q, n) where `valid` (q,), nothing for an error of 0, else `general` (n,)."""
+    free = _log_errors(log_error) == -np.inf
+    rows = np.where(valid[:, None], bound, np.where(free[:, None], 0.0, general))
+    return np.asarray(rows if np.ndim(log_error) else rows[0])
 
 
-def _gaps(votes: npt.ArrayLike) -> Array:
-    """Return how far all other classes lie behind the top one, (q, c - 1)."""
+def _conditions(log_q: Array, sigma: float) -> Bools:
+    """Return where P18's Theorem 6 holds and increases in q at the orders of its Prop. 10."""
+    second = sigma * np.sqrt(-log_q)
+    safe = np.where(second > 1, second, 2.0)
+    epsilon = safe / sigma**2
+    spare = np.log1p(1 / safe) + np.log1p(1 / (safe - 1))
+    holds = (log_q <= (safe - 1) * epsilon - safe * spare) & (log_q + epsilon < 0)
+    return np.asarray(holds & (second > 1))
+
+
+def gaps_behind(votes: npt.ArrayLike) -> Array:
+    """Return how far all other classes lie behind the top one, (q, c - 1). PRIVATE.
+
+    `votes` is array_like (q, c) of finite counts >= 0, refused without being quoted.
+    """
     counts = np.asarray(votes)
     usable = counts.ndim == 2 and counts.shape[1] >= 2 and counts.dtype.kind in "iuf"
     if not usable or not np.isfinite(counts).all() or (counts < 0).any():
@@ -301,13 +214,20 @@ def _capped(log_error: Array, others: int) -> Array:
     return np.minimum(log_error, math.log1p(-1 / (others + 1)))
 
 
-def _log_error(value: float) -> float:
-    return value if value == -math.inf else checks.real("log_error", value, below=0)
+def _log_errors(value: npt.ArrayLike) -> Array:
+    """Return log errors as (q,), each below 0; minus infinity is an error of 0."""
+    errors = np.atleast_1d(np.asarray(value))
+    if errors.dtype.kind not in "iuf" or errors.ndim != 1 or not (errors < 0).all():
+        raise InvalidInput(
+            "The 'log_error' parameter must be a number < 0, or a flat list of such."
+        )
+    return np.asarray(errors, dtype=np.float64)
 
 
-def _log1mexp(x: float) -> float:
+def _log1mexp(x: Array) -> Array:
     """Return log(1 - exp(x)) for x < 0."""
-    return math.log(-math.expm1(x)) if x > -0.7 else math.log1p(-math.exp(x))
+    with np.errstate(divide="ignore"):
+        return np.where(x > -0.7, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
 
 
 def _sigma(name: str, value: float) -> float:
@@ -321,7 +241,8 @@ def _curve(name: str, values: npt.ArrayLike) -> Array:
     return curve
 
 
-def _orders(orders: npt.ArrayLike) -> Array:
+def checked_orders(orders: npt.ArrayLike) -> Array:
+    """Return Renyi orders (n,) as float64, 1 + 1e-6 <= alpha <= 1e12."""
     values = np.atleast_1d(np.asarray(orders))
     if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
         raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")

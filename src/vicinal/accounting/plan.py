@@ -1,7 +1,8 @@
 """A plan of releases as JSON, and what it costs before anything is spent.
 
 A plan is ``{"delta": 1e-5, "releases": [{"kind": ..., "count": ..., ...}, ...]}``. The kinds and
-their fields stand in :mod:`vicinal.accounting.kinds`. Everything in a plan is public.
+their fields stand in :mod:`vicinal.accounting.kinds`. Everything in a plan is public but a field
+``votes``, which makes the price private.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class Step:
     def to_dict(self) -> dict[str, Any]:
         """Return the step as in the JSON of a plan."""
         return {"kind": self.kind, **self.values, "count": self.count}
+
+    def shown(self) -> dict[str, Any]:
+        """Return the same with private votes left out."""
+        hidden = {"votes": "private"} if "votes" in self.values else {}
+        return {**self.to_dict(), **hidden}
 
     def composition(self) -> Composition:
         """Return all releases of the step."""
@@ -137,7 +143,7 @@ class Plan:
         whole = sum(costs) or 1.0
         return [
             {
-                **step.to_dict(),
+                **step.shown(),
                 "share": cost / whole,
                 "alone": step.composition().to_epsilon(self.delta),
             }

@@ -34,7 +34,11 @@ _MAX_POINTS = 1 << 20
 _COARSE = 1024
 _SAFETY = 1 + 1e-9
 _ROUNDING = 8 * 2.0**-53
+# In units of one over the spread, for sums of many losses; and as they are, for a few rare ones.
 _RATES = np.geomspace(0.2, 50, 16)
+_RARE_RATES = np.geomspace(0.05, 50, 16)
+_LEAST_SPREAD = 1e-12
+_SHAPE = np.append(0.0, np.geomspace(1e-5, 1, 400))
 # Ends of a grid are looked for among these. A pair that reaches further protects next to nothing.
 _LARGEST = 600.0
 _SIZES = np.append(np.geomspace(1e-13, _LARGEST, 500)[:-1], _LARGEST)
@@ -81,7 +85,7 @@ class Total:
         return (float(gains.sum()) + self.infinite) * _SAFETY
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon >= 0 whose divergence is at most `delta`."""
+        """Return the least epsilon >= 0 whose divergence is at most `delta`; infinite if far."""
         if self.infinite * _SAFETY >= delta:
             return math.inf
         if self.delta(0.0) <= delta:
@@ -92,9 +96,12 @@ class Total:
         upper = np.cumsum(mass[::-1])[::-1] + self.infinite
         lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1]
         # At every loss, and between it and the one before, only what lies at or above it counts.
-        divergence = (upper - np.exp(losses) * lower) * _SAFETY
-        divergence[-1] = 0.0
-        place = int(np.argmax(divergence <= delta))
+        near = int(np.searchsorted(losses, _LARGEST))
+        divergence = (upper[:near] - np.exp(losses[:near]) * lower[:near]) * _SAFETY
+        kept = divergence <= delta
+        if not kept.any():
+            return math.inf
+        place = int(np.argmax(kept))
         root = math.log((upper[place] - delta / _SAFETY) / lower[place])
         return max(0.0, root) * _SAFETY
 
@@ -149,8 +156,7 @@ def _spread(pairs: Sequence[tuple[Pair, int]], ranges: Sequence[tuple[float, flo
     variance = 0.0
     for (pair, count), span in zip(pairs, ranges, strict=True):
         for end in span:
-            shape = np.append(0.0, np.geomspace(1e-5, 1, 400))
-            points = np.asarray(end * shape, dtype=np.float64)
+            points = np.asarray(end * _SHAPE, dtype=np.float64)
             variance += 2 * count * abs(float(np.trapezoid(pair.excess(points), points)))
     return math.sqrt(variance)
 
@@ -199,10 +205,12 @@ def _convolve(
 
 
 def spectral_power(spectrum: Spectrum, count: int) -> Spectrum:
-    """Return `spectrum` to the power `count`; entries below 1e-40 after that are zero.
+    """Return `spectrum` to the power `count` >= 1; powers below 1e-40 are zero.
 
     Most are, when count is large, and a complex power is slow.
     """
+    if count == 1:
+        return spectrum
     square = spectrum.real**2 + spectrum.imag**2
     kept = square > 10.0 ** (-80 / count)
     result = np.zeros_like(spectrum)
@@ -224,7 +232,7 @@ def _window(
 
     Chernoff: P(sum > u) <= exp(K(r) - r u) for every r > 0, K the logarithm of the moment function.
     """
-    rates = _RATES / spread
+    rates = chernoff_rates(spread)
     above, below = np.zeros_like(rates), np.zeros_like(rates)
     for mass, count in zip(masses, counts, strict=True):
         losses, coarse = _spread_out(step * mass.first, step, mass.probabilities)
@@ -233,6 +241,11 @@ def _window(
     room = -math.log(tail)
     high, low = float(((above + room) / rates).min()), float(-((below + room) / rates).min())
     return low, max(high, low + step)
+
+
+def chernoff_rates(spread: float) -> Array:
+    """Return rates (m,) for bounds on the tails of a sum with standard deviation `spread`."""
+    return np.concatenate([_RATES / max(spread, _LEAST_SPREAD), _RARE_RATES])
 
 
 def _spread_out(first: float, step: float, probabilities: Array) -> tuple[Array, Array]:

@@ -18,7 +18,8 @@ grows, q grows, U falls (Phi is log-concave) and V falls; G_b grows with |U| and
 block of positions [a0, a1] the sum is at most q(a1) G_b(U(a0)) + (1 - q(a0)) G_b(V(a1)): a bound
 for all t in the block from its two ends. Blocks whose bound does not exceed the best value found by
 more than one part in 10^6 are dropped, the others split; what is returned is never below the
-maximum, and above it by that part at most.
+maximum, and above it by that part at most. With at most 1,024 votes the blocks are scanned instead,
+and what is returned is the maximum.
 
 PLD. The points (q, r) lie on one concave curve (the ROC curve of N(m, 1) against N(0, 1), mixed
 with the diagonal), so H_x = max over t of r - x q, x = e^eps, is attained at one of the two
@@ -29,6 +30,7 @@ The same holds for the complement below x = 1. So any k costs two evaluations.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -36,6 +38,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from vicinal import checks
+from vicinal.accounting import kernels
 from vicinal.accounting.divergence import Array, log_gap, mixed_ratio, tail_ratios
 
 MAX_VOTES = 10**6
@@ -43,6 +46,11 @@ MAX_VOTES = 10**6
 _TOLERANCE = 1e-6
 _BLOCKS = 64
 _BRANCHES = 4
+# Logarithm of the least cost there is: what is smaller is rounded up to it.
+_LEAST = -690.0
+# Up to so many votes all positions are looked at, in blocks of so many.
+_FEW = 1024
+_SCANNED = 16
 
 Indices = npt.NDArray[np.int64]
 
@@ -103,9 +111,7 @@ class Screening:
     def rdp_by_direction(self, orders: Array) -> tuple[Array, Array]:
         """Return D(with | without) and D(without | with) at `orders` (m,), as two (m,)."""
         excess = self._largest(np.concatenate([orders, 1 - orders]))
-        both = np.logaddexp(0.0, excess)
-        small = excess < -30
-        both[small] = np.exp(excess[small])
+        both = _log_one_plus(excess)
         return both[: len(orders)] / (orders - 1), both[len(orders) :] / (orders - 1)
 
     def worst_votes(self, order: float) -> tuple[int, int]:
@@ -132,6 +138,14 @@ class Screening:
 
     def _largest(self, powers: Array) -> Array:
         """Return, for every power b (m,), log of the largest sum over t and sign, rounded up."""
+        if self.k <= _FEW:
+            answer = kernels.largest_sums(powers, *_all_laws(self), _SCANNED)
+        else:
+            answer = self._searched(powers)
+        return np.asarray(answer + 1e-11 + 1e-12 * np.abs(answer))
+
+    def _searched(self, powers: Array) -> Array:
+        """Return the same by branch and bound, not rounded up."""
         blocks = self._frontier(powers)
         answer = np.full(len(powers), -np.inf)
         while len(blocks.low):
@@ -140,7 +154,7 @@ class Screening:
             done = bound <= answer[blocks.row] + _TOLERANCE
             np.maximum.at(answer, blocks.row[done], bound[done])
             blocks = blocks.only(~done & (blocks.high > blocks.low)).branch()
-        return np.asarray(answer + 1e-11 + 1e-12 * np.abs(answer))
+        return answer
 
     def _frontier(self, powers: Array) -> Blocks:
         blocks = min(_BLOCKS, self.k)
@@ -176,6 +190,26 @@ class Screening:
             mixed_ratio(up, self.gamma),
             mixed_ratio(down, self.gamma),
         )
+
+
+def _log_one_plus(log_excess: Array) -> Array:
+    """Return log(1 + e^x), never 0 however small."""
+    result = np.logaddexp(0.0, log_excess)
+    small = log_excess < -30
+    result[small] = np.exp(np.maximum(log_excess[small], _LEAST))
+    return np.asarray(result)
+
+
+@functools.lru_cache(maxsize=64)
+def _all_laws(screening: Screening) -> tuple[Array, ...]:
+    """Return the laws at all positions, ascending on either side; see :meth:`Screening.laws`.
+
+    The number of positions on a side is made a multiple of the blocks that are scanned together,
+    by repeating the last one.
+    """
+    index = np.minimum(np.arange(-(-screening.k // _SCANNED) * _SCANNED), screening.k - 1)
+    positions = [screening.position(index, np.full_like(index, side)) for side in (0, 1)]
+    return screening.laws(np.concatenate(positions))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,8 +302,7 @@ class ScreeningAt:
             log_q + log_gap(powers[:, None], up_ratio),
             log_miss + log_gap(powers[:, None], down_ratio),
         )
-        excess = gains.max(axis=1)
-        both = np.logaddexp(0.0, excess).reshape(2, -1)
+        both = _log_one_plus(gains.max(axis=1)).reshape(2, -1)
         return np.asarray(both.max(axis=0) / (orders - 1))
 
     def pair(self) -> None:

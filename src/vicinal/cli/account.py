@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vicinal.cli.output import as_json
+from vicinal.cli.output import as_json, output_folder
 from vicinal.errors import InvalidInput
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.json", help="The plan, as JSON.")]
@@ -62,17 +62,41 @@ def calibrate(
 def read_plan(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; NaN and infinities are refused with the rest.
 
+    A string in place of a release's votes names a CSV file of them, beside the plan.
+
     Raises
     ------
     InvalidInput
         If the file cannot be read or holds no JSON.
     """
     try:
-        return json_module.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        plan = json_module.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"The plan {path} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise InvalidInput(f"The plan {path} is not JSON: {error}.") from None
+    releases = plan.get("releases") if isinstance(plan, dict) else None
+    for place, release in enumerate(releases if isinstance(releases, list) else []):
+        if isinstance(release, dict) and isinstance(release.get("votes"), str):
+            release["votes"] = _votes(f"releases[{place}].votes", path.parent / release["votes"])
+    return plan  # type: ignore[no-any-return]
+
+
+def _votes(name: str, path: Path) -> list[Any]:
+    """Return the rows of a CSV file without a header, which a plan names in place of votes."""
+    import csv
+
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [[float(count) for count in row] for row in csv.reader(lines) if row]
+    except OSError as error:
+        raise InvalidInput(f"The '{name}' parameter: {path}: {error.strerror}.") from None
+    except ValueError:
+        raise InvalidInput(
+            f"The '{name}' parameter: {path} must hold rows of counts, separated by commas."
+        ) from None
+    # One number a row is the largest vote of every query.
+    return [row[0] for row in rows] if all(len(row) == 1 for row in rows) else rows
 
 
 def describe(price: dict[str, Any]) -> str:
@@ -113,9 +137,21 @@ def _write(path: Path, content: bytes) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def reproduce_accounting(json: Json = False) -> None:
-    """Print the papers' epsilons against ours, from the parameters that they state."""
-    from vicinal.reports.accounting_table import as_text, table
+def reproduce_accounting(
+    json: Json = False,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for pictures of what screening costs.")
+    ] = None,
+) -> None:
+    """Print the papers' epsilons against ours, and what would explain those that do not follow."""
+    from vicinal.reports import accounting_table as printed
 
-    rows = table()
-    typer.echo(as_json({"rows": rows}) if json else as_text(rows))
+    folder = None if figures is None else output_folder(figures)
+    rows, explained = printed.table(), printed.table(printed.EXPLAINED)
+    if folder is not None:
+        from vicinal.reports.accounting_figures import draw_all
+
+        for name, content in draw_all().items():
+            _write(folder / f"screening-{name}.png", content)
+    words = f"{printed.as_text(rows)}\n\n{printed.explanations_text(explained)}"
+    typer.echo(as_json({"rows": rows, "explanations": explained}) if json else words)

@@ -5,7 +5,7 @@ One :class:`Kind` a mechanism; a new mechanism is a new entry of ``KINDS``.
 
 from vicinal.accounting.kinds.base import Kind
 from vicinal.accounting.kinds.ind_knn import IND_KNN
-from vicinal.accounting.kinds.pate import CONFIDENT_GNMAX, GNMAX, LNMAX
+from vicinal.accounting.kinds.pate import CONFIDENT_GNMAX, GNMAX, LNMAX, SMOOTH_RELEASE
 from vicinal.accounting.kinds.private_knn import GAUSSIAN, MULTILABEL, NOISY_MAX, SCREENING
 
 __all__ = ["KINDS", "Kind"]
@@ -18,5 +18,6 @@ KINDS: dict[str, Kind] = {
     "lnmax": LNMAX,
     "gnmax": GNMAX,
     "confident_gnmax": CONFIDENT_GNMAX,
+    "smooth_release": SMOOTH_RELEASE,
     "ind_knn": IND_KNN,
 }

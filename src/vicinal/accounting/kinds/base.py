@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 from vicinal import checks
 from vicinal.accounting.certificate import Witness
 from vicinal.accounting.curves import Composition
 from vicinal.accounting.screening import MAX_VOTES
+from vicinal.errors import InvalidInput
 
 Values = Mapping[str, Any]
 Check = Callable[[str, object], Any]
@@ -62,9 +65,55 @@ def vote_count(name: str, value: object) -> int:
     return checks.integer(name, value, least=1, most=MAX_VOTES)
 
 
-def private_vote_count(name: str, value: object) -> int:
-    """Return `value` if it is a private number of votes."""
-    return checks.integer(name, value, least=0, most=MAX_VOTES)
+def largest_votes(name: str, value: object) -> tuple[int, ...]:
+    """Return the largest vote of every query, PRIVATE, from a number for all or a list of them."""
+    values: list[Any] = list(value) if isinstance(value, list | tuple) and value else [value]
+    if not all(_is_count(entry) and entry == int(entry) <= MAX_VOTES for entry in values):
+        raise InvalidInput(
+            f"The {name!r} parameter must be an integer >= 0 and <= {MAX_VOTES}, the largest vote "
+            "of every query, or a list of such, one for each query. What was given is not shown."
+        )
+    return tuple(int(entry) for entry in values)
+
+
+def vote_table(name: str, value: object) -> tuple[tuple[float, ...], ...]:
+    """Return the votes of every query, PRIVATE: a list of rows with a count for every class."""
+    rows = value if isinstance(value, list | tuple) else []
+    if not (rows and all(isinstance(row, list | tuple) and len(row) >= 2 for row in rows)):
+        raise _no_table(name)
+    if len({len(row) for row in rows}) > 1 or not all(_is_count(n) for row in rows for n in row):
+        raise _no_table(name)
+    return tuple(tuple(float(count) for count in row) for row in rows)
+
+
+def _is_count(value: object) -> bool:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
+
+
+def _no_table(name: str) -> InvalidInput:
+    return InvalidInput(
+        f"The {name!r} parameter must be a list with a row for each query, every row a list of "
+        "finite counts >= 0, one for each class, at least two. What was given is not shown."
+    )
+
+
+def one_row_each(name: str, values: Mapping[str, Any], count: int) -> None:
+    """Refuse a 'votes' field whose length is not the count of the release."""
+    if len(values["votes"]) != count:
+        raise InvalidInput(
+            f"The '{name}.count' parameter must be the number of queries that '{name}.votes' has, "
+            f"{len(values['votes'])}. Got {count}."
+        )
+
+
+def labels_only(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse that noisy votes leave where the cost is that of a label."""
+    if values["release"] != "label":
+        raise InvalidInput(
+            f"The '{name}.release' parameter must be 'label' where '{name}.votes' is given: the "
+            "cost of noisy votes that leave does not depend on the data."
+        )
 
 
 def classes(name: str, value: object) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
-from vicinal import checks
 from vicinal.accounting import multilabel
 from vicinal.accounting.certificate import gaussian_witness, threshold_witness
-from vicinal.accounting.curves import Composition
+from vicinal.accounting.curves import Composition, compose
 from vicinal.accounting.kinds.base import (
     KNOWN_COINS,
     LABEL_ONLY,
@@ -19,8 +19,9 @@ from vicinal.accounting.kinds.base import (
     Values,
     Witnesses,
     classes,
+    largest_votes,
+    one_row_each,
     positive,
-    private_vote_count,
     rate,
     scale,
     threshold,
@@ -43,15 +44,22 @@ def screening_cost(values: Values, count: int) -> Composition:
     """Return what `count` screening answers cost."""
     if "votes" not in values:
         return Composition.of(_screening(values), count)
-    at = ScreeningAt(values["votes"], values["k"], values["threshold"], values["sigma"])
-    return Composition.of(at, count)
+    fixed = (values["k"], values["threshold"], values["sigma"])
+    times: Counter[int] = Counter(values["votes"])
+    answers = count if len(values["votes"]) == 1 else 1
+    return compose(Composition.of(ScreeningAt(t, *fixed), answers * n) for t, n in times.items())
 
 
 def _screening_values(
-    name: str, values: dict[str, Any], _delta: float, _count: int
+    name: str, values: dict[str, Any], _delta: float, count: int
 ) -> dict[str, Any]:
     if "votes" in values:
-        checks.integer(f"{name}.votes", values["votes"], least=0, most=values["k"])
+        if max(values["votes"]) > values["k"]:
+            raise InvalidInput(
+                f"The '{name}.votes' parameter must not exceed '{name}.k', {values['k']}."
+            )
+        if len(values["votes"]) > 1:
+            one_row_each(name, values, count)
         if values["gamma"] != 1:
             raise InvalidInput(
                 f"The '{name}.gamma' parameter must be 1 where '{name}.votes' is given: a "
@@ -86,7 +94,7 @@ SCREENING = Kind(
         "threshold": threshold,
         "sigma": scale,
         "gamma": rate,
-        "votes": private_vote_count,
+        "votes": largest_votes,
     },
     defaults={"gamma": 1.0},
     optional=("classes", "votes"),

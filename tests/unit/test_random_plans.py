@@ -1,0 +1,185 @@
+"""Over 10,000 random plans of every kind in every company: no lower bound above an upper bound."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import resource
+
+import numpy as np
+import pytest
+
+from vicinal.accounting.kinds import KINDS
+from vicinal.accounting.plan import account
+
+PLANS = 10_000
+BATCHES = 10
+# A plan with labels takes up to a second: one of so many, each with four other kinds in turn.
+SELDOM = 200
+COUNT = 300
+
+
+def spread(rng: np.random.Generator, low: float, high: float) -> float:
+    return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+def screening(rng):
+    k = int(spread(rng, 1, 400))
+    return {"k": k, "threshold": k * rng.uniform(-0.2, 1.2), "sigma": spread(rng, 0.3, 1e4)}
+
+
+def confident(rng):
+    given = screening(rng)
+    return {
+        "teachers": given["k"],
+        "threshold": given["threshold"],
+        "sigma_screen": given["sigma"],
+        "sigma_votes": spread(rng, 0.3, 1e4),
+    }
+
+
+def histograms(rng, teachers, queries):
+    return rng.multinomial(teachers, rng.dirichlet(np.full(4, 0.5)), queries).tolist()
+
+
+def sigma(rng):
+    return {"sigma": spread(rng, 0.1, 1e5)}
+
+
+def sampled(make):
+    return lambda rng: {**make(rng), "gamma": spread(rng, 1e-4, 1)}
+
+
+def multilabel(rng):
+    return {"tau": spread(rng, 0.3, 30), **sigma(rng)}
+
+
+def voted_screening(rng):
+    given = screening(rng)
+    return {**given, "votes": int(rng.integers(0, given["k"] + 1))}
+
+
+def voted_maxima(name, low):
+    def make(rng):
+        queries = int(rng.integers(1, 9))
+        rows = histograms(rng, int(spread(rng, 1, 500)), queries)
+        return {name: spread(rng, low, 1e4), "votes": rows, "count": queries}
+
+    return make
+
+
+def voted_confident(rng):
+    given, queries = confident(rng), int(rng.integers(1, 9))
+    rows = histograms(rng, given["teachers"], queries)
+    passed = np.flatnonzero(rng.integers(0, 2, queries)).tolist()
+    return {**given, "release": "label", "votes": rows, "passed": passed, "count": queries}
+
+
+def answered(rng):
+    count = int(spread(rng, 1, COUNT))
+    return {**confident(rng), "count": count, "answered": int(rng.integers(0, count + 1))}
+
+
+VARIANTS = {
+    "screening": ("screening", screening),
+    "screening, sampled": ("screening", sampled(screening)),
+    "screening, voted": ("screening", voted_screening),
+    "noisy_max": ("noisy_max", sigma),
+    "noisy_max, sampled": ("noisy_max", sampled(sigma)),
+    "gaussian": ("gaussian", lambda rng: {**sigma(rng), "sensitivity": spread(rng, 0.1, 3)}),
+    "gaussian, sampled": ("gaussian", sampled(sigma)),
+    "multilabel": ("multilabel", multilabel),
+    "multilabel, sampled": ("multilabel", sampled(multilabel)),
+    "gnmax": ("gnmax", sigma),
+    "gnmax, voted": (
+        "gnmax", lambda rng: {**voted_maxima("sigma", 0.1)(rng), "release": "label"}
+    ),
+    "lnmax": ("lnmax", lambda rng: {"scale": spread(rng, 0.01, 1e5)}),
+    "lnmax, voted": ("lnmax", voted_maxima("scale", 0.01)),
+    "confident_gnmax": ("confident_gnmax", answered),
+    "confident_gnmax, voted": ("confident_gnmax", voted_confident),
+    "smooth_release": (
+        "smooth_release", lambda rng: {"beta": spread(rng, 1e-3, 4), "sigma": spread(rng, 1, 1e3)}
+    ),
+    "ind_knn, epsilon": ("ind_knn", lambda rng: {"epsilon": spread(rng, 0.02, 12), "count": 1}),
+    "ind_knn, B": ("ind_knn", lambda rng: {"B": spread(rng, 1e-5, 5)}),
+    "ind_knn, label": (
+        "ind_knn", lambda rng: {"epsilon": spread(rng, 0.05, 8), "release": "label", "count": 1}
+    ),
+}  # fmt: skip
+LABELS = {
+    "noisy_max, label": (
+        "noisy_max", lambda rng: {"sigma": spread(rng, 1, 1e3), "release": "label"}
+    ),
+    "noisy_max, sampled, label": (
+        "noisy_max",
+        lambda rng: {**sampled(sigma)(rng), "sigma": spread(rng, 1, 1e3), "release": "label",
+                     "classes": 2},
+    ),
+    "gnmax, label": ("gnmax", lambda rng: {"sigma": spread(rng, 1, 1e3), "release": "label"}),
+    "confident_gnmax, label": (
+        "confident_gnmax",
+        lambda rng: {**confident(rng), "sigma_votes": spread(rng, 1, 1e3), "release": "label"},
+    ),
+}  # fmt: skip
+EVERY = {**VARIANTS, **LABELS}
+
+
+def companies(number: int) -> list[str]:
+    """Return which variants plan `number` has: one to five, every pair of them sooner or later."""
+    if number % SELDOM == 0:
+        turn = number // SELDOM
+        rest, place = list(EVERY), 4 * (turn // len(LABELS))
+        others = [rest[(place + i) % len(rest)] for i in range(4)]
+        return [list(LABELS)[turn % len(LABELS)], *others]
+    rng = np.random.default_rng([7, number])
+    return rng.choice(list(VARIANTS), rng.integers(1, 6)).tolist()
+
+
+def random_plan(number: int) -> dict[str, object]:
+    rng = np.random.default_rng([11, number])
+    releases = []
+    for name in companies(number):
+        kind, make = EVERY[name]
+        releases.append({"kind": kind, "count": int(spread(rng, 1, COUNT)), **make(rng)})
+    return {"delta": spread(rng, 1e-12, 0.1), "releases": releases}
+
+
+def check(number: int) -> None:
+    given = random_plan(number)
+    price = account(given)
+    best = min(price["by_method"].values())
+    assert 0 <= price["epsilon"] == best, given
+    assert price["lower"] is None or 0 <= price["lower"] <= best, given
+    assert sum(step["share"] for step in price["releases"]) == pytest.approx(1), given
+
+
+def test_every_kind_is_there_and_every_two_of_them_meet():
+    assert {kind for kind, _ in EVERY.values()} == set(KINDS)
+    met = set()
+    for number in range(PLANS):
+        met |= set(itertools.combinations(sorted(companies(number)), 2))
+    assert met >= set(itertools.combinations(sorted(EVERY), 2))
+
+
+def test_no_lower_bound_exceeds_an_upper_bound_in_some_plans():
+    for number in range(1, 120):
+        check(number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_lower_bound_exceeds_an_upper_bound_in_10_000_plans(batch):
+    for number in range(batch, PLANS, BATCHES):
+        check(number)
+
+
+@pytest.mark.slow
+def test_many_different_plans_do_not_fill_the_memory():
+    for number in range(100):
+        check(number)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in range(PLANS, PLANS + 1000):
+        check(number)
+    # Kilobytes: what the caches may still take once they are full.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
