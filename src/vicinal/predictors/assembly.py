@@ -373,7 +373,7 @@ def _pace(
 def _memory(settings: Settings, votes: Votes, n_features: int) -> Memory:
     kernel = votes.kernel
     if settings.reuse == GATE:
-        return Gate(kernel.precision.scale(n_features))
+        return Gate(kernel.precision.scale(n_features), votes.n_classes)
     if settings.reuse == NEIGHBORS:
         block = 1 if settings.sequential else BLOCK
         return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)

@@ -150,7 +150,7 @@ GATE_HEADROOM = 1.2
 GATE_OPENS = 200
 """Questions asked before a gate has its first model."""
 
-ASKED_SHARE = 0.35
+ASKED_SHARE = 0.3
 """Share of queries that is asked behind a gate, until it is known better."""
 
 _PRIOR_WEIGHT = 300

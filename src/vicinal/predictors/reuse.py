@@ -6,7 +6,6 @@ decides is post-processing of the public transcript.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from vicinal.neighbours import ExactIndex, Kernel
 from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.predictors.planning import GATE_OPENS
+from vicinal.predictors.public_model import PublicModel
 
 Places = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.int64]
@@ -129,13 +129,15 @@ class AnsweredNeighbours(Memory):
 class Gate(Memory):
     """Answers from a model of earlier answers where it is sure, and asks the others.
 
-    The model is a multinomial logistic regression on the released answers. One in `FLOOR` queries
-    on which it is sure is asked all the same, so that it goes on seeing all kinds of queries.
+    One in `FLOOR` queries on which it is sure is asked all the same, so that it goes on seeing all
+    kinds of queries.
 
     Attributes
     ----------
     scale : float
         Integer length of a unit vector: features are brought back to length one.
+    n_classes : int
+        Number of classes.
     sure : float
         Probability of the best class from which on the model answers.
     block : int
@@ -143,25 +145,26 @@ class Gate(Memory):
     """
 
     scale: float
-    sure: float = 0.8
+    n_classes: int
+    sure: float = 0.9
     block: int = 128
     _queries: list[IntegerMatrix] = field(default_factory=list)
     _labels: list[Places] = field(default_factory=list)
     _fitted_on: int = 0
     _seen: int = 0
-    _model: object = None
+    _model: PublicModel | None = None
 
     def known(self, queries: IntegerMatrix) -> Places:
         """Return the model's answers where it is sure, but for one in `FLOOR`."""
         answers = np.full(len(queries), UNKNOWN, dtype=np.int64)
         if self._model is None:
             return answers
-        chances = self._model.predict_proba(self._floats(queries))  # type: ignore[attr-defined]
+        chances = self._model.chances(self._floats(queries))
         sure = np.flatnonzero(chances.max(axis=1) >= self.sure)
         turns = self._seen + np.arange(len(sure))
         self._seen += len(sure)
         free = sure[turns % FLOOR != 0]
-        answers[free] = self._model.classes_[chances[free].argmax(axis=1)]  # type: ignore[attr-defined]
+        answers[free] = chances[free].argmax(axis=1)
         return answers
 
     def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
@@ -177,16 +180,8 @@ class Gate(Memory):
             self._fit(known)
 
     def _fit(self, known: int) -> None:
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
-
-        labels = np.concatenate(self._labels)
-        if len(np.unique(labels)) < 2:
-            return
-        model = LogisticRegression(C=_PENALTY, max_iter=_ITERATIONS)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # early stopping does no harm
-            self._model = model.fit(self._floats(np.concatenate(self._queries)), labels)
+        rows, labels = self._floats(np.concatenate(self._queries)), np.concatenate(self._labels)
+        self._model = PublicModel(self.n_classes).fit(rows, labels)
         self._fitted_on = known
 
     def _floats(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
@@ -195,6 +190,3 @@ class Gate(Memory):
 
 FLOOR = 25
 """One in so many queries on which the gate is sure is asked nevertheless."""
-
-_PENALTY = 10.0
-_ITERATIONS = 200
