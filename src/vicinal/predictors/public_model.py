@@ -23,11 +23,15 @@ RIDGE = 0.3
 MOST = 4000
 """The newest answers that are used: the time of a fit grows with the cube of their number."""
 
+_PROBES = 300
 _TEMPERATURES = np.geomspace(0.5, 30.0, 40)
 
 
 class PublicModel:
-    """Kernel ridge regression on one-hot answers, kernel exp(-|x - q|^2) of rows of length one.
+    """Kernel ridge regression on one-hot answers, with the kernel exp(-2 |x - q|^2 / m).
+
+    m is the median squared distance of the first rows: 2 for rows of length one without a common
+    direction.
 
     Parameters
     ----------
@@ -38,6 +42,7 @@ class PublicModel:
     def __init__(self, n_classes: int) -> None:
         self._n_classes = n_classes
         self._rows: Matrix = np.zeros((0, 0))
+        self._steepness = 1.0
         self._weights: Matrix = np.zeros((0, n_classes))
         self._sharpness = 1.0
 
@@ -45,7 +50,9 @@ class PublicModel:
         """Fit to the newest answers, (n, d) rows and (n,) positions."""
         self._rows, answers = rows[-MOST:], answers[-MOST:]
         targets = np.eye(self._n_classes)[answers] - 1 / self._n_classes
-        ridged = _kernel(self._rows, self._rows)
+        some = _squared_distances(rows[:_PROBES], rows[:_PROBES])
+        self._steepness = 2 / max(float(np.median(some)), 1e-12)
+        ridged = self._kernel(self._rows)
         ridged[np.diag_indices_from(ridged)] += RIDGE
         factor = cho_factor(ridged)
         self._weights = cho_solve(factor, targets)
@@ -60,10 +67,13 @@ class PublicModel:
 
     def chances(self, rows: Matrix) -> Matrix:
         """Return how likely each class is the answer, (q, c)."""
-        scores = _kernel(rows, self._rows) @ self._weights
+        scores = self._kernel(rows) @ self._weights
         return np.asarray(softmax(self._sharpness * scores, axis=1))
 
+    def _kernel(self, rows: Matrix) -> Matrix:
+        return np.asarray(np.exp(-self._steepness * _squared_distances(rows, self._rows)))
 
-def _kernel(left: Matrix, right: Matrix) -> Matrix:
+
+def _squared_distances(left: Matrix, right: Matrix) -> Matrix:
     lengths = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
-    return np.asarray(np.exp(2 * left @ right.T - lengths))
+    return np.asarray(np.maximum(lengths - 2 * left @ right.T, 0.0))
