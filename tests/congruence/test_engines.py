@@ -97,6 +97,27 @@ def test_picked_queries_are_those_of_a_block_of_their_own(name):
             np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("queries", [1, 40])
+def test_the_compiled_engine_reads_nothing_beyond_its_records(queries):
+    """Fails if memory that does not fit the block is handed to code that works with addresses."""
+    worker = engine("vnni")
+    x, asked, offsets, _, floors = scene(2, 50, queries, 16, 1)
+    names = np.arange(50, dtype=np.int32)
+    block = worker.prepare(asked, floors, 1, 16)
+    for bad in (
+        Records(x[:, :12].copy(), offsets, names), Records(x[::2], offsets[::2], names[::2]),
+        Records(np.asfortranarray(x), offsets, names), Records(x, offsets[:9], names),
+        Records(x[:9], offsets, names), Records(x.astype(np.int16), offsets, names),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match="'records'"):
+            worker.scan(block, bad, Room(10**6))
+    for chosen in ([50], [-1, 3]):
+        with pytest.raises(InvalidInput, match="'records'"):
+            worker.scan_some(
+                block, Records(x, offsets, names), np.array(chosen, dtype=np.int32), Room(10**6)
+            )
+
+
 @engines
 @pytest.mark.parametrize("queries", [1, 40])
 def test_an_engine_stops_when_there_is_no_room(name, queries):

@@ -60,6 +60,7 @@ class PublicCentroids(Index):
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as integer features, (m, d)."""
+        self._check_integers("integers", integers)
         self._reserve(self._size + len(integers))
         for start in range(0, len(integers), _CHUNK):
             self._add(integers[start : start + _CHUNK])

@@ -61,6 +61,7 @@ class ExactIndex(Index):
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as integer features, (m, d)."""
+        self._check_integers("integers", integers)
         size = len(self.store)
         self.store.add(integers, np.arange(size, size + len(integers), dtype=np.int32))
 

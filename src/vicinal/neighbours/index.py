@@ -77,6 +77,11 @@ class Index(ABC):
         """Append records given as integer features, (m, d) in the kernel's precision.
 
         They become the rows ``len(self)`` and following.
+
+        Raises
+        ------
+        InvalidInput
+            If they are not such rows; nothing is changed.
         """
 
     @abstractmethod
@@ -144,18 +149,22 @@ class Index(ABC):
 
     def _check(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
         """Raise InvalidInput if queries or thresholds could be misread."""
-        if queries.ndim != 2 or queries.shape[1] != self.n_features:
-            raise InvalidInput(
-                f"The 'queries' must be integer features of shape (q, {self.n_features}). "
-                f"Got shape {queries.shape}; encode them with the index's kernel."
-            )
-        if queries.dtype != self.kernel.precision.dtype:
-            raise InvalidInput(
-                f"The 'queries' must be of type {np.dtype(self.kernel.precision.dtype)}. "
-                f"Got {queries.dtype}; encode them with the index's kernel."
-            )
+        self._check_integers("queries", queries)
         if thresholds.shape != (len(queries),) or thresholds.dtype.kind not in "iu":
             raise InvalidInput(
                 f"The 'thresholds' must be integers of shape ({len(queries)},). "
                 f"Got {thresholds.dtype} of shape {thresholds.shape}."
+            )
+
+    def _check_integers(self, name: str, integers: IntegerMatrix) -> None:
+        """Raise InvalidInput unless these are rows of integer features of this index's kernel."""
+        if integers.ndim != 2 or integers.shape[1] != self.n_features:
+            raise InvalidInput(
+                f"The {name!r} must be integer features of shape (n, {self.n_features}). "
+                f"Got shape {integers.shape}; encode them with the index's kernel."
+            )
+        if integers.dtype != self.kernel.precision.dtype:
+            raise InvalidInput(
+                f"The {name!r} must be of type {np.dtype(self.kernel.precision.dtype)}. "
+                f"Got {integers.dtype}; encode them with the index's kernel."
             )

@@ -77,6 +77,7 @@ class HyperplaneLSH(Index):
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as integer features, (m, d)."""
+        self._check_integers("integers", integers)
         size = len(self.store)
         for start in range(0, len(integers), _CHUNK):
             self._codes.write(size + start, self.codes(integers[start : start + _CHUNK]))

@@ -21,6 +21,7 @@ LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
 
 _CHUNK = 256
+_MOST_PAIRS = 1 << 22
 _SAMPLED = 8
 _LARGE = 1000
 
@@ -39,8 +40,6 @@ class Reference:
     def __init__(self, kernel: Kernel, points: IntegerMatrix) -> None:
         self.kernel = kernel
         self.points = points
-        self._wide = points.astype(np.float32, copy=False)
-        self._offsets = kernel.offsets(points).astype(np.int64)
 
     def __len__(self) -> int:
         """Return the number of points."""
@@ -100,11 +99,12 @@ class Reference:
 
     def similarities(self, queries: IntegerMatrix) -> Iterator[npt.NDArray[np.int64]]:
         """Yield exact similarities, int64 (chunk, m), for consecutive chunks of queries."""
-        for start in range(0, len(queries), _CHUNK):
-            chunk = queries[start : start + _CHUNK]
-            products = (chunk.astype(np.float32, copy=False) @ self._wide.T).astype(np.int64)
-            own = self.kernel.offsets(chunk).astype(np.int64)
-            yield products * self.kernel.product_factor - self._offsets - own[:, None]
+        # Everybody reaches this threshold, in the order of the points.
+        step = max(1, min(_CHUNK, _MOST_PAIRS // max(1, len(self))))
+        for start in range(0, len(queries), step):
+            chunk = queries[start : start + step]
+            near = self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
+            yield near.similarities.astype(np.int64).reshape(len(chunk), len(self))
 
 
 class Radius(ABC):

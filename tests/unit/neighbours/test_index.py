@@ -12,6 +12,7 @@ from vicinal.neighbours import (
     ExactIndex,
     HyperplaneLSH,
     Precision,
+    PublicCentroids,
     Reference,
     learn_cells,
 )
@@ -42,6 +43,23 @@ def test_what_could_be_misread_is_refused(queries, thresholds, word):
         index.search(queries, thresholds)
     with pytest.raises(InvalidInput, match=word):
         list(index.parts(queries, thresholds))
+
+
+@pytest.mark.parametrize(
+    "rows", [points(3)[:, :5], points(3)[0], points(3).astype(np.float32), points(3).astype(int)]
+)
+def test_records_that_could_be_misread_are_refused_before_anything_changes(rows):
+    reference = Reference(KERNEL, points(100))
+    cells = learn_cells(reference, AdaptiveRadius(reference, 5, 100))
+    for index in (
+        ExactIndex(KERNEL, 6), HyperplaneLSH(KERNEL, 6), PublicCentroids(KERNEL, 6, cells),
+    ):  # fmt: skip
+        index.add(points(10))
+        with pytest.raises(InvalidInput, match="'integers'"):
+            index.add(rows)
+        assert len(index) == 10
+        found = index.search(points(2), np.full(2, -(1 << 30)))
+        assert set(found.rows.tolist()) <= set(range(10))
 
 
 def test_an_empty_index_and_an_empty_block_find_nothing():

@@ -155,51 +155,71 @@ panel1, panel2, panel3, panel4 = (_panel(columns) for columns in (1, 2, 3, 4))
 
 
 @_intrinsic
-def dot(typing, unsigned, signed, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return the int32 product of `size` unsigned bytes with signed ones, given their addresses."""
-    signature = types.int32(types.intp, types.intp, types.intp)
+def dot_and_sum(typing, unsigned, signed, size):  # type: ignore[no-untyped-def] # noqa: ARG001
+    """Return the int32 product of `size` unsigned bytes with signed ones, and the latter's sum.
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return _long_dot(builder, *arguments)
+    The first two are addresses. Nothing beyond `size` bytes is read.
+    """
+    signature = _types.UniTuple(_types.int32, 2)(_types.intp, _types.intp, _types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = _long_dot(builder, *arguments)
+        return context.make_tuple(builder, signature.return_type, found)
 
     return signature, generate
 
 
-def _long_dot(builder: Any, unsigned: Any, signed: Any, size: Any) -> Any:
-    """Emit a loop over 64 bytes at a time; the last load is masked and reads nothing beyond."""
+def _long_dot(builder: Any, unsigned: Any, signed: Any, size: Any) -> list[Any]:
+    """Emit a loop over 64 bytes at a time, and a masked step for the rest."""
+    none = ir.Constant(_SUMS, [0] * LANES)
+    whole = builder.and_(size, ir.Constant(_I64, -64))
     before = builder.block
-    loop, after = builder.append_basic_block("bytes"), builder.append_basic_block("summed")
-    builder.branch(loop)
+    check, loop, after = (builder.append_basic_block(name) for name in ("check", "bytes", "rest"))
+    builder.branch(check)
+    builder.position_at_end(check)
+    at = builder.phi(_I64)
+    sums = [builder.phi(_SUMS) for _ in range(2)]
+    builder.cbranch(builder.icmp_signed("<", at, whole), loop, after)
     builder.position_at_end(loop)
-    at, sums = builder.phi(_I64), builder.phi(_SUMS)
-    left = builder.sub(size, at)
-    mask = _first_bytes(builder, left)
-    parts = [_masked(builder, address, at, mask) for address in (unsigned, signed)]
-    found = _dot(builder, sums, *(builder.bitcast(part, _SUMS) for part in parts))
+    left, right = (_whole(builder, address, at) for address in (unsigned, signed))
+    found = _step(builder, sums, left, right)
     following = builder.add(at, ir.Constant(_I64, 64))
-    builder.cbranch(builder.icmp_signed("<", following, size), loop, after)
-    for phi, start, new in ((at, 0, following), (sums, [0] * LANES, found)):
-        phi.add_incoming(ir.Constant(phi.type, start), before)
+    builder.branch(check)
+    for phi, start, new in zip(
+        [at, *sums], [ir.Constant(_I64, 0), none, none], [following, *found], strict=True
+    ):
+        phi.add_incoming(start, before)
         phi.add_incoming(new, loop)
     builder.position_at_end(after)
-    return _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [found])
+    one = ir.Constant(_I64, 1)
+    mask = builder.sub(builder.shl(one, builder.sub(size, whole)), one)
+    mask = builder.bitcast(mask, _MASK)
+    left, right = (_masked(builder, address, whole, mask) for address in (unsigned, signed))
+    return [
+        _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [total])
+        for total in _step(builder, sums, left, right)
+    ]
 
 
-def _first_bytes(builder: Any, count: Any) -> Any:
-    """Emit a mask of the first min(count, 64) bytes; `count` is at least 1."""
-    most = ir.Constant(_I64, 64)
-    count = builder.select(builder.icmp_signed("<", count, most), count, most)
-    ones = ir.Constant(_I64, 2**64 - 1)
-    return builder.bitcast(builder.lshr(ones, builder.sub(most, count)), _MASK)
+def _step(builder: Any, sums: list[Any], unsigned: Any, signed: Any) -> list[Any]:
+    """Emit one step of the product with `unsigned`, and of that with ones."""
+    ones = ir.Constant(_SUMS, [0x01010101] * LANES)
+    return [_dot(builder, sums[0], unsigned, signed), _dot(builder, sums[1], ones, signed)]
+
+
+def _whole(builder: Any, address: Any, at: Any) -> Any:
+    loaded = builder.load(builder.inttoptr(builder.add(address, at), _SUMS.as_pointer()))
+    loaded.align = 1
+    return loaded
 
 
 def _masked(builder: Any, address: Any, at: Any, mask: Any) -> Any:
     pointer = builder.inttoptr(builder.add(address, at), _BYTES.as_pointer())
-    nothing = ir.Constant(_BYTES, [0] * 64)
-    return _call(
+    loaded = _call(
         builder, "llvm.masked.load.v64i8.p0", _BYTES,
-        [pointer, ir.Constant(_I32, 1), mask, nothing],
+        [pointer, ir.Constant(_I32, 1), mask, ir.Constant(_BYTES, [0] * 64)],
     )  # fmt: skip
+    return builder.bitcast(loaded, _SUMS)
 
 
 @_intrinsic

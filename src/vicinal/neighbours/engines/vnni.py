@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.compiled import compiled
+from vicinal.errors import InvalidInput
 from vicinal.neighbours.engines.base import Block, Engine, Records, Room, padded
 from vicinal.neighbours.engines.intrinsics import (
     LANES,
     ROWS,
-    dot,
+    dot_and_sum,
     lowest_bit,
     panel1,
     panel2,
@@ -51,8 +52,8 @@ class Packed:
 
     Attributes
     ----------
-    rows : uint8 (q + 1, stride)
-        Queries with 128 added; the last row holds ones.
+    rows : uint8 (q, stride)
+        Queries with 128 added.
     panels : uint8 (columns * 16 * stride,)
         Panels of up to 64 queries, each as [dword][query][4 bytes]; starts at a multiple of 64.
     limits : int32 (columns * 16,)
@@ -87,14 +88,12 @@ class VNNIEngine(Engine):
         stride: int,
     ) -> Block:
         """Return the block with queries packed for registers."""
-        unsigned = padded(queries, stride).view(np.uint8) ^ np.uint8(0x80)
-        rows = np.concatenate([unsigned, np.ones((1, stride), dtype=np.uint8)])
+        rows = padded(queries, stride).view(np.uint8) ^ np.uint8(0x80)
         return _block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
 
     def pick(self, block: Block, chosen: npt.NDArray[np.int64]) -> Block:
         """Return a block of some of the queries."""
-        rows = block.packed.rows[np.append(chosen, len(block))]
-        return _block(rows, block.floors[chosen], block.factor)
+        return _block(block.packed.rows[chosen], block.floors[chosen], block.factor)
 
     def scan(self, block: Block, records: Records, room: Room) -> Hits | None:
         """Return the hits of every query, or None."""
@@ -111,6 +110,7 @@ class VNNIEngine(Engine):
     def _scan(
         self, block: Block, records: Records, chosen: npt.NDArray[np.int32], room: Room, size: int
     ) -> Hits | None:
+        _check_memory(block.packed, records, chosen)
         given = (records.features, records.offsets, records.names, chosen, size)
         asked = (block.packed.rows, block.floors, block.factor)
         if len(block) <= FEW:
@@ -123,6 +123,23 @@ class VNNIEngine(Engine):
         return result
 
 
+def _check_memory(packed: Packed, records: Records, chosen: npt.NDArray[np.int32]) -> None:
+    """Raise InvalidInput unless every address that follows from these lies in their arrays."""
+    features, size = records.features, len(records)
+    fits = (
+        features.dtype == np.int8
+        and features.flags.c_contiguous
+        and features.shape == (size, packed.rows.shape[1])
+        and len(records.offsets) == size
+        and (len(chosen) == 0 or (chosen.min() >= 0 and chosen.max() < size))
+    )
+    if not fits:
+        raise InvalidInput(
+            "The 'records' must be C-contiguous int8 rows as wide as the block was prepared for, "
+            "with an offset and a name each, and those chosen must be among them."
+        )
+
+
 def _aligned(size: int) -> npt.NDArray[np.uint8]:
     """Return `size` bytes that start at a multiple of 64."""
     spare = np.zeros(size + 64, dtype=np.uint8)
@@ -131,7 +148,7 @@ def _aligned(size: int) -> npt.NDArray[np.uint8]:
 
 
 def _block(rows: npt.NDArray[np.uint8], floors: npt.NDArray[np.int64], factor: int) -> Block:
-    """Return the block of unsigned queries, with a last row of ones."""
+    """Return the block of unsigned queries."""
     limits = _aligned(-(-len(floors) // LANES) * LANES * 4).view(np.int32)
     panels = _aligned(len(limits) * rows.shape[1])
     _pack(rows, floors, factor, panels, limits)
@@ -161,16 +178,15 @@ def _scan_few(  # type: ignore[no-untyped-def]
     """Return hits (query, name, value) of one record after the other."""
     width = features.shape[1]
     base, asked = features.ctypes.data, queries.ctypes.data
-    ones = asked + len(floors) * width
     hits = np.empty((1024, 3), dtype=np.int32)
     at = np.int64(0)  # not a literal, which would have every callee compiled twice
     for i in range(size):
         row = chosen[i] if len(chosen) else i
         record = base + row * width
-        bias = 128 * np.int64(dot(ones, record, width))
         for j in range(len(floors)):
+            total = dot_and_sum(asked + j * width, record, width)
             # A sum of bytes may wrap around; the product itself fits into int32.
-            product = np.int32(np.int64(dot(asked + j * width, record, width)) - bias)
+            product = np.int32(np.int64(total[0]) - 128 * np.int64(total[1]))
             value = np.int64(product) * factor - offsets[row]
             if value >= floors[j]:
                 if at == len(hits):
@@ -197,14 +213,13 @@ def _scan_panels(  # type: ignore[no-untyped-def]
     products = _aligned_products()
     hits = np.empty((4096, 3), dtype=np.int32)
     at = np.int64(0)
-    ones = queries.ctypes.data + len(floors) * width
     for first in range(0, size, tile):
         count = min(tile, size - first)
         before = at
         for i in range(count):
             rows[i] = chosen[first + i] if len(chosen) else first + i
             addresses[i] = features.ctypes.data + rows[i] * width
-            total = np.int64(dot(ones, addresses[i], width))
+            total = np.int64(dot_and_sum(queries.ctypes.data, addresses[i], width)[1])
             biases[i] = np.int32(-128 * total - offsets[rows[i]] // factor)
         for query in range(0, len(limits), _PANEL):
             hits, at = _scan_panel(
