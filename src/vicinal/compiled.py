@@ -17,7 +17,7 @@ from typing import Any
 
 import numba
 
-_ROOMS = ("accounting", "noise", "neighbours", "mechanisms")
+_ROOMS = ("accounting", "noise", "neighbours", "mechanisms", "smoothed")
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -23,6 +23,7 @@ BROKEN_IMPORTS = [
     ("noise", "predictors/ind_knn.py", "from vicinal.noise import coins"),
     ("samplers", "mechanisms/votes.py", "import opendp.measurements"),
     ("accounting", "accounting/gaussian.py", "import os"),
+    ("smoothed", "smoothed/samplers.py", "from vicinal.accounting import budget"),
     ("databases", "predictors/ind_knn.py", "import sqlite3"),
     ("torch", "neighbours/tiles.py", "import torch.nn"),
     ("ray", "predictors/ind_knn.py", "import ray"),

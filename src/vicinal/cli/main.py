@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from vicinal.cli import account, demo, reproduce
+from vicinal.cli import account, bench, demo, efficiency, reproduce, smoothed
 from vicinal.errors import PrivacyRefused, VicinalError
 
 BAD_INPUT = 2
@@ -66,7 +66,12 @@ def _main(
 
 
 app.command("account")(account.account)
+app.command("bench")(bench.bench)
 app.command("calibrate")(account.calibrate)
 app.command("demo")(demo.demo)
 reproduce.app.command("accounting")(account.reproduce_accounting)
+reproduce.app.command(efficiency.NAME)(efficiency.reproduce_efficiency)
+reproduce.app.command("smoothed-figures")(smoothed.reproduce_figures)
+reproduce.app.command("smoothed-reference")(smoothed.reproduce_reference)
 app.add_typer(reproduce.app, name="reproduce")
+app.add_typer(smoothed.app, name="smoothed")
