@@ -3,7 +3,8 @@
 `python -m benchmarks [--short] [--json]`. Works that are compared run in turn, so that a machine
 that slows down slows all of them; times are medians. `vicinal bench` has more sizes, all indexes
 and what other libraries offer; here is the way from the product to the private answer.
-Private-kNN has a table of its own: `python -m benchmarks.private_knn`.
+Private-kNN has a table of its own: `python -m benchmarks.private_knn`. So has the smoothed wing:
+`python -m benchmarks.smoothed`.
 """
 
 from __future__ import annotations

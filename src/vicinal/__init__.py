@@ -4,8 +4,20 @@
 """
 
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.predictors import IndKNNClassifier
+from vicinal.predictors import (
+    IndKNNClassifier,
+    NoisySGDClassifier,
+    PATEClassifier,
+    PrivateKNNClassifier,
+)
 
-__all__ = ["Guarantee", "IndKNNClassifier", "__version__"]
+__all__ = [
+    "Guarantee",
+    "IndKNNClassifier",
+    "NoisySGDClassifier",
+    "PATEClassifier",
+    "PrivateKNNClassifier",
+    "__version__",
+]
 
 __version__ = "0.1.0"

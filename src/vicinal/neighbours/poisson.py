@@ -4,7 +4,7 @@ Tossing coins for everybody and looking at those who came up costs n coins and n
 Equal in distribution: take any set of candidates that holds all records up to some distance, toss
 for them alone, and stop if k have come up; nobody further away can be among the k. Only if fewer
 came up do the others get their coins, too. The set must be fixed before the coins; how it is found
-changes no law. It is found by a radius, at a rank among every so many records.
+changes no law. It is found by a radius, at a rank among some of the records.
 
 *Order.* A smaller integer distance comes first, then a smaller row. It is a strict order of all
 records; without one of them, the others keep theirs. So with one subject more or less, one record
@@ -85,7 +85,7 @@ class Walk:
         self._index.add(integers)
         self._several = n_subjects < len(slots)
         self.wanted = min(candidates(k, gamma) * len(slots) / max(n_subjects, 1), len(slots))
-        probes = integers[:: max(1, len(integers) // _PROBES)]
+        probes = integers[_scattered(len(integers), _PROBES)]
         self._probes = Reference(kernel, probes) if len(probes) else None
 
     def __len__(self) -> int:
@@ -134,6 +134,18 @@ class Walk:
             for similarities in self._probes.similarities(queries)
         ]
         return np.concatenate([everybody[:0], *parts])
+
+
+def _scattered(size: int, count: int) -> npt.NDArray[np.int64]:
+    """Return `count` of `size` positions (or all) without any pattern, always the same ones.
+
+    Every so many would not do: where records come in rounds of classes, it finds some classes only.
+    """
+    mixed = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return np.sort(np.argsort(mixed, kind="stable")[:count])
 
 
 def of_queries(near: Neighbours, which: npt.NDArray[np.bool_]) -> Neighbours:

@@ -1,0 +1,253 @@
+"""What estimators share whose releases are all alike: a plan priced beforehand, and no copies."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import checks
+from vicinal.accounting.guarantee import Guarantee
+from vicinal.accounting.plan import NEIGHBOURING, account
+from vicinal.accounting.plan import Plan as CheckedPlan
+from vicinal.checks import SubjectId
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.predictors import inputs
+
+ABSTAIN = -1
+"""The answer, with integer classes, to a query that was not answered; else it is None."""
+
+PROTECTED = "features, labels and presence of every record, over all answers since fit together"
+PUBLIC = ("the queries", "the class names", "all parameters", "all answers given")
+ASSUMED = (
+    "each person's records carry that person's subject id (without ids, one record is one person)",
+    "features are computed record by record, with nothing learnt from private records",
+    "the system's entropy is unpredictable",
+    "time and memory use are not observed",
+    "the people are not part of another release (fitting again on the same people is one)",
+)
+
+GRID_SHARE = 5e-11
+"""Share of delta that whole steps of noise may cost: less than the accounting rounds up by."""
+
+_PER_DRAW = 1 / 6
+METHODS = {
+    "pld": "privacy loss distributions, composed numerically and rounded up",
+    "rdp": "Renyi DP, converted by Balle et al. 2020",
+    "gdp": "Gaussian DP",
+    "rdp_mironov": "Renyi DP, converted by Mironov 2017",
+}
+"""The accounting's methods in words."""
+
+Plan = dict[str, Any]
+
+
+def priced(plan: Plan) -> dict[str, Any]:
+    """Return what ``vicinal account`` says of `plan`, without the lower bound's certificate."""
+    price: dict[str, Any] = json.loads(_priced(json.dumps(plan, sort_keys=True)))
+    return price
+
+
+@lru_cache(maxsize=64)
+def _priced(plan: str) -> str:
+    return json.dumps(account(json.loads(plan)))
+
+
+def summed(draws: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """Return how many draws there are at each scale."""
+    total: dict[int, float] = {}
+    for scale, count in draws:
+        total[scale] = total.get(scale, 0.0) + count
+    return total
+
+
+def grid_cost(epsilon: float, draws: dict[int, float]) -> float:
+    """Return what the grid of the noise adds to delta.
+
+    Parameters
+    ----------
+    epsilon : float
+        The guarantee's, under noise from the real line.
+    draws : dict of int to float
+        How many draws of noise are made at each scale in steps. Each draw changes probabilities
+        by at most 1 / (6 scale^2) (mechanisms/screening.md), all of them together by v, say, so
+        (epsilon, delta + (1 + e^epsilon) v) holds.
+    """
+    change = _PER_DRAW * math.fsum(count / float(scale) ** 2 for scale, count in draws.items())
+    return change * (1 + math.exp(min(epsilon, 700.0)))
+
+
+def _room(plan: Plan, price: dict[str, Any]) -> float:
+    """Return the share of delta that is certainly inside what the accounting rounds up by.
+
+    It makes delta larger by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D by a
+    relative 1e-10, which makes delta larger by (alpha - 1) D 1e-10; its own errors are below 1e-11.
+    """
+    if not price["method"].startswith("rdp"):
+        return GRID_SHARE
+    total = CheckedPlan.from_dict(plan).composition()
+    order = total.best_order(price["delta"])
+    return GRID_SHARE * min(1.0, (order - 1) * float(total.rdp(order)[0]))
+
+
+def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float]) -> float:
+    """Return the plan's delta, with what the grid adds unless the accounting has room for it."""
+    delta: float = price["delta"]
+    cost = grid_cost(price["epsilon"], draws)
+    if cost <= _room(plan, price) * delta:
+        return delta
+    return min(1.0, math.nextafter(delta + cost, 1.0))
+
+
+def guarantee_of(
+    plan: Plan,
+    draws: dict[int, float],
+    *,
+    simulated: bool,
+    public: tuple[str, ...],
+    assumed: tuple[str, ...] = (),
+) -> Guarantee:
+    """Return the guarantee of all releases of `plan`; its epsilon is that of ``vicinal account``.
+
+    Parameters
+    ----------
+    plan : dict
+        The JSON of a plan.
+    draws : dict of int to float
+        See :func:`grid_cost`.
+    simulated : bool
+        Whether randomness came from a seed, which voids the guarantee.
+    public, assumed : tuple of str
+        What is public, and assumed, besides :data:`PUBLIC` and :data:`ASSUMED`.
+    """
+    price = priced(plan)
+    return Guarantee(
+        epsilon=math.inf if simulated else price["epsilon"],
+        delta=1.0 if simulated else _delta_with_grid(plan, price, draws),
+        neighbouring=NEIGHBOURING,
+        protected=(PROTECTED,),
+        public=(*PUBLIC, *public),
+        method=METHODS[price["method"]],
+        assumptions=(*price["assumptions"], *ASSUMED, *assumed),
+        holds=not simulated,
+    )
+
+
+class Planned(Protocol):
+    """Checked settings, as far as the price needs them."""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of a simulation."""
+
+    def releases(self) -> list[Plan]:
+        """Return the planned releases as in the JSON of a plan."""
+
+    def draws(self) -> dict[int, float]:
+        """Return how many draws of noise are planned at each scale in steps."""
+
+
+class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """A classifier that answers as many queries as were planned, and then no more.
+
+    A subclass sets ``_release`` in ``fit``, once its records can be asked, and says what is
+    planned in :meth:`_planned`: after ``fit``, what was planned then, whatever has been set since.
+    """
+
+    delta: float
+    _also_public: tuple[str, ...] = ()
+    _also_assumed: tuple[str, ...] = ()
+
+    @abstractmethod
+    def _planned(self) -> Planned:
+        """Return the settings of ``fit``, or before it those that the parameters make."""
+
+    def plan(self, delta: float | None = None) -> Plan:
+        """Return the plan as the JSON that ``vicinal account`` reads, at `delta` or the default."""
+        given = self.delta if delta is None else delta
+        return {
+            "delta": checks.real("delta", given, above=0, below=1),
+            "releases": self._planned().releases(),
+        }
+
+    def guarantee(self, delta: float | None = None) -> Guarantee:
+        """Return the guarantee of the whole plan, known before the first query.
+
+        It covers all planned answers, however many are given. ``str()`` of it reads as a
+        paragraph; its epsilon is what ``vicinal account`` says of :meth:`plan`.
+
+        Parameters
+        ----------
+        delta : float, optional
+            The delta to state it at, instead of the estimator's own.
+        """
+        planned = self._planned()
+        return guarantee_of(
+            self.plan(delta),
+            planned.draws(),
+            simulated=planned.seed is not None,
+            public=self._also_public,
+            assumed=self._also_assumed,
+        )
+
+    def _warn_of_new_plan(self) -> None:
+        """Warn if something was answered since the last fit."""
+        if getattr(self, "n_asked_", 0):
+            warnings.warn(
+                "fit() starts a new plan. Answers given since the last fit are a release of their "
+                "own; for people in both, the two losses add up.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
+    def _named(
+        self, best: npt.NDArray[np.int64], passed: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[Any]:
+        """Return names for the answered queries, and an abstention for the others, (q,)."""
+        names: npt.NDArray[Any] = self.classes_[best]
+        if passed.all():
+            return names
+        whole = self.classes_.dtype.kind in "iu"
+        labels = np.full(len(passed), ABSTAIN if whole else None, dtype=int if whole else object)
+        labels[passed] = names
+        return labels
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to copy a plan: two copies could each carry it out."""
+        if hasattr(self, "_release"):
+            raise PrivacyRefused(
+                "A fitted classifier cannot be copied or pickled: every copy could give the "
+                "planned answers again. Copy it before fit (sklearn.base.clone), or share it."
+            )
+        return dict(super().__getstate__())
+
+
+def check_abstention(classes: npt.NDArray[Any]) -> None:
+    """Refuse -1 as a class where -1 marks an abstention."""
+    if classes.dtype.kind in "iu" and ABSTAIN in classes:
+        raise InvalidInput(
+            "The 'classes' parameter must not hold -1, which marks a query that is not answered. "
+            "Rename the class."
+        )
+
+
+def asked(estimator: PlannedClassifier, X: npt.ArrayLike) -> inputs.FloatMatrix:
+    """Return checked queries for a fitted estimator."""
+    check_is_fitted(estimator)
+    return inputs.features(estimator, X)
+
+
+def subject_slots(ids: Sequence[SubjectId] | None, size: int) -> tuple[npt.NDArray[np.int32], int]:
+    """Return the subject of every record, int32 (n,), and their number; None is one for each."""
+    names = range(size) if ids is None else ids
+    place = {name: slot for slot, name in enumerate(dict.fromkeys(names))}
+    return np.array([place[name] for name in names], dtype=np.int32), len(place)

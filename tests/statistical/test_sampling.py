@@ -1,0 +1,207 @@
+"""Who is in a sample: marginal and pairwise, no one twice, fresh for every query and step.
+
+Every check is also run on a sampler that is wrong on purpose, and must notice.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, chisquare
+
+from statistical.laws import two_sided
+from statistical.power import P_VALUE
+from vicinal.mechanisms.sampling import Coins, NearestOfSample, SystemCoins
+from vicinal.neighbours import RBF
+from vicinal.neighbours.poisson import NOBODY, Walk
+
+pytestmark = pytest.mark.statistical
+
+PEOPLE, DRAWS, GAMMA = 40, 20_000, 0.15
+
+
+# ---------------------------------------------------------------- samplers
+
+
+class FixedSize(Coins):
+    """A sample of fixed size, as in the published code."""
+
+    exact = False
+
+    def __init__(self):
+        self._rng = np.random.default_rng(0)
+
+    def toss(self, probability, size):
+        people = self._rng.random((size // PEOPLE, PEOPLE)).argsort(axis=1)
+        return (people < round(probability * PEOPLE)).ravel()
+
+
+class Stale(Coins):
+    """The same sample for both steps of a query."""
+
+    exact = False
+
+    def __init__(self):
+        self._kept = None
+
+    def toss(self, probability, size):
+        if self._kept is None:
+            self._kept = SystemCoins().toss(probability, size)
+        return self._kept
+
+
+class Shared(Coins):
+    """One sample for all queries of a batch."""
+
+    exact = False
+
+    def toss(self, probability, size):
+        return np.tile(SystemCoins().toss(probability, PEOPLE), size // PEOPLE)
+
+
+class Rough(Coins):
+    """A probability that is off by a twentieth."""
+
+    exact = False
+
+    def toss(self, probability, size):
+        return SystemCoins().toss(1.05 * probability, size)
+
+
+def who(coins, subjects_of=None, draws=2):
+    """Return who is in the samples of many equal queries, bool (draws, DRAWS, PEOPLE).
+
+    k is so large that everybody whose coin comes up is chosen.
+    """
+    slots = np.arange(PEOPLE) if subjects_of is None else subjects_of
+    integers = np.arange(len(slots), dtype=np.float32)[:, None]
+    walk = Walk(RBF(1.0, 1.0), integers, slots.astype(np.int32), PEOPLE, PEOPLE, GAMMA)
+    sample = NearestOfSample(walk, GAMMA, coins)
+    queries = np.zeros((DRAWS, 1), np.float32)
+    near = sample.near(queries)
+    inside = np.zeros((draws, DRAWS, PEOPLE), dtype=bool)
+    for draw in range(draws):
+        chosen = sample.draw(queries, near)
+        query, place = np.nonzero(chosen != NOBODY)
+        subjects = slots[chosen[query, place]]
+        assert len(np.unique(query * PEOPLE + subjects)) == len(query), "somebody is there twice"
+        inside[draw, query, subjects] = True
+    return inside
+
+
+# ---------------------------------------------------------------- checks
+
+
+def marginal_p(inside):
+    """Return the smallest p-value of anybody's share, and of everybody's together."""
+    counts = inside[0].sum(axis=0)
+    alone = PEOPLE * min(binomtest(int(n), DRAWS, GAMMA).pvalue for n in counts)
+    return min(alone, binomtest(int(counts.sum()), DRAWS * PEOPLE, GAMMA).pvalue)
+
+
+def pairs_p(inside):
+    """Return the smallest p-value of any correlation between two people of one sample."""
+    scaled = (inside[0] - GAMMA) / np.sqrt(GAMMA * (1 - GAMMA))
+    products = np.triu(scaled.T @ scaled, 1) / np.sqrt(DRAWS)
+    worst = np.abs(products).max()
+    spread = (np.square(scaled.sum(axis=1)).mean() / PEOPLE - 1) * np.sqrt(DRAWS / 2)
+    return min(PEOPLE**2 / 2 * two_sided(worst), two_sided(spread))
+
+
+def freshness_p(inside):
+    """Return the smallest p-value of a correlation between queries, or between steps."""
+    scaled = (inside - GAMMA) / np.sqrt(GAMMA * (1 - GAMMA))
+    steps = (scaled[0] * scaled[1]).sum() / np.sqrt(DRAWS * PEOPLE)
+    queries = (scaled[0][:-1] * scaled[0][1:]).sum() / np.sqrt((DRAWS - 1) * PEOPLE)
+    return min(two_sided(steps), two_sided(queries))
+
+
+CHECKS = {"marginal": marginal_p, "pairs": pairs_p, "freshness": freshness_p}
+BROKEN = [
+    ("marginal", Rough),
+    ("pairs", FixedSize),
+    ("freshness", Stale),
+    ("freshness", Shared),
+]
+
+
+@pytest.fixture(scope="module")
+def honest():
+    return who(SystemCoins())
+
+
+@pytest.fixture(scope="module")
+def honest_subjects():
+    """Samples of people with one, two or three records each."""
+    records = np.concatenate([np.arange(PEOPLE), np.arange(0, PEOPLE, 2), np.arange(0, PEOPLE, 4)])
+    return who(SystemCoins(), np.random.default_rng(0).permutation(records))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_everybody_is_there_by_a_coin_of_their_own(honest, check):
+    assert CHECKS[check](honest) > P_VALUE
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_people_with_several_records_are_too(honest_subjects, check):
+    """Fails if more records bring anybody in more often."""
+    assert CHECKS[check](honest_subjects) > P_VALUE
+
+
+@pytest.mark.parametrize(("check", "broken"), BROKEN)
+def test_a_broken_sampler_is_caught(check, broken):
+    assert CHECKS[check](who(broken())) < P_VALUE
+
+
+# ---------------------------------------------------------------- the walk that stops early
+
+
+def law_of_chosen(n, k, gamma):
+    """Return the probability of every set of chosen people, by all outcomes of all coins."""
+    law = {}
+    for coins in product((0, 1), repeat=n):
+        chosen = tuple(i for i in range(n) if coins[i])[:k]
+        heads = sum(coins)
+        law[chosen] = law.get(chosen, 0.0) + gamma**heads * (1 - gamma) ** (n - heads)
+    return law
+
+
+def drawn(radius, coins, n=6, k=2, gamma=0.4, queries=40_000):
+    """Return how often every set is chosen, looking at `radius` + 1 people first."""
+    integers = np.arange(n, dtype=np.float32)[:, None]
+    walk = Walk(RBF(1.0, 1.0), integers, np.arange(n, dtype=np.int32), n, k, gamma)
+    asked = np.zeros((queries, 1), np.float32)
+    near = walk._index.search(asked, np.full(queries, -(radius**2), dtype=np.int64))
+    chosen = np.sort(NearestOfSample(walk, gamma, coins).draw(asked, near), axis=1)
+    sets, counts = np.unique(chosen, axis=0, return_counts=True)
+    keys = [tuple(row[row != NOBODY].tolist()) for row in sets]
+    return dict(zip(keys, counts.tolist(), strict=True))
+
+
+def chosen_p(found, n=6, k=2, gamma=0.4):
+    law = law_of_chosen(n, k, gamma)
+    total = sum(found.values())
+    assert set(found) <= set(law)
+    observed = [found.get(key, 0) for key in law]
+    return float(chisquare(observed, [total * p for p in law.values()]).pvalue)
+
+
+@pytest.mark.parametrize("radius", [0, 1, 3, 6])
+def test_stopping_early_changes_no_law(radius):
+    """Fails if looking at the nearest first makes any set of voters likelier."""
+    queries = 40_000 if radius > 2 else 6_000
+    assert chosen_p(drawn(radius, SystemCoins(), queries=queries)) > P_VALUE
+
+
+def test_a_walk_that_never_goes_on_is_caught(monkeypatch):
+    """Fails if the check would let a walk pass that stops at its candidates."""
+    monkeypatch.setattr(
+        NearestOfSample,
+        "_continued",
+        lambda self, query, rows, tossed: self.walk.first(
+            self.walk.everybody(query), np.isin(np.arange(6), rows[tossed])
+        ),
+    )
+    assert chosen_p(drawn(1, SystemCoins(), queries=6_000)) < P_VALUE

@@ -1,0 +1,669 @@
+"""Private-kNN: who votes, what passes, what it costs, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+import pickle
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+from scipy.stats import chisquare
+from sklearn.base import clone
+
+from vicinal.accounting.plan import account
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.mechanisms import randomness
+from vicinal.mechanisms.ballots import ClippedBallots, LabelBallots
+from vicinal.mechanisms.noisy_max import FINEST, MOST_SUM, GaussianMax, LaplaceMax, steps_of_vote
+from vicinal.mechanisms.quota import Quota
+from vicinal.mechanisms.sampling import NearestOfSample, SimulatedCoins, SystemCoins, coin_source
+from vicinal.mechanisms.screening import NoisyThreshold
+from vicinal.neighbours import RBF
+from vicinal.neighbours.poisson import NOBODY, Walk, _scattered
+from vicinal.predictors.private_knn import PrivateKNNClassifier
+
+# ---------------------------------------------------------------- who votes
+
+
+def people(n, seed=0, d=3, per_subject=1):
+    """Return integer features with many ties, slots, and the number of subjects."""
+    rng = np.random.default_rng(seed)
+    integers = rng.integers(-3, 4, size=(n, d)).astype(np.float32)
+    slots = rng.integers(0, max(1, n // per_subject), n) if per_subject > 1 else np.arange(n)
+    return integers, slots.astype(np.int32), int(slots.max()) + 1 if n else 0
+
+
+def by_definition(integers, slots, query, coins_of, k):
+    """Return the k nearest subjects' rows of the sample, from the definition."""
+    distances = ((integers - query) ** 2).sum(axis=1)
+    chosen, taken = [], set()
+    for row in sorted(range(len(integers)), key=lambda row: (distances[row], row)):
+        if coins_of[slots[row]] and slots[row] not in taken and len(chosen) < k:
+            taken.add(slots[row])
+            chosen.append(row)
+    return chosen
+
+
+@pytest.mark.parametrize("per_subject", [1, 3])
+@pytest.mark.parametrize("k", [1, 4, 200])
+def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
+    """Fails if distance, ties, or one vote a subject differ from the definition."""
+    rng = np.random.default_rng(k)
+    integers, slots, subjects = people(120, per_subject=per_subject)
+    queries, _, _ = people(20, seed=1)
+    walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, k, 0.5)
+    near = walk.everybody(queries)
+    for _ in range(5):
+        heads = rng.random(subjects) < 0.5
+        chosen = walk.first(near, heads[slots[near.rows]])
+        for j, query in enumerate(queries):
+            expected = by_definition(integers, slots, query, heads, k)
+            assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+
+
+def test_a_subject_goes_by_one_coin():
+    """Fails if any but the coin of its first hit decides for a subject."""
+    integers = np.arange(6, dtype=np.float32)[:, None]
+    walk = Walk(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
+    near = walk.everybody(np.zeros((1, 1), np.float32))
+    others = np.array([False, True, True, True, True, True])
+    assert (walk.first(near, others) == NOBODY).all()
+    np.testing.assert_array_equal(walk.first(near, ~others), [[0, NOBODY]])
+
+
+class Recorded(SimulatedCoins):
+    """Coins that can be read afterwards."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.calls = []
+
+    def toss(self, probability, size):
+        self.calls.append(super().toss(probability, size))
+        return self.calls[-1]
+
+
+@pytest.mark.parametrize("per_subject", [1, 3])
+def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
+    """Fails if the fallback tosses again for candidates, or misses anybody else."""
+    integers, slots, subjects = people(60, per_subject=per_subject)
+    query = np.zeros((1, 3), np.float32)
+    walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, 5, 0.4)
+    nearest = -((integers**2).sum(axis=1))
+    narrow = walk._index.search(query, np.sort(nearest)[-6:-5].astype(np.int64))
+    went_on = 0
+    for seed in range(30):
+        coins = Recorded(seed)
+        chosen = NearestOfSample(walk, 0.4, coins).draw(query, narrow)[0]
+        heads = np.zeros(subjects, dtype=bool)
+        if len(coins.calls) > 1:
+            went_on += 1
+            heads = coins.calls[1].copy()
+        known, first = np.unique(slots[narrow.rows], return_index=True)
+        heads[known] = coins.calls[0][first]
+        expected = by_definition(integers, slots, query[0], heads, 5)
+        assert sorted(chosen[chosen != NOBODY]) == sorted(expected)
+    assert went_on > 10
+
+
+def test_candidates_are_all_inside_a_radius():
+    """Fails if somebody nearer than a candidate is none; fails, too, if everybody is one."""
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-50, 50, size=(5000, 4)).astype(np.float32)
+    queries = integers[:50]
+    walk = Walk(RBF(1.0, 1.0), integers, np.arange(5000, dtype=np.int32), 5000, 20, 0.2)
+    near = walk.near(queries)
+    counts = np.diff(near.starts)
+    assert (counts >= 20 / 0.2).all()
+    assert counts.max() < 1000
+    for j, query in enumerate(queries):
+        distances = ((integers - query) ** 2).sum(axis=1)
+        inside = near.rows[near.starts[j] : near.starts[j + 1]]
+        assert distances[inside].max() < np.delete(distances, inside).min()
+
+
+def test_the_probes_follow_no_pattern():
+    """Fails if records that come in rounds are probed in some places of the round only."""
+    for period in (10, 58, 64):
+        places = _scattered(period * 1000, 20 * period)
+        assert len(set(places.tolist())) == 20 * period
+        assert chisquare(np.bincount(places % period, minlength=period)).pvalue > 1e-6
+    stride = np.arange(0, 58_000, 58)
+    assert len(set((stride % 58).tolist())) == 1
+    np.testing.assert_array_equal(_scattered(5, 9), np.arange(5))
+
+
+def test_nobody_and_few_can_be_asked():
+    for size in (0, 1, 3):
+        integers, slots, subjects = people(size)
+        walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
+        sample = NearestOfSample(walk, 1.0, SystemCoins())
+        queries = np.zeros((2, 3), np.float32)
+        chosen = sample.draw(queries, sample.near(queries))
+        assert ((chosen != NOBODY).sum(axis=1) == size).all()
+
+
+def test_leaving_one_subject_out_moves_one_in_and_one_out():
+    """Fails if a subject's presence changes more than one other voter."""
+    integers, slots, subjects = people(40, per_subject=2)
+    queries, _, _ = people(15, seed=3)
+    rng = np.random.default_rng(0)
+    heads = rng.random(subjects) < 0.6
+    for gone in range(subjects):
+        kept = slots != gone
+        voters = []
+        for part in (np.ones(len(slots), dtype=bool), kept):
+            walk = Walk(RBF(1.0, 1.0), integers[part], slots[part], subjects, 4, 0.6)
+            near = walk.everybody(queries)
+            rows = np.flatnonzero(part)
+            chosen = walk.first(near, heads[slots[part][near.rows]])
+            voters.append([{*rows[row[row != NOBODY]]} for row in chosen])
+        for with_them, without in zip(*voters, strict=True):
+            assert len(with_them - without) <= 1
+            assert len(without - with_them) <= 1
+            assert all(slots[row] == gone for row in with_them - without)
+
+
+# ---------------------------------------------------------------- votes
+
+
+def test_label_votes():
+    ballots = LabelBallots(np.array([0, 2, 2, 1], np.int32), 3)
+    chosen = np.array([[0, 1, 2], [3, NOBODY, NOBODY]], np.int32)
+    np.testing.assert_array_equal(ballots.count(chosen, 8), [[8, 0, 16], [0, 8, 0]])
+
+
+def label_vectors(c):
+    return [np.array(bits, dtype=bool) for bits in product((0, 1), repeat=c)]
+
+
+def clipped(vectors, tau, steps):
+    """Return the integer votes of single records."""
+    ballots = ClippedBallots(np.array(vectors), tau)
+    return ballots.count(np.arange(len(vectors), dtype=np.int32)[:, None], steps)
+
+
+@pytest.mark.parametrize("tau", [0.3, 1, 2, 2.5, 10 / 3, 5, 7])
+@pytest.mark.parametrize("steps", [1, 16, 1 << 20])
+def test_clipped_votes_never_move_further_than_the_accounting_says(tau, steps):
+    """Fails if one in and one out move the sums by more than 2 tau squared votes, anywhere."""
+    votes = clipped(label_vectors(5), tau, steps).tolist()
+    bound = 2 * Fraction(tau) * steps**2
+    worst = max(
+        sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+        for one, other in combinations_with_replacement(votes, 2)
+    )
+    assert worst <= bound
+    if steps > 1 << 10 and tau in (1, 2):
+        assert worst == bound  # two records with tau labels each, none in common
+
+
+def test_clipping_ones_but_not_zeros_is_caught():
+    """Fails if the search would let the published code's clipping pass."""
+    tau, c = 1, 4
+    # There, an absent attribute is a vote of "no" that is not scaled.
+    votes = [
+        np.concatenate([v * min(tau / max(v.sum(), 1), 1), (~v).astype(float)])
+        for v in label_vectors(c)
+    ]
+    worst = max(((a - b) ** 2).sum() for a, b in product(votes, repeat=2))
+    assert worst > 2 * tau
+
+
+def test_clipped_votes_point_where_they_did():
+    votes = clipped(label_vectors(4), 2, 1 << 10)
+    for vector, vote in zip(label_vectors(4), votes, strict=True):
+        assert (vote[~vector] == 0).all()
+        assert len(set(vote[vector].tolist())) <= 1
+        if vector.any():
+            assert vote.sum() / (1 << 10) == pytest.approx(min(vector.sum(), 2), abs=0.01)
+
+
+@given(noise=st.floats(1e-2, 1e9), most=st.integers(1, 10**6))
+def test_steps_are_as_fine_as_the_sampler_takes(noise, most):
+    steps = steps_of_vote(noise, most)
+    scale = int(np.ceil(noise * steps))
+    assert 1 <= scale <= FINEST
+    assert most * steps <= MOST_SUM
+    assert 2 * noise * steps > FINEST or 2 * most * steps > MOST_SUM
+
+
+def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
+    class Untouchable:
+        exact = True
+
+    voting = GaussianMax(5.0, 10, Quota(1, "answers"), Untouchable(), label_only=False)
+    with pytest.raises(PrivacyRefused, match="1 are left; 2 more"):
+        voting.publish(np.zeros((2, 3), dtype=np.int64))
+    with pytest.raises(AttributeError):
+        voting.publish(np.zeros((1, 3), dtype=np.int64))
+    assert voting.quota.left == 0
+
+
+@pytest.mark.parametrize(("kind", "spread"), [(GaussianMax, 1.0), (LaplaceMax, 2.0**0.5)])
+def test_noise_has_the_stated_scale(kind, spread):
+    """Fails if noise is off by a tenth, or the same on two classes, queries or calls."""
+    voting = kind(3.0, 10, Quota(8000, "answers"), randomness(), label_only=False)
+    first, second = (voting.publish(np.zeros((4000, 3), dtype=np.int64)) for _ in range(2))
+    assert first.std() == pytest.approx(3.0 * spread, rel=0.1)
+    assert len(np.unique(np.concatenate([first, second]))) == 24_000
+    votes = 1000 * np.eye(3, dtype=np.int64)[[2, 0]] * voting.steps
+    sure = kind(3.0, 1000, Quota(2, "answers"), randomness(), label_only=True)
+    np.testing.assert_array_equal(sure.publish(votes // voting.steps * sure.steps), [2, 0])
+
+
+# ---------------------------------------------------------------- screening
+
+
+def passing(threshold, sigma, votes, scale):
+    """Return the exact probability that so many votes pass, by the law of the noise."""
+    reach = np.arange(-60 * scale, 60 * scale + 1)
+    weights = np.exp(-(reach**2) / (2.0 * scale**2))
+    weights /= weights.sum()
+    whole, part = NoisyThreshold(
+        threshold, sigma, Quota(1, "screenings"), randomness(), SystemCoins(), scale
+    ).bar(votes)
+    return float(weights[reach > whole].sum() + (1 - part) * weights[reach == whole].sum())
+
+
+@settings(max_examples=300)
+@given(
+    threshold=st.floats(-20, 20),
+    sigma=st.floats(0.3, 30),
+    votes=st.integers(0, 20),
+    scale=st.sampled_from([4, 5, 8, 50]),
+)
+def test_what_passes_has_the_stated_law(threshold, sigma, votes, scale):
+    """Fails if the answer's law is further from Phi than the proof note says."""
+    ideal = ndtr((votes - threshold) / sigma)
+    assert abs(passing(threshold, sigma, votes, scale) - ideal) <= 1 / (6 * scale**2)
+
+
+def test_a_bar_without_the_half_step_is_caught():
+    """Fails if the bound would let a discrete tail pass for a continuous one."""
+    reach = np.arange(-200, 201)
+    weights = np.exp(-(reach**2) / 50.0)
+    tail = weights[reach >= 0].sum() / weights.sum()
+    assert abs(tail - 0.5) > 1 / (6 * 5**2)
+
+
+def test_the_bar_is_exact():
+    """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
+    screening = NoisyThreshold(0.1, 0.3, Quota(1, "screenings"), randomness(), SystemCoins())
+    whole, part = screening.bar(7)
+    exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST + Fraction(1, 2)
+    assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
+
+
+def test_a_threshold_out_of_reach():
+    screening = NoisyThreshold(1e7, 1e-2, Quota(2, "screenings"), randomness(), SystemCoins())
+    assert not screening.publish(np.array([0, 300])).any()
+    screening = NoisyThreshold(-1e7, 1e-2, Quota(2, "screenings"), randomness(), SystemCoins())
+    assert screening.publish(np.array([0, 300])).all()
+
+
+def test_a_tie_is_decided_by_a_coin():
+    class OnTheBar:
+        exact = False
+
+        def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
+            return np.full(size, bar)
+
+    quota, coins = Quota(4000, "screenings"), SimulatedCoins(0)
+    screening = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
+    bar, part = screening.bar(8)
+    assert 0.1 < part < 0.9
+    assert screening.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
+    assert quota.left == 0
+
+
+# ---------------------------------------------------------------- the estimator
+
+
+def data(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    return rng.normal(size=(n, 5)) + 4 * np.eye(3, 5)[y], y
+
+
+def classifier(**more):
+    """Return a classifier that is nearly always right, and simulated."""
+    given = {"k": 20, "gamma": 0.5, "sigma_votes": 2.0, "n_queries": 40, "simulation_seed": 0}
+    return PrivateKNNClassifier(range(3), **{**given, **more})
+
+
+def screened(**more):
+    return classifier(sigma_screen=2.0, threshold=10.0, **more)
+
+
+PLANS = [
+    {"k": 300, "gamma": 0.15, "sigma_screen": 75, "threshold": 180, "sigma_votes": 25},
+    {"k": 300, "gamma": 0.25, "sigma_screen": 85.3, "threshold": 210.7, "sigma_votes": 20.1},
+    {"k": 50, "gamma": 0.1, "sigma_votes": 33.3},
+    {"k": 50, "gamma": 0.1, "sigma_votes": 33.3, "release": "label"},
+    {"k": 800, "gamma": 1.0, "sigma_screen": 100, "threshold": 400, "sigma_votes": 70},
+    {"k": 70, "gamma": 0.1, "sigma_votes": 100.0, "tau": 10},
+]
+
+
+def planned_by_hand(given, delta, count):
+    """Return the plan of issue and design, written out."""
+    given = dict(given)
+    steps = []
+    if "sigma_screen" in given:
+        steps.append({
+            "kind": "screening", "k": given["k"], "classes": 10, "gamma": given["gamma"],
+            "threshold": given["threshold"], "sigma": given["sigma_screen"], "count": count,
+        })  # fmt: skip
+    last = {"kind": "noisy_max", "sigma": given["sigma_votes"], "gamma": given["gamma"]}
+    if "tau" in given:
+        last |= {"kind": "multilabel", "tau": given["tau"]}
+    if "release" in given:
+        last |= {"release": "label", "classes": 10}
+    return {"delta": delta, "releases": [*steps, {**last, "count": count}]}
+
+
+@pytest.mark.parametrize("given", PLANS)
+def test_the_guarantee_is_what_vicinal_account_says(given):
+    """Fails if the estimator prices its plan by anything else, in the last digit."""
+    estimator = PrivateKNNClassifier(range(10), **given, n_queries=700)
+    for delta in (1e-5, 1e-7):
+        stated = estimator.guarantee(delta)
+        price = account(planned_by_hand(given, delta, 700))
+        assert (stated.epsilon, stated.delta) == (price["epsilon"], delta)
+        assert stated.epsilon == account(json.loads(json.dumps(estimator.plan(delta))))["epsilon"]
+    assert estimator.guarantee().delta == 1e-5
+    assert f"{stated.delta:g}" in str(stated)
+
+
+def test_fewer_answers_cost_less():
+    whole = PrivateKNNClassifier(range(10), **PLANS[0]).guarantee().epsilon
+    part = PrivateKNNClassifier(range(10), **PLANS[0], n_answers=735)
+    assert part.guarantee().epsilon < whole
+    assert part.plan()["releases"][1]["count"] == 735
+    assert len(PrivateKNNClassifier(range(10), **PLANS[0], n_answers=0).plan()["releases"]) == 1
+
+
+def test_the_grid_is_added_to_delta_where_it_matters():
+    """Fails if a delta as small as what whole steps of noise cost is claimed."""
+    stated = PrivateKNNClassifier(range(10), **PLANS[2], n_queries=700).guarantee(1e-24)
+    assert stated.delta > 1e-24
+    assert stated.delta < 1e-18
+
+
+def test_it_answers_rightly():
+    X, y = data()
+    Q, truth = data(40, seed=1)
+    assert (classifier().fit(X, y).predict(Q) == truth).mean() > 0.9
+    answers = screened().fit(X, y).predict(Q)
+    assert (answers[answers != -1] == truth[answers != -1]).mean() > 0.9
+
+
+def test_what_does_not_pass_is_marked():
+    """Fails if a query that fails the screening gets a label, or the wrong mark."""
+    X, y = data()
+    Q, _ = data(40, seed=1)
+    never = {"sigma_screen": 1.0, "threshold": 1000.0}
+    assert (classifier(**never).fit(X, y).predict(Q) == -1).all()
+    named = classifier(**never)
+    named.classes = ["a", "b", "c"]
+    assert all(label is None for label in named.fit(X, np.array(["a", "b", "c"])[y]).predict(Q))
+    votes = classifier(**never).fit(X, y).decision_function(Q)
+    assert np.isnan(votes).all()
+    assert votes.shape == (40, 3)
+    some = classifier(sigma_screen=3.0, threshold=17.0).fit(X, y)
+    answers = some.predict(Q)
+    assert 0 < (answers == -1).sum() < 40
+    assert some.n_answers_ == (answers != -1).sum()
+
+
+def test_votes_and_labels_agree():
+    X, y = data()
+    Q, _ = data(40, seed=1)
+    votes = screened().fit(X, y).decision_function(Q)
+    labels = screened().fit(X, y).predict(Q)
+    asked = labels != -1
+    np.testing.assert_array_equal(np.isnan(votes).all(axis=1), ~asked)
+    np.testing.assert_array_equal(votes[asked].argmax(axis=1), labels[asked])
+    only = screened(release="label").fit(X, y)
+    np.testing.assert_array_equal(only.predict(Q), labels)
+    with pytest.raises(PrivacyRefused, match="release='label'"):
+        only.decision_function(Q)
+
+
+def test_no_more_than_planned():
+    """Fails if a query beyond the plan is answered, or a refusal spends anything."""
+    X, y = data()
+    asking = classifier(n_queries=10).fit(X, y)
+    with pytest.raises(PrivacyRefused, match="10 queries"):
+        asking.predict(X[:11])
+    assert asking.n_asked_ == 0
+    asking.predict(X[:10])
+    with pytest.raises(PrivacyRefused, match="0 are left"):
+        asking.decision_function(X[:1])
+
+
+def test_after_the_planned_answers_nobody_is_answered():
+    """Fails if more answers are given than were paid for."""
+    X, y = data()
+    asking = screened(n_answers=7).fit(X, y)
+    answers = np.concatenate([asking.predict(X[:20]), asking.predict(X[20:40])])
+    assert (answers != -1).sum() == 7 == asking.n_answers_
+    assert (answers[20:] == -1).all()
+
+
+def test_many_blocks_are_one_batch(monkeypatch):
+    """Fails if answers depend on how a batch is cut up, or progress is lost."""
+    from vicinal.predictors import private_knn_settings
+
+    X, y = data()
+    done = []
+    monkeypatch.setattr(private_knn_settings, "_MOST_HITS", 700)
+    answers = classifier().fit(X, y).predict(X[:40], progress=done.append)
+    assert len(answers) == 40 == sum(done)
+    assert len(done) >= 5
+    assert (answers == y[:40]).mean() > 0.9
+
+
+def test_a_subject_has_one_vote():
+    """Fails if many records of one person outvote three others."""
+    X = np.zeros((13, 2))
+    y = np.array([1] * 10 + [0] * 3)
+    ids = ["one"] * 10 + ["a", "b", "c"]
+    one = PrivateKNNClassifier(range(2), 10, 1.0, sigma_votes=0.01, n_queries=2)
+    votes = one.fit(X, y, ids).decision_function(np.zeros((2, 2)))
+    np.testing.assert_allclose(votes, [[3, 1]] * 2, atol=0.2)
+
+
+def test_attributes():
+    """Fails if attributes are not told by half of the neighbours, or a clipped vote counts full."""
+    X, y = data()
+    flags = np.stack([y == 0, y != 2, np.ones_like(y)], axis=1).astype(int)
+    asking = classifier(tau=3, sigma_votes=0.5).fit(X, flags)
+    truth = asking.predict(X[:30])
+    np.testing.assert_array_equal(truth, flags[:30])
+    votes = classifier(tau=1.5, sigma_votes=0.01).fit(X, flags).decision_function(X[:30])
+    few, many = y[:30] == 2, y[:30] == 0
+    np.testing.assert_allclose(np.median(votes[few], axis=0), [0, 0, 20], atol=0.2)
+    np.testing.assert_allclose(np.median(votes[many], axis=0), [10, 10, 10], atol=0.2)
+
+
+def test_the_grid_comes_from_public_rows():
+    """Fails if the grid of features depends on the records rather than on reference or queries."""
+    X, y = data()
+    Q, _ = data(40, seed=1)
+    by_queries = classifier().fit(1e6 * X, y)
+    by_queries.predict(Q)
+    longest = np.linalg.norm(Q, axis=1).max()
+    assert by_queries._release._kernel.bound == pytest.approx(1.25 * longest)
+    by_reference = classifier().fit(X, y, public=7 * Q)
+    assert by_reference._release._kernel.bound == pytest.approx(7 * longest)
+    given = classifier(norm_bound=3.0, precision="int8").fit(X, y, public=Q)
+    assert given._release._kernel.bound == 3.0
+    assert given._release._kernel.precision.limit == 127
+    zeros = classifier().fit(X, y)
+    assert len(zeros.predict(np.zeros((2, 5)))) == 2
+
+
+def test_records_are_kept_from_a_caller_who_changes_them():
+    X, y = data()
+    kept = classifier().fit(X, y)
+    X[:] = 0
+    assert (kept.predict(data()[0][:40]) == y[:40]).mean() > 0.9
+
+
+def test_the_private_cost_is_marked_and_unsampled():
+    """Fails if a data-dependent cost is offered under sampling, or not called private."""
+    X, y = data()
+    with pytest.raises(PrivacyRefused, match="gamma=1"):
+        screened().fit(X, y).private_cost_for_curator()
+    whole = screened(gamma=1.0, k=100)
+    with pytest.raises(InvalidInput, match="screened"):
+        whole.private_cost_for_curator()
+    with pytest.raises(InvalidInput, match="screened"):
+        classifier(gamma=1.0).fit(X, y).private_cost_for_curator()
+    whole.fit(X, y).predict(X[:40])
+    price = whole.private_cost_for_curator()
+    assert price["private"]
+    assert price["by_method"]["rdp"] < account(whole.plan())["by_method"]["rdp"]
+    assert [*price["assumptions"]] != [*account(whole.plan())["assumptions"]]
+    assert sum(step["count"] for step in price["releases"]) == 40 + whole.n_answers_
+
+
+def test_simulation_carries_no_guarantee():
+    X, y = data()
+    first, second = (screened().fit(X, y).decision_function(X[:40]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert not screened().guarantee().holds
+    real = [screened(simulation_seed=None).fit(X, y).decision_function(X[:40]) for _ in range(2)]
+    assert (real[0] != real[1]).any()
+
+
+BAD = [
+    ({"k": 0}, "'k'"),
+    ({"gamma": 0.0}, "'gamma'"),
+    ({"gamma": float("nan")}, "'gamma'"),
+    ({"gamma": 1.1}, "'gamma'"),
+    ({"sigma_votes": float("inf")}, "'sigma_votes'"),
+    ({"sigma_votes": 0.0}, "'sigma_votes'"),
+    ({"sigma_screen": 3.0}, "'threshold'"),
+    ({"threshold": 3.0}, "'threshold'"),
+    ({"sigma_screen": 3.0, "threshold": float("nan")}, "'threshold'"),
+    ({"tau": 2, "sigma_screen": 3.0, "threshold": 2.0}, "'tau'"),
+    ({"tau": 2, "release": "label"}, "'tau'"),
+    ({"tau": 0}, "'tau'"),
+    ({"n_queries": 0}, "'n_queries'"),
+    ({"n_answers": 5}, "'n_answers'"),
+    ({"n_answers": 500, "sigma_screen": 3.0, "threshold": 2.0}, "'n_answers'"),
+    ({"delta": 1.0}, "'delta'"),
+    ({"release": "all"}, "'release'"),
+    ({"norm_bound": -1.0}, "'norm_bound'"),
+    ({"precision": "int4"}, "'precision'"),
+    ({"simulation_seed": -1}, "'simulation_seed'"),
+    ({"classes": None}, "'classes'"),
+    ({"classes": [0, -1, 2], "sigma_screen": 3.0, "threshold": 2.0}, "'classes'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "named"), BAD)
+def test_bad_parameters_are_named_before_anything_happens(wrong, named):
+    X, y = data()
+    estimator = classifier().set_params(**wrong)
+    with pytest.raises(InvalidInput, match=named):
+        estimator.fit(X, y)
+    assert not hasattr(estimator, "_release")
+    with pytest.raises(InvalidInput, match=named):
+        estimator.guarantee()
+
+
+X0, Y0 = data(9)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "more", "named"),
+    [
+        (np.full((9, 5), np.nan), Y0, {}, "NaN"),
+        (X0, Y0[:8], {}, "'y'"),
+        (X0, Y0 + 5, {}, "'y'"),
+        (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
+        (X0, Y0, {"subjects": [1.5] * 9}, "'subjects'"),
+        (X0, Y0, {"public": X0[:, :2]}, "'public'"),
+        (X0, Y0, {"public": X0[:1]}, "share no row"),
+        (X0[:0], Y0[:0], {}, "0 sample"),
+    ],
+)
+def test_bad_records_are_refused_and_leave_the_old_ones(X, y, more, named):
+    estimator = classifier().fit(*data())
+    before = vars(estimator).copy()
+    with pytest.raises(InvalidInput, match=named):
+        estimator.fit(X, y, **more)
+    assert vars(estimator) == before
+
+
+@pytest.mark.parametrize("y", [None, Y0, np.ones((9, 2)), np.full((9, 3), 2), [["x"] * 3] * 9])
+def test_bad_attributes_are_refused(y):
+    with pytest.raises(InvalidInput, match="'y'"):
+        classifier(tau=2).fit(X0, y)
+
+
+def test_a_fitted_classifier_cannot_be_copied():
+    """Fails if a plan can be carried out twice."""
+    fitted = classifier().fit(*data())
+    for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(PrivacyRefused, match="planned answers again"):
+            make_copy(fitted)
+    assert clone(fitted).k == 20
+    pickle.dumps(classifier())
+
+
+def test_fitting_again_warns_only_after_answers():
+    X, y = data()
+    estimator = classifier().fit(X, y).fit(X, y)
+    estimator.predict(X[:1])
+    with pytest.warns(PrivacyWarning, match="new plan"):
+        estimator.fit(X, y)
+
+
+def _ask(estimator, queries, out):
+    try:
+        estimator.predict(queries)
+    except PrivacyRefused as refused:
+        out.put(str(refused))
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+def test_a_fork_gets_no_turn():
+    """Fails if a forked process can carry out the plan once more."""
+    X, y = data()
+    estimator = classifier().fit(X, y)
+    context = multiprocessing.get_context("fork")
+    out = context.Queue()
+    child = context.Process(target=_ask, args=(estimator, X[:1], out))
+    child.start()
+    assert "forked process" in out.get(timeout=60)
+    child.join()
+
+
+def test_coins_come_from_the_system_unless_simulated():
+    assert coin_source().exact
+    assert not coin_source(0).exact
+    assert (SystemCoins().toss(1.0, 50)).all()
+
+
+def test_the_guarantee_is_that_of_the_plan_in_use():
+    """Fails if parameters set after fit change what is stated, or what may leave."""
+    X, y = data()
+    fitted = classifier(release="label", simulation_seed=None).fit(X, y)
+    stated, plan = str(fitted.guarantee()), fitted.plan()
+    fitted.set_params(sigma_votes=1e6, release="votes", simulation_seed=3)
+    assert (str(fitted.guarantee()), fitted.plan()) == (stated, plan)
+    with pytest.raises(PrivacyRefused, match="only labels"):
+        fitted.decision_function(X[:1])
