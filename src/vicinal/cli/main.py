@@ -11,7 +11,18 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from vicinal.cli import account, bench, demo, efficiency, reproduce, smoothed
+from vicinal.cli import (
+    account,
+    bench,
+    demo,
+    efficiency,
+    label,
+    reproduce,
+    smoothed,
+    student,
+    table1,
+    transfer,
+)
 from vicinal.errors import PrivacyRefused, VicinalError
 
 BAD_INPUT = 2
@@ -69,6 +80,10 @@ app.command("account")(account.account)
 app.command("bench")(bench.bench)
 app.command("calibrate")(account.calibrate)
 app.command("demo")(demo.demo)
+app.command("label")(label.label)
+app.command("student")(student.student)
+app.command("transfer")(transfer.transfer)
+reproduce.app.command(table1.NAME)(table1.table1)
 reproduce.app.command("accounting")(account.reproduce_accounting)
 reproduce.app.command(efficiency.NAME)(efficiency.reproduce_efficiency)
 reproduce.app.command(efficiency.LABELS)(efficiency.reproduce_labels)

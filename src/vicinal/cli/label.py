@@ -1,0 +1,169 @@
+"""`vicinal label`: private records answer about public examples, once, durably."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from vicinal.cli.output import as_json
+from vicinal.cli.progress import progress
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal.datasets import Dataset
+    from vicinal.labelling import Answers, Asked, IndKNNLabeller, Job
+
+Private = Annotated[Path, typer.Option(help="npz with x and y, perhaps subjects: the records.")]
+Public = Annotated[Path, typer.Option(help="npz with x: public examples of the same kind.")]
+Classes = Annotated[str, typer.Option(help="All class names: '0-9', or 'cat,dog,horse'.")]
+Folder = Annotated[
+    Path, typer.Option(help="Private folder of the run; the same command goes on from there.")
+]
+Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss, of everything together.")]
+Delta = Annotated[float, typer.Option(help="Chance that the bound does not hold.")]
+Records = Annotated[
+    int | None, typer.Option(help="Public number of records; else estimated, with noise.")
+]
+Seed = Annotated[int, typer.Option(help="Of the public order of questions and of training.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def label(
+    private: Private,
+    public: Public,
+    classes: Classes,
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="Where to write the answers, npz. Publishable.")],
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    questions: Annotated[int | None, typer.Option(help="How many; 30 % if left out.")] = None,
+    keep: Annotated[float, typer.Option(help="Share to learn from, by noisy margin.")] = 0.75,
+    release: Annotated[str, typer.Option(help="'votes', or 'label' for labels alone.")] = "votes",
+    records: Records = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Label public examples by the noisy votes of private records.
+
+    Answers are on the disk, with what they cost, before they are used: after a crash the same
+    command goes on where it stopped, and nothing is asked or paid for twice.
+    """
+    from vicinal import labelling
+
+    names = class_names(classes)
+    dataset, pool = load(private), load(public)
+    labeller = make_labeller(dataset, names, epsilon, delta, records, release)
+    size = questions or labelling.planned(1, len(pool)).questions
+    plan = labelling.Plan((labelling.Round(size, 1.0, keep),), seed)
+    with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
+        asked, kept = labelling.label(make_job(dataset, pool), labeller, plan, journal, begin)
+    answers = released(labeller, asked, kept)
+    labelling.save_answers(answers, out)
+    result = {**summary(answers), "out": str(out)}
+    typer.echo(as_json(result) if json else _text(result))
+
+
+def class_names(text: str) -> list[int] | list[str]:
+    """Return class names from '0-9', '1,2,5' or 'cat,dog'.
+
+    Raises
+    ------
+    InvalidInput
+        If there are fewer than two.
+    """
+    first, dash, last = text.partition("-")
+    if dash and first.isdecimal() and last.isdecimal():
+        numbers = list(range(int(first), int(last) + 1))
+    else:
+        names = [name.strip() for name in text.split(",")]
+        if not all(name.removeprefix("-").isdecimal() for name in names):
+            return _several(names, text)
+        numbers = [int(name) for name in names]
+    return _several(numbers, text)
+
+
+def _several(names: list[Any], text: str) -> list[Any]:
+    if len(names) < 2 or len(set(names)) != len(names) or "" in names:
+        raise InvalidInput(f"The 'classes' option must name two classes or more. Got {text!r}.")
+    return names
+
+
+def load(path: Path) -> Dataset:
+    """Return the records of an npz file, or of its training part."""
+    from vicinal.datasets import load_table
+
+    if path.suffix != ".npz":
+        raise InvalidInput(f"{path} must be an npz file.")
+    return load_table(path)
+
+
+def make_labeller(
+    dataset: Dataset,
+    classes: list[int] | list[str],
+    epsilon: float,
+    delta: float,
+    n_records: int | None,
+    release: str = "votes",
+) -> IndKNNLabeller:
+    """Return Ind-KNN over the labels of private records."""
+    from vicinal.labelling import IndKNNLabeller
+
+    if dataset.labels is None:
+        raise InvalidInput("The private file must have labels, called y.")
+    return IndKNNLabeller(
+        classes, dataset.labels, dataset.subjects, epsilon=epsilon, delta=delta, release=release,
+        n_records=n_records,
+    )  # fmt: skip
+
+
+def make_job(dataset: Dataset, pool: Dataset) -> Job:
+    """Return private and public examples, with histograms of gradients if they are images."""
+    from vicinal.features import HOGFeatures
+    from vicinal.labelling import Job
+
+    records, public = np.asarray(dataset.features), np.asarray(pool.features)
+    extractor = HOGFeatures(n_jobs=-1) if records.ndim > 2 else _AsTheyAre()
+    return Job(records, public, extractor)
+
+
+class _AsTheyAre:
+    """Vectors are their own features."""
+
+    def transform(self, examples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return examples
+
+
+def released(labeller: IndKNNLabeller, asked: Asked, kept: npt.NDArray[np.int64]) -> Answers:
+    """Return answers as they may be published."""
+    from vicinal.labelling import Answers
+
+    chosen = np.zeros(len(asked.labels), dtype=bool)
+    chosen[kept] = True
+    return Answers(
+        asked.questions,
+        labeller.classes[asked.labels],
+        asked.margins,
+        chosen,
+        tuple(labeller.classes.tolist()),
+        labeller.guarantee().to_dict(),
+    )
+
+
+def summary(answers: Answers) -> dict[str, Any]:
+    """Return what may be told about answers, for JSON."""
+    return {
+        "questions": len(answers.rows),
+        "kept": int(answers.kept.sum()),
+        "guarantee": answers.guarantee,
+    }
+
+
+def _text(result: dict[str, Any]) -> str:
+    return (
+        f"{result['questions']:,} questions answered, {result['kept']:,} kept to learn from; "
+        f"written to {result['out']}\n\n{result['guarantee']['text']}"
+    )

@@ -1,0 +1,95 @@
+"""`vicinal student`: from released answers to a model that can be published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from vicinal.cli.label import Json, Public, Seed, load
+from vicinal.cli.output import as_json
+from vicinal.cli.progress import progress
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal.students import Recipe, Student
+
+Out = Annotated[Path, typer.Option(help="Where to write the student. Publishable.")]
+Onnx = Annotated[Path | None, typer.Option(help="Write it as ONNX, too.")]
+Method = Annotated[str, typer.Option(help="plain, vat, uda, or both.")]
+Network = Annotated[str, typer.Option(help="small, mnist, svhn, cifar10, or mlp for vectors.")]
+Augmentation = Annotated[str, typer.Option(help="none, digits, clothes or objects.")]
+Steps = Annotated[int, typer.Option(help="Steps of training in a round.")]
+
+
+def student(
+    answers: Annotated[Path, typer.Argument(help="What `vicinal label` wrote.")],
+    public: Public,
+    out: Out,
+    onnx: Onnx = None,
+    method: Method = "vat",
+    network: Network = "small",
+    augmentation: Augmentation = "none",
+    steps: Steps = 800,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Train a student on answers and public examples; nothing private is read.
+
+    The guarantee of the answers is the student's, and is written into its file.
+    """
+    from vicinal.labelling import load_answers
+    from vicinal.students import train_student
+
+    told, pool = load_answers(answers), np.asarray(load(public).features)
+    recipe = make_recipe(pool.ndim, method, network, augmentation, steps, seed)
+    rows, labels = told.rows[told.kept], told.labels[told.kept]
+    with progress(silent=json) as begin:
+        step = begin("student", recipe.steps)
+        trained = train_student(pool, rows, labels, told.classes, recipe, step)
+    trained = replace(trained, guarantee=told.guarantee)
+    write_student(trained, out, onnx)
+    agreement = np.mean(trained.predict(pool[rows]) == labels)
+    result = {
+        "answers": len(rows),
+        "agreement": round(float(agreement), 4),
+        "out": str(out),
+        "onnx": None if onnx is None else str(onnx),
+        "guarantee": told.guarantee,
+    }
+    typer.echo(as_json(result) if json else _text(result))
+
+
+def make_recipe(
+    dimensions: int, method: str, network: str, augmentation: str, steps: int, seed: int
+) -> Recipe:
+    """Return the recipe that options describe; vectors get the network for vectors."""
+    from vicinal.students import Recipe
+
+    if dimensions == 2:
+        if method in ("uda", "both"):
+            raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
+        network, augmentation = "mlp", "none"
+    return Recipe(method, network, augmentation, steps, seed=seed)
+
+
+def write_student(trained: Student, out: Path, onnx: Path | None) -> None:
+    """Write a student, and perhaps its ONNX form."""
+    from vicinal.students import save, save_onnx
+
+    save(trained, out)
+    if onnx is not None:
+        save_onnx(trained, onnx)
+
+
+def _text(result: dict[str, Any]) -> str:
+    lines = [
+        f"Trained on {result['answers']:,} answers; agrees with {result['agreement']:.1%} of them.",
+        f"Student    {result['out']}",
+    ]
+    if result["onnx"] is not None:
+        lines.append(f"ONNX       {result['onnx']}")
+    return "\n".join([*lines, "", result["guarantee"]["text"]])

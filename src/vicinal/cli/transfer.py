@@ -1,0 +1,117 @@
+"""`vicinal transfer`: rounds of asking and learning, from private records to a student."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli.label import (
+    Classes,
+    Delta,
+    Epsilon,
+    Folder,
+    Json,
+    Private,
+    Public,
+    Records,
+    Seed,
+    class_names,
+    load,
+    make_job,
+    make_labeller,
+)
+from vicinal.cli.output import as_json, write_file
+from vicinal.cli.progress import progress
+from vicinal.cli.student import (
+    Augmentation,
+    Method,
+    Network,
+    Onnx,
+    Out,
+    Steps,
+    make_recipe,
+    write_student,
+)
+from vicinal.reports import words
+
+if TYPE_CHECKING:
+    from vicinal.labelling import Outcome, Plan
+
+
+def transfer(
+    private: Private,
+    public: Public,
+    classes: Classes,
+    folder: Folder,
+    out: Out,
+    onnx: Onnx = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report, HTML.")] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of asking and learning.", min=1)] = 2,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    records: Records = None,
+    method: Method = "vat",
+    network: Network = "small",
+    augmentation: Augmentation = "none",
+    steps: Steps = 800,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Ask private records about public examples, train a student, ask again by its features.
+
+    One budget lasts for all rounds. After a crash the same command goes on where it stopped. The
+    student carries the guarantee of everything together, and may be published.
+    """
+    from vicinal import labelling, students
+
+    start = time.perf_counter()
+    names = class_names(classes)
+    dataset, pool = load(private), load(public)
+    labeller = make_labeller(dataset, names, epsilon, delta, records)
+    job = make_job(dataset, pool)
+    recipe = make_recipe(job.pool.ndim, method, network, augmentation, steps, seed)
+    learner = students.StudentLearner(names, [recipe])
+    plan = labelling.planned(rounds, len(pool), seed=seed)
+    with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
+        outcome = labelling.transfer(job, labeller, learner, plan, journal, begin)
+        final = students.load(journal.folder / f"student-{rounds}.pt")
+    write_student(final, out, onnx)
+    if report is not None:
+        from vicinal.reports.labelling import transfer_page
+
+        write_file(report, transfer_page(outcome, plan, job.pool, names))
+    result = _result(outcome, plan, time.perf_counter() - start)
+    result |= {"out": str(out), "onnx": None if onnx is None else str(onnx)}
+    typer.echo(as_json(result) if json else _text(result))
+
+
+def _result(outcome: Outcome, plan: Plan, seconds: float) -> dict[str, Any]:
+    from vicinal import __version__
+
+    rounds = [
+        {
+            "questions": len(asked.labels),
+            "kept": len(kept),
+            "share_of_budget": part.share,
+        }
+        for asked, kept, part in zip(outcome.rounds, outcome.kept, plan.rounds, strict=True)
+    ]
+    return {
+        "rounds": rounds,
+        "guarantee": outcome.guarantee.to_dict(),
+        "seconds": round(seconds, 1),
+        "version": __version__,
+    }
+
+
+def _text(result: dict[str, Any]) -> str:
+    lines = [
+        f"Round {number}: {part['questions']:,} questions from {part['share_of_budget']:.0%} of "
+        f"every budget, {part['kept']:,} answers kept"
+        for number, part in enumerate(result["rounds"], 1)
+    ]
+    lines += [f"Student: {result['out']}, after {words.duration(result['seconds'])}"]
+    return "\n".join([*lines, "", result["guarantee"]["text"]])

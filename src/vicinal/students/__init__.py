@@ -1,0 +1,31 @@
+"""Students: networks trained on released answers and unlabelled public data, to be published.
+
+torch is imported here and nowhere below. Nothing here sees a private record, except that
+:meth:`Student.transform` makes features of them, record by record, in exact arithmetic.
+"""
+
+from vicinal.errors import MissingExtra
+
+try:
+    import torch  # noqa: F401 (is it there?)
+except ImportError:
+    raise MissingExtra(
+        "Students need torch. Install it with: pip install 'vicinal[students]'"
+    ) from None
+
+from vicinal.students.files import load, save
+from vicinal.students.learner import StudentLearner, train_student
+from vicinal.students.onnx_file import save_onnx
+from vicinal.students.student import Preprocessing, Student
+from vicinal.students.training import Recipe
+
+__all__ = [
+    "Preprocessing",
+    "Recipe",
+    "Student",
+    "StudentLearner",
+    "load",
+    "save",
+    "save_onnx",
+    "train_student",
+]

@@ -1,0 +1,103 @@
+"""Random changes of images that leave their meaning alone, in torch.
+
+Affine maps, cut-outs and changes of light, drawn for every image of a batch anew. Source of the
+idea: Xie et al. 2020 (UDA), DeVries & Taylor 2017 (Cutout). Mirrored digits are other digits:
+mirroring is off unless asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True)
+class Augmentation:
+    """How far images are changed at most; every amount is drawn uniformly, image by image.
+
+    Attributes
+    ----------
+    degrees : float
+        Rotation to either side.
+    shift : float
+        Shift along each axis, as a share of the side.
+    zoom : float
+        Change of size along each axis, as a share.
+    shear : float
+        Tangent of the shearing angle.
+    light : float
+        Change of contrast, as a share, and of brightness, in standard deviations of the pixels.
+    cut : float
+        Side of the square that is cut out, as a share of the image's; 0 for none.
+    mirror : bool
+        Whether to mirror every other image left to right.
+    """
+
+    degrees: float = 0.0
+    shift: float = 0.0
+    zoom: float = 0.0
+    shear: float = 0.0
+    light: float = 0.0
+    cut: float = 0.0
+    mirror: bool = False
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return changed copies of normalised images (n, c, h, w)."""
+        grid = functional.affine_grid(
+            self._maps(len(images), generator), list(images.shape), align_corners=False
+        )
+        # What lies outside is taken from the edge, which is background in most images.
+        changed = functional.grid_sample(
+            images, grid.to(images.dtype), padding_mode="border", align_corners=False
+        )
+        if self.light:
+            changed = self._lit(changed, generator)
+        return self._cut(changed, generator) if self.cut else changed
+
+    def _maps(self, size: int, generator: torch.Generator) -> Tensor:
+        """Return one affine map (2, 3) for each image."""
+        draws = torch.rand(6, size, generator=generator) * 2 - 1
+        angle = draws[0] * math.radians(self.degrees)
+        across, down = 1 + draws[1] * self.zoom, 1 + draws[2] * self.zoom
+        if self.mirror:
+            across = across * torch.where(torch.rand(size, generator=generator) < 0.5, -1.0, 1.0)
+        cos, sin, lean = angle.cos(), angle.sin(), draws[3] * self.shear
+        # The grid runs from -1 to 1, so a shift by a share of the side is twice that.
+        rows = [
+            torch.stack([across * (cos - lean * sin), lean * cos - sin, 2 * draws[4] * self.shift]),
+            torch.stack([across * sin, down * cos, 2 * draws[5] * self.shift]),
+        ]
+        return torch.stack(rows).permute(2, 0, 1)
+
+    def _lit(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        draws = (torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1) * self.light
+        return images * (1 + draws[0]) + draws[1]
+
+    def _cut(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Set a square to the mean of all pixels, which is 0 in normalised images."""
+        height, width = images.shape[2:]
+        centres = torch.rand(2, len(images), 1, 1, 1, generator=generator)
+        down = (torch.arange(height).view(1, 1, -1, 1) + 0.5) / height
+        along = (torch.arange(width).view(1, 1, 1, -1) + 0.5) / width
+        inside = ((down - centres[0]).abs() < self.cut / 2) & (
+            (along - centres[1]).abs() < self.cut / 2
+        )
+        return images.masked_fill(inside, 0.0)
+
+
+DIGITS = Augmentation(degrees=15, shift=0.1, zoom=0.15, shear=0.2, cut=0.3)
+"""For handwriting: nothing that would make one digit another."""
+
+CLOTHES = Augmentation(
+    degrees=8, shift=0.08, zoom=0.12, shear=0.05, light=0.2, cut=0.3, mirror=True
+)
+"""For Fashion-MNIST."""
+
+OBJECTS = Augmentation(degrees=10, shift=0.12, zoom=0.15, light=0.3, cut=0.4, mirror=True)
+"""For photographs."""
+
+AUGMENTATIONS = {"digits": DIGITS, "clothes": CLOTHES, "objects": OBJECTS}

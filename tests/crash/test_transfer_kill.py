@@ -1,0 +1,154 @@
+"""Killed and resumed at any point: the same total cost, no answer lost, none asked twice."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from crash import transfer_child
+from vicinal.errors import PrivacyRefused
+from vicinal.labelling import FileJournal
+
+BLOCKS = 2 * 20
+"""Blocks of 256 in twice 5,000 questions."""
+
+pytestmark = pytest.mark.slow
+
+
+# Children of a server that has imported everything once: imports take longer than the rounds.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["crash.transfer_child"])
+
+
+def start(folder, *death):
+    process = PROCESSES.Process(target=transfer_child.main, args=(folder, *death))
+    process.start()
+    return process
+
+
+def ended(process):
+    """Return how the process ended."""
+    process.join(timeout=300)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def finish(folder):
+    assert ended(start(folder)) == 0
+    return read(folder)
+
+
+def read(folder):
+    with FileJournal(folder) as journal:
+        return journal.read()
+
+
+def killed(folder, *death):
+    assert ended(start(folder, *death)) == -signal.SIGKILL
+    return read(folder)
+
+
+def answers(entry):
+    """Return all answers so far as one array of (round, question, label, margin)."""
+    rounds = [] if entry is None else entry.rounds
+    parts = [
+        np.column_stack(
+            [np.full(len(a.labels), n), a.questions[: len(a.labels)], a.labels, a.margins]
+        )
+        for n, a in enumerate(rounds)
+    ]
+    return np.concatenate([np.zeros((0, 4)), *parts])
+
+
+def assert_goes_on(before, after):
+    """What was answered before a kill is there afterwards, unchanged and in the same place."""
+    earlier, later = answers(before), answers(after)
+    assert len(later) >= len(earlier)
+    np.testing.assert_array_equal(later[: len(earlier)], earlier)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return finish(tmp_path_factory.mktemp("whole"))
+
+
+def assert_costs_the_same(entry, uninterrupted):
+    np.testing.assert_array_equal(entry.state["remaining"], uninterrupted.state["remaining"])
+    assert int(entry.state["answers"]) == 10_000
+    np.testing.assert_allclose(entry.state["slack"], uninterrupted.state["slack"], rtol=1e-9)
+    for mine, theirs in zip(entry.rounds, uninterrupted.rounds, strict=True):
+        assert mine.complete
+        np.testing.assert_array_equal(mine.questions, theirs.questions)
+
+
+def test_the_uninterrupted_run_spends_and_answers_everything(uninterrupted):
+    assert len(answers(uninterrupted)) == 10_000
+    left = uninterrupted.state["remaining"]
+    assert (left < 2**48).all()
+    assert (left >= 0).all()
+
+
+def test_killed_at_every_kind_of_point_and_resumed(tmp_path, uninterrupted):
+    # Before and after a commit, and inside one: file written but not renamed, renamed but the
+    # folder not synced; in the first round, between the rounds, in the second.
+    deaths = [("before commit", 1), ("after commit", 1), ("before fsync", 9), ("after fsync", 12)]
+    deaths += [("before commit", 16), ("after commit", 11)]
+    entry = None
+    for death in deaths:
+        later = killed(tmp_path, *death)
+        assert_goes_on(entry, later)
+        entry = later
+    last = finish(tmp_path)
+    assert_goes_on(entry, last)
+    assert_costs_the_same(last, uninterrupted)
+
+
+def test_killed_at_random_times_and_resumed(tmp_path, uninterrupted):
+    generator = np.random.default_rng(int.from_bytes(os.urandom(4)))
+    entry = None
+    for _ in range(3):
+        process = start(tmp_path)
+        wait_for_journal(tmp_path, process)
+        time.sleep(generator.uniform(0, 1.0))
+        process.kill()
+        assert ended(process) in (-signal.SIGKILL, 0)
+        later = read(tmp_path)
+        assert_goes_on(entry, later)
+        entry = later
+    last = finish(tmp_path)
+    assert_goes_on(entry, last)
+    assert_costs_the_same(last, uninterrupted)
+
+
+def wait_for_journal(folder, process):
+    """Wait until the process begins to write."""
+    journal = folder / "journal.npz"
+    before = journal.stat().st_mtime_ns if journal.exists() else 0
+    for _ in range(3000):
+        if process.exitcode is not None:
+            return
+        if journal.exists() and journal.stat().st_mtime_ns != before:
+            return
+        time.sleep(0.02)
+    pytest.fail("the process wrote nothing in a minute")
+
+
+def test_a_journal_that_forgets_charges_would_be_noticed(tmp_path, uninterrupted):
+    """The comparison has teeth: with budgets refilled half-way the totals differ."""
+    killed(tmp_path, "after commit", 10)
+    with FileJournal(tmp_path) as journal:
+        entry = journal.read()
+        entry.state["remaining"][:] = 2**48
+        journal.commit(entry)
+    last = finish(tmp_path)
+    assert (last.state["remaining"] != uninterrupted.state["remaining"]).any()
+
+
+def test_two_processes_cannot_work_in_one_folder(tmp_path):
+    with FileJournal(tmp_path):
+        assert ended(start(tmp_path)) == 1
+        with pytest.raises(PrivacyRefused, match="Another process"):
+            FileJournal(tmp_path)

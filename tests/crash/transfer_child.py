@@ -1,0 +1,90 @@
+"""Two rounds of questions in a process of their own, which a test kills."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from vicinal.labelling import FileJournal, IndKNNLabeller, Job, Plan, Round, transfer
+from vicinal.labelling import journal as journal_module
+
+N, D, POOL, QUESTIONS, CLASSES = 2_000, 12, 5_000, 5_000, 3
+
+
+class Turned:
+    """Features that do not depend on answers, so that every run must cost the same."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def transform(self, examples):
+        generator = np.random.default_rng(100 + self.number)
+        return examples @ generator.normal(size=(D, D))
+
+    def predict_proba(self, examples):
+        return np.full((len(examples), CLASSES), 1 / CLASSES)
+
+
+class Learner:
+    def learn(self, _examples, rows, labels, number, _begin):
+        assert len(rows) == len(labels) > 0
+        return Turned(number + 1)
+
+    def save(self, student, path, guarantee):
+        assert guarantee.epsilon == 1.0
+        path.write_text(str(student.number))
+
+    def load(self, path):
+        return Turned(int(path.read_text()))
+
+
+def data():
+    generator = np.random.default_rng(5)
+    labels = generator.integers(CLASSES, size=N)
+    centres = generator.normal(size=(CLASSES, D)) * 2
+    records = centres[labels] + generator.normal(size=(N, D))
+    pool = centres[generator.integers(CLASSES, size=POOL)] + generator.normal(size=(POOL, D))
+    return records, labels, pool
+
+
+def die_at(stage: str, count: int) -> None:
+    """Replace a step of writing by one that kills this process the N-th time."""
+    seen = 0
+
+    def deadly(step):
+        def replaced(*arguments, **options):
+            nonlocal seen
+            seen += 1
+            if seen == count and stage.startswith("before"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = step(*arguments, **options)
+            if seen == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return replaced
+
+    if stage.endswith("commit"):
+        journal_module.FileJournal.commit = deadly(journal_module.FileJournal.commit)
+    else:
+        os.fsync = deadly(os.fsync)
+
+
+def main(folder: Path, *death: str | int) -> None:
+    """Carry out the rounds; `death` is a stage of writing, and at which time it kills."""
+    if death:
+        die_at(*death)
+    records, labels, pool = data()
+    subjects = np.arange(N) // 2  # two records a person
+    labeller = IndKNNLabeller(range(CLASSES), labels, subjects, epsilon=1.0, n_records=N)
+    part = {"questions": QUESTIONS, "share": 0.5, "components": None}
+    with FileJournal(folder) as kept:
+        transfer(
+            Job(records, pool, Turned(0)),
+            labeller,
+            Learner(),
+            Plan((Round(**part), Round(**part))),
+            kept,
+            lambda _name, _size: lambda _done: None,
+        )

@@ -1,0 +1,33 @@
+"""A PostgreSQL server for the tests that want one; they are skipped where it cannot be had."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import store_tools as tools
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """Run a server for the session and yield its URL."""
+    if reason := tools.postgres_missing():
+        pytest.skip(reason)
+    # Not in pytest's own folder, which only its owner may enter: the server is another user.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with tools.postgres_server(Path(folder) / "server") as url:
+            yield url
+
+
+@pytest.fixture
+def postgres_url(request):
+    """Return a function that makes an empty database and returns its URL."""
+    return lambda: tools.fresh_database(
+        request.getfixturevalue("postgres"), f"test{next(_NUMBERS)}"
+    )

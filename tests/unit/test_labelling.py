@@ -1,0 +1,364 @@
+"""Rounds of questions: plans, what is kept, the journal, and that only released things decide."""
+
+import os
+
+import numpy as np
+import pytest
+
+from vicinal import labelling
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.labelling import (
+    Answered,
+    Answers,
+    Asked,
+    Entry,
+    FileJournal,
+    IndKNNLabeller,
+    Job,
+    Plan,
+    Round,
+    load_answers,
+    planned,
+    save_answers,
+)
+
+C = 3
+
+
+def silent(_name, _size):
+    return lambda _done: None
+
+
+class Raw:
+    def transform(self, examples):
+        return examples
+
+
+class Centres:
+    """A student that knows the mean of every class."""
+
+    def __init__(self, means):
+        self.means = means
+
+    def transform(self, examples):
+        return examples @ self.means.T
+
+    def predict_proba(self, examples):
+        scores = np.exp(examples @ self.means.T)
+        return scores / scores.sum(axis=1, keepdims=True)
+
+
+class Learner:
+    """Keeps what it was told, so that tests can look at it."""
+
+    def __init__(self):
+        self.lessons = []
+
+    def learn(self, examples, rows, labels, _number, _begin):
+        self.lessons.append((rows, labels))
+        means = [examples[rows[labels == place]].mean(axis=0) for place in range(C)]
+        return Centres(np.array(means))
+
+    def save(self, student, path, guarantee):
+        assert guarantee.epsilon == 2.0
+        with path.open("wb") as file:
+            np.save(file, student.means)
+
+    def load(self, path):
+        return Centres(np.load(path))
+
+
+@pytest.fixture(scope="module")
+def world():
+    generator = np.random.default_rng(3)
+    centres = np.eye(C, 6) * 4
+    labels, truth = generator.integers(C, size=900), generator.integers(C, size=700)
+    records = centres[labels] + generator.normal(size=(900, 6))
+    pool = centres[truth] + generator.normal(size=(700, 6))
+    return records, labels, pool, truth
+
+
+def labeller(world, **options):
+    return IndKNNLabeller(range(C), world[1], epsilon=2.0, **options)
+
+
+def rounds(**second):
+    first = Round(300, 0.4, 0.7, components=None)
+    return Plan((first, Round(**{"questions": 300, "share": 0.6, "components": None, **second})))
+
+
+def run(world, folder, plan=None, asker=None, learner=None):
+    job = Job(world[0], world[2], Raw())
+    with FileJournal(folder) as journal:
+        return labelling.transfer(
+            job, asker or labeller(world), learner or Learner(), plan or rounds(), journal, silent
+        )
+
+
+def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):
+    outcome = run(world, tmp_path)
+    truth = world[3]
+    assert outcome.guarantee.epsilon == 2.0
+    assert len(outcome.students) == len(outcome.rounds) == 2
+    for asked, kept in zip(outcome.rounds, outcome.kept, strict=True):
+        right = asked.labels == truth[asked.questions]
+        assert right[kept].mean() > 0.9
+        assert right[kept].mean() >= right.mean()
+    said = outcome.student.predict_proba(world[2]).argmax(axis=1)
+    assert (said == truth).mean() > 0.9
+
+
+def test_later_rounds_ask_about_others_first(world, tmp_path):
+    first, second = run(world, tmp_path).rounds
+    assert len(set(first.questions) | set(second.questions)) == 600
+
+
+def test_unsure_rounds_ask_where_the_student_is_least_sure(world, tmp_path):
+    outcome = run(world, tmp_path, rounds(choose="unsure", questions=100))
+    sureness = outcome.students[0].predict_proba(world[2]).max(axis=1)
+    asked = np.zeros(700, dtype=bool)
+    asked[outcome.rounds[1].questions] = True
+    assert sureness[asked].max() <= sureness[~asked].min()
+
+
+def test_a_student_learns_from_what_was_kept_and_later_answers_win(world, tmp_path):
+    learner = Learner()
+    outcome = run(world, tmp_path, rounds(choose="unsure"), learner=learner)
+    (first_rows, first_labels), (rows, labels) = learner.lessons
+    first, second = outcome.rounds
+    kept = outcome.kept[0]
+    assert dict(zip(first_rows, first_labels, strict=True)) == dict(
+        zip(first.questions[kept], first.labels[kept], strict=True)
+    )
+    expected = dict(zip(first.questions[kept], first.labels[kept], strict=True))
+    kept = outcome.kept[1]
+    expected |= dict(zip(second.questions[kept], second.labels[kept], strict=True))
+    assert dict(zip(rows, labels, strict=True)) == expected
+
+
+def test_the_second_round_spends_from_what_the_first_left(world, tmp_path):
+    asker = labeller(world)
+    run(world, tmp_path, asker=asker)
+    left = asker.state()["remaining"]
+    assert (left >= 0).all()
+    assert (left < 2**48).all()
+    alone = labeller(world)
+    part = Round(300, 1.0, components=None)
+    with FileJournal(tmp_path / "alone") as journal:
+        job = Job(world[0], world[2], Raw())
+        labelling.label(job, alone, Plan((part,)), journal, silent)
+    assert int(asker.state()["answers"]) == 600
+    assert int(alone.state()["answers"]) == 300
+
+
+def test_labels_alone_keep_all_answers(world, tmp_path):
+    outcome = run(world, tmp_path, asker=labeller(world, release="label"))
+    assert [asked.margins for asked in outcome.rounds] == [None, None]
+    assert [len(kept) for kept in outcome.kept] == [300, 300]
+
+
+def test_kept_answers_are_those_with_the_largest_margins():
+    margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
+    assert Round(6, 1.0, keep=0.5).kept(margins).tolist() == [1, 3, 4]
+    assert Round(6, 1.0, keep=0.01).kept(margins).tolist() == [1]
+    assert Round(6, 1.0, keep=1.0).kept(margins).tolist() == list(range(6))
+
+
+def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path):
+    """Other private records, the same answers: the same questions, lessons and students."""
+
+    class Scripted:
+        """Answers from a script, as if votes had come out so; private records are ignored."""
+
+        classes = np.arange(C)
+
+        def embed(self, _records, _reference, part):
+            self.generator = np.random.default_rng(part.questions)
+
+        def ask(self, queries):
+            size = len(queries)
+            return Answered(
+                self.generator.integers(C, size=size), self.generator.exponential(size=size)
+            )
+
+        def state(self):
+            return {}
+
+        def restore(self, _state):
+            raise AssertionError
+
+        def guarantee(self):
+            return labeller(world).guarantee()
+
+        def digest(self):
+            return ""
+
+    outcomes = []
+    for number, records in enumerate((world[0], -world[0][:50])):
+        learner = Learner()
+        job = Job(records, world[2], Raw())
+        with FileJournal(tmp_path / str(number)) as journal:
+            plan = rounds(choose="unsure")
+            labelling.transfer(job, Scripted(), learner, plan, journal, silent)
+        outcomes.append(learner.lessons)
+    for (rows, labels), (other_rows, other_labels) in zip(*outcomes, strict=True):
+        np.testing.assert_array_equal(rows, other_rows)
+        np.testing.assert_array_equal(labels, other_labels)
+
+
+def test_a_finished_run_is_read_and_not_asked_again(world, tmp_path):
+    first = run(world, tmp_path)
+
+    class Mute(Learner):
+        def learn(self, *_):
+            raise AssertionError
+
+    asker = labeller(world)
+    asker.ask = None
+    again = run(world, tmp_path, asker=asker, learner=Mute())
+    np.testing.assert_array_equal(first.rounds[1].labels, again.rounds[1].labels)
+    assert first.guarantee == again.guarantee
+
+
+@pytest.mark.parametrize("change", ["records", "labels", "epsilon", "plan", "pool"])
+def test_another_run_may_not_go_on_in_the_folder(world, tmp_path, change):
+    run(world, tmp_path)
+    records, labels, pool, _ = world
+    options, plan = {"epsilon": 2.0}, rounds()
+    if change == "records":
+        records = records + 1e-9
+    elif change == "labels":
+        labels = np.roll(labels, 1)
+    elif change == "pool":
+        pool = pool[::-1]
+    elif change == "epsilon":
+        options = {"epsilon": 1.0}
+    else:
+        plan = rounds(keep=0.5)
+    asker = IndKNNLabeller(range(C), labels, **options)
+    with (
+        FileJournal(tmp_path) as journal,
+        pytest.raises(InvalidInput, match="another run"),
+    ):
+        labelling.transfer(Job(records, pool, Raw()), asker, Learner(), plan, journal, silent)
+
+
+def test_students_without_a_journal_are_refused(world, tmp_path):
+    run(world, tmp_path)
+    (tmp_path / "journal.npz").unlink()
+    with pytest.raises(InvalidInput, match="no journal"):
+        run(world, tmp_path)
+
+
+def test_the_journal_returns_what_it_was_given(tmp_path):
+    asked = Asked(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
+    bare = Asked(np.array([4]), np.array([], dtype=np.int64), None)
+    entry = Entry("run", (asked, bare), {"remaining": np.arange(4), "slack": np.array(1e-9)})
+    with FileJournal(tmp_path / "new" / "folder") as journal:
+        assert journal.read() is None
+        journal.commit(entry)
+        read = journal.read()
+    assert read.run == "run"
+    np.testing.assert_array_equal(read.rounds[0].questions, [3, 1, 2])
+    np.testing.assert_array_equal(read.rounds[0].margins, [0.5, -1.0])
+    assert read.rounds[1].margins is None
+    assert not read.rounds[0].complete
+    np.testing.assert_array_equal(read.state["remaining"], np.arange(4))
+    assert float(read.state["slack"]) == 1e-9
+
+
+def test_the_journal_is_for_its_owner_only(tmp_path):
+    with FileJournal(tmp_path) as journal:
+        journal.commit(Entry("run", (), {"remaining": np.arange(4)}))
+    assert (tmp_path / "journal.npz").stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_journal_is_refused_and_not_taken_for_none(tmp_path):
+    with FileJournal(tmp_path) as journal:
+        journal.commit(Entry("run", (), {"remaining": np.arange(4)}))
+        path = tmp_path / "journal.npz"
+        path.write_bytes(path.read_bytes()[:-40])
+        with pytest.raises(InvalidInput, match="not a sound journal"):
+            journal.read()
+
+
+def test_one_process_holds_a_folder_at_a_time(tmp_path):
+    with FileJournal(tmp_path), pytest.raises(PrivacyRefused):
+        FileJournal(tmp_path)
+    FileJournal(tmp_path).close()
+
+
+def test_a_state_of_another_kind_is_refused(world):
+    with pytest.raises(InvalidInput, match="budgets of Ind-KNN"):
+        labeller(world).restore({"remaining": np.arange(3)})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"questions": 0, "share": 1.0},
+        {"questions": 10, "share": 0.0},
+        {"questions": 10, "share": np.nan},
+        {"questions": 10, "share": 1.0, "keep": 0.0},
+        {"questions": 10, "share": 1.0, "keep": np.inf},
+        {"questions": 10, "share": 1.0, "components": 0},
+        {"questions": 10, "share": 1.0, "choose": "best"},
+        {"questions": True, "share": 1.0},
+    ],
+)
+def test_bad_rounds_are_refused(options):
+    with pytest.raises(InvalidInput):
+        Round(**options)
+
+
+def test_bad_plans_are_refused():
+    half = Round(10, 0.6)
+    for parts in ((), (half, half), (Round(10, 0.5, choose="unsure"),)):
+        with pytest.raises(InvalidInput):
+            Plan(parts)
+    with pytest.raises(InvalidInput, match="at least 10"):
+        Plan((Round(10, 1.0),)).order(9)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_the_settled_plan_spends_the_whole_budget(number):
+    plan = planned(number, 5000)
+    assert len(plan.rounds) == number
+    assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
+    assert all(part.questions == 1500 for part in plan.rounds)
+
+
+def test_answers_come_back_from_their_file(tmp_path):
+    answers = Answers(
+        np.array([5, 2]), np.array(["cat", "dog"]), np.array([1.0, 0.1]),
+        np.array([True, False]), ("cat", "dog"), {"epsilon": 1.0, "text": "..."},
+    )  # fmt: skip
+    save_answers(answers, tmp_path / "answers.npz")
+    read = load_answers(tmp_path / "answers.npz")
+    assert read.labels.tolist() == ["cat", "dog"]
+    assert read.kept.tolist() == [True, False]
+    assert read.classes == ("cat", "dog")
+    assert read.guarantee == answers.guarantee
+    (tmp_path / "broken.npz").write_bytes(b"no")
+    for name in ("broken.npz", "missing.npz"):
+        with pytest.raises(InvalidInput):
+            load_answers(tmp_path / name)
+
+
+def test_a_disk_that_fails_stops_the_run_before_answers_are_used(world, tmp_path, monkeypatch):
+    flushes, really = [], os.fsync
+
+    def full(descriptor):
+        flushes.append(descriptor)
+        if len(flushes) == 4:  # file and folder of the first entry, then of the first block
+            raise OSError(28, "No space left on device")
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    learner = Learner()
+    with pytest.raises(InvalidInput, match="cannot be written: No space left"):
+        run(world, tmp_path, learner=learner)
+    assert learner.lessons == []
+    monkeypatch.undo()
+    assert all(asked.complete for asked in run(world, tmp_path, learner=learner).rounds)
+    assert not (tmp_path / "journal.npz.new").exists()

@@ -1,0 +1,233 @@
+"""`vicinal label`, `student`, `transfer` and `reproduce table1-mnist`, as their users call them."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+from vicinal.cli.label import class_names
+from vicinal.cli.main import app
+from vicinal.errors import InvalidInput
+from vicinal.labelling import load_answers
+
+QUESTIONS = 120
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    data = load_digits()
+    images = np.kron(data.images, np.ones((2, 2))).astype(np.float32)  # 16 by 16: HOG needs 8
+    vectors = data.data.astype(np.float32)
+    for name, x in (("images", images), ("vectors", vectors)):
+        np.savez(folder / f"{name}-private.npz", x=x[:1300], y=data.target[:1300])
+        np.savez(folder / f"{name}-public.npz", x=x[1300:])
+    return folder
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(part) for part in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.output
+
+
+def data(files, kind):
+    private, public = files / f"{kind}-private.npz", files / f"{kind}-public.npz"
+    return ["--private", private, "--public", public, "--classes", "0-9"]
+
+
+def test_from_private_vectors_to_a_student(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    answers, out, onnx = (tmp_path / name for name in ("answers.npz", "student.pt", "student.onnx"))
+    told = json.loads(
+        run(
+            "label",
+            *data(files, "vectors"),
+            "--folder",
+            tmp_path / "run",
+            "--out",
+            answers,
+            "--epsilon",
+            4,
+            "--questions",
+            QUESTIONS,
+            "--json",
+        )
+    )
+    assert told["questions"] == QUESTIONS
+    assert told["kept"] == QUESTIONS * 3 // 4
+    assert told["guarantee"]["epsilon"] == 4.0
+    assert told["guarantee"]["holds"] is True
+    right = load_digits().target[1300:][load_answers(answers).rows] == load_answers(answers).labels
+    assert right.mean() > 0.6
+    pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
+    told = json.loads(
+        run(
+            "student",
+            answers,
+            "--public",
+            files / "vectors-public.npz",
+            "--out",
+            out,
+            "--onnx",
+            onnx,
+            "--steps",
+            60,
+            "--json",
+        )
+    )
+    assert told["answers"] == QUESTIONS * 3 // 4
+    assert told["agreement"] > 0.8
+    assert onnx.stat().st_size > 1000
+    from vicinal import students
+
+    assert students.load(out).guarantee["epsilon"] == 4.0
+
+
+def test_the_same_command_again_reads_and_does_not_ask(files, tmp_path):
+    command = [
+        "label",
+        *data(files, "vectors"),
+        "--folder",
+        tmp_path / "run",
+        "--out",
+        tmp_path / "answers.npz",
+        "--questions",
+        QUESTIONS,
+    ]
+    run(*command)
+    first = load_answers(tmp_path / "answers.npz")
+    run(*command)
+    again = load_answers(tmp_path / "answers.npz")
+    np.testing.assert_array_equal(first.margins, again.margins)
+    assert "another run" in run(*command, "--epsilon", 3, code=2)
+
+
+def test_labels_alone_come_without_margins(files, tmp_path):
+    run(
+        "label",
+        *data(files, "vectors"),
+        "--folder",
+        tmp_path / "run",
+        "--out",
+        tmp_path / "answers.npz",
+        "--questions",
+        50,
+        "--release",
+        "label",
+        "--records",
+        1300,
+    )
+    answers = load_answers(tmp_path / "answers.npz")
+    assert answers.margins is None
+    assert answers.kept.all()
+    assert "label alone" in answers.guarantee["method"]
+
+
+def test_rounds_on_images_with_a_report(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    report = tmp_path / "report.html"
+    told = json.loads(
+        run(
+            "transfer",
+            *data(files, "images"),
+            "--folder",
+            tmp_path / "run",
+            "--out",
+            tmp_path / "student.pt",
+            "--epsilon",
+            2,
+            "--steps",
+            8,
+            "--report",
+            report,
+            "--json",
+        )
+    )
+    assert [part["share_of_budget"] for part in told["rounds"]] == [0.3, 0.7]
+    assert told["guarantee"]["epsilon"] == 2.0
+    page = report.read_text(encoding="utf-8")
+    ET.fromstring(page.removeprefix("<!DOCTYPE html>"))  # noqa: S314 (our own page)
+    assert "(2, 1e-05)-differential privacy" in page
+    assert page.count("<img") == 2 * 16
+    from vicinal import students
+
+    student = students.load(tmp_path / "student.pt")
+    assert student.guarantee == told["guarantee"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("0-3", [0, 1, 2, 3]), ("cat, dog", ["cat", "dog"]), ("-1,1", [-1, 1]), ("1,x", ["1", "x"])],
+)
+def test_class_names_are_read(text, names):
+    assert class_names(text) == names
+
+
+@pytest.mark.parametrize("text", ["", "cat", "3-3", "5-2", "a,a", "a,,b"])
+def test_bad_class_names_are_refused(text):
+    with pytest.raises(InvalidInput):
+        class_names(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--questions", 10_000], "at least 10000"),
+        (["--epsilon", "nan"], "epsilon"),
+        (["--keep", 0], "keep"),
+        (["--release", "all"], "release"),
+        (["--classes", "0-8"], "named in 'classes'"),
+        (["--private", "nothing.npz"], "no file"),
+        (["--private", "table.csv"], "npz"),
+    ],
+)
+def test_bad_input_ends_with_a_sentence_and_before_anything_is_spent(
+    files, tmp_path, options, said
+):
+    command = ["label", *data(files, "vectors"), "--folder", tmp_path / "run"]
+    message = run(*command, "--out", tmp_path / "answers.npz", *options, code=2)
+    assert said in message
+    assert not (tmp_path / "run" / "journal.npz").exists()
+    assert not (tmp_path / "answers.npz").exists()
+
+
+def test_vectors_cannot_be_augmented(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    message = run(
+        "transfer",
+        *data(files, "vectors"),
+        "--folder",
+        tmp_path / "run",
+        "--out",
+        tmp_path / "s.pt",
+        "--method",
+        "uda",
+        code=2,
+    )
+    assert "cannot be augmented" in message
+
+
+def test_table1_prints_means_and_what_the_paper_said():
+    from vicinal.reports.labelling_runs import RoundResult, RunResult, text_table
+
+    parts = [RoundResult(10, 5, 0.9, 1.0, student) for student in (0.97, 0.99)]
+    results = [RunResult(0.5, run, (part,), 1.0) for run, part in enumerate(parts)]
+    (_, line) = text_table(results).splitlines()
+    assert line.split() == ["0.5", "1", "10", "0.900", "5", "1.000", "0.9800", "0.0141", "2"]
+    assert results[0].to_dict()["rounds"][0]["student"] == 0.97
+
+
+def test_table1_refuses_data_without_enough_test_images(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    x, y = np.zeros((20, 16, 16), np.uint8), np.arange(20) % 10
+    path = tmp_path / "few.npz"
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    message = run(
+        "reproduce", "table1-mnist", "--data", path, "--out", tmp_path / "out", "--runs", 1, code=2
+    )
+    assert "must have 10000 images" in message
+    assert files.exists()

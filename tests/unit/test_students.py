@@ -1,0 +1,461 @@
+"""Students: networks, VAT, UDA, training under a seed, exact features, files, ONNX."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from vicinal.errors import InvalidInput
+
+torch = pytest.importorskip("torch", reason="students need the extra 'students'")
+
+from vicinal import students  # noqa: E402 (after the skip)
+from vicinal.students.augment import AUGMENTATIONS, DIGITS, Augmentation  # noqa: E402
+from vicinal.students.exact import ExactBody, _Whole, ranges  # noqa: E402
+from vicinal.students.networks import NETWORKS, build  # noqa: E402
+from vicinal.students.training import METHODS, train  # noqa: E402
+from vicinal.students.vat import divergence, virtual_adversarial_loss  # noqa: E402
+
+SHAPES = dict.fromkeys(("small", "mnist"), (1, 28, 28))
+SHAPES |= {"svhn": (3, 32, 32), "cifar10": (3, 32, 32), "mlp": (12,)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Small batches on several threads wait for each other longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Images (n, 8, 8) of ten digits with their labels: small, and real."""
+    data = load_digits()
+    return data.images.astype(np.float32), data.target
+
+
+def recipe(**options):
+    defaults = {"method": "plain", "steps": 60, "labelled": 32, "unlabelled": 32, "average": 0.9}
+    return students.Recipe(**{**defaults, **options})
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    images, labels = digits
+    rows = np.arange(300)
+    return students.train_student(images, rows, labels[rows], range(10), recipe(steps=80))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_give_a_logit_a_class_and_features_before(name):
+    network = build(name, SHAPES[name], 7).eval()
+    examples = torch.randn(3, *SHAPES[name])
+    features = network.body(examples)
+    assert features.shape == (3, network.head.in_features)
+    assert network(examples).shape == (3, 7)
+
+
+def test_the_published_network_has_the_published_sizes():
+    layers = build("mnist", (1, 28, 28), 10)
+    sizes = [tuple(layer.weight.shape) for layer in layers.modules() if hasattr(layer, "weight")]
+    assert [size for size in sizes if len(size) > 1] == [
+        (64, 1, 5, 5), (128, 64, 5, 5), (384, 2048), (192, 384), (10, 192)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("mnist", (1, 8, 8)), ("mnist", (28,)), ("mlp", (1, 28, 28)), ("x", (4,))]
+)
+def test_networks_that_do_not_fit_are_refused(name, shape):
+    with pytest.raises(InvalidInput):
+        build(name, shape, 10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_students_learn_from_few_answers(digits, method):
+    images, labels = digits
+    rows = np.arange(150)
+    augmentation = "digits" if method in ("uda", "both") else "none"
+    how = recipe(method=method, augmentation=augmentation, steps=100)
+    student = students.train_student(images, rows, labels[rows], range(10), how)
+    right = (student.predict(images[500:]) == labels[500:]).mean()
+    assert right > 0.75, right
+
+
+def test_students_of_vectors_learn(digits):
+    images, labels = digits
+    vectors = images.reshape(len(images), -1)
+    rows, how = np.arange(200), recipe(network="mlp", method="vat", steps=100)
+    student = students.train_student(vectors, rows, labels[rows], range(10), how)
+    assert (student.predict(vectors[500:]) == labels[500:]).mean() > 0.75
+
+
+def test_unlabelled_examples_help(digits):
+    """VAT's students of 40 answers are righter than those that see nothing else."""
+    images, labels = digits
+    rows = np.arange(40)
+    rights = []
+    for method in ("plain", "vat"):
+        how = recipe(method=method, steps=150, unlabelled=64)
+        student = students.train_student(images, rows, labels[rows], range(10), how)
+        rights.append((student.predict(images[500:]) == labels[500:]).mean())
+    assert rights[1] > rights[0] + 0.03, rights
+
+
+def test_noisy_answers_do_not_carry_over(digits):
+    images, labels = digits
+    rows = np.arange(500)
+    noisy = labels[rows].copy()
+    wrong = np.random.default_rng(0).permutation(500)[:100]
+    noisy[wrong] = (noisy[wrong] + 1) % 10
+    how = recipe(method="uda", augmentation="digits", steps=150, trust=0.3)
+    student = students.train_student(images, rows, noisy, range(10), how)
+    said = student.predict(images[:500])
+    assert (said == labels[:500]).mean() > 0.9 > (noisy == labels[:500]).mean()
+    assert (said[wrong] == noisy[wrong]).mean() < 0.3
+
+
+def test_training_repeats_bit_for_bit_under_a_seed(digits):
+    images, labels = digits
+    rows = np.arange(100)
+    state = torch.random.get_rng_state()
+
+    def weights(seed):
+        how = recipe(method="both", augmentation="digits", steps=6, seed=seed, network="small")
+        student = students.train_student(images, rows, labels[rows], range(10), how)
+        return torch.cat([value.flatten().float() for value in student.network.parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+    assert torch.equal(torch.random.get_rng_state(), state), "other people's random numbers moved"
+
+
+def test_the_schedule_takes_as_many_steps_as_planned(digits):
+    images, labels = digits
+    seen = []
+    students.train_student(
+        images, np.arange(50), labels[:50], range(10), recipe(steps=7), seen.append
+    )
+    assert seen == [1] * 7
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "gan"},
+        {"network": "resnet"},
+        {"augmentation": "words"},
+        {"method": "uda"},
+        {"steps": 0},
+        {"rate": np.nan},
+        {"rate": 0},
+        {"reach": np.inf},
+        {"trust": 1.1},
+        {"sure": -0.1},
+        {"sharpness": 0},
+        {"seed": -1},
+        {"labelled": 1},
+    ],
+)
+def test_bad_recipes_are_refused(options):
+    with pytest.raises(InvalidInput):
+        students.Recipe(**{"method": "plain", **options})
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        ([0], [1]),
+        ([0, 1], [1]),
+        ([0, 9999], [1, 2]),
+        ([-1, 1], [1, 2]),
+        ([0, 1], [1, 11]),
+        ([0.5, 1], [1, 2]),
+    ],
+)
+def test_answers_that_do_not_fit_are_refused(digits, rows, labels):
+    with pytest.raises(InvalidInput):
+        students.train_student(digits[0], np.array(rows), labels, range(10), recipe(steps=1))
+
+
+def test_examples_that_are_no_numbers_or_of_another_shape_are_refused(digits, trained):
+    broken = digits[0].copy()
+    broken[0, 0, 0] = np.nan
+    for examples in (broken, digits[0][:, :7], digits[0][:0], np.array(["a"])):
+        for method in (trained.predict, trained.transform):
+            with pytest.raises(InvalidInput):
+                method(examples)
+    with pytest.raises(InvalidInput):
+        students.Preprocessing.of(broken)
+
+
+def test_constant_pixels_do_no_harm():
+    pool = np.zeros((20, 8, 8))
+    pool[:, 3, 3] = 1.0
+    assert students.Preprocessing.of(np.ones((20, 8, 8)))(np.ones((2, 8, 8))).abs().max() == 0
+    assert torch.isfinite(students.Preprocessing.of(pool)(pool)).all()
+
+
+# ---------------------------------------------------------------- VAT and UDA
+
+
+def test_the_adversarial_push_is_worse_than_random_pushes():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Tanh(), torch.nn.Linear(30, 4))
+    examples = torch.randn(50, 20)
+    worst = virtual_adversarial_loss(model, examples, 1.0, generator()).detach()
+    directions = torch.nn.functional.normalize(torch.randn(20, 50, 20), dim=2)
+    with torch.no_grad():
+        target = model(examples).softmax(dim=1)
+        others = torch.stack([divergence(target, model(examples + d)) for d in directions])
+    assert float(worst) > float(others.max())
+
+
+def test_the_push_finds_the_one_direction_that_matters():
+    seen = []
+
+    def model(examples):
+        seen.append(examples)
+        return torch.stack([5 * examples[:, 0], torch.zeros(len(examples))], dim=1)
+
+    examples = torch.randn(10, 8)
+    virtual_adversarial_loss(model, examples, 2.0, generator())
+    push = seen[-1].detach() - examples
+    assert torch.allclose(push[:, 0].abs(), torch.full((10,), 2.0), atol=1e-4)
+    assert push[:, 1:].abs().max() < 1e-3
+
+
+def test_pushed_examples_do_not_enter_running_statistics(digits):
+    """After one step with everything, statistics are those of the labelled examples alone."""
+    images, labels = digits
+    found = []
+    for method in ("plain", "vat"):
+        how = recipe(method=method, steps=1, average=0.0, unlabelled=64)
+        student = students.train_student(images, np.arange(40), labels[:40], range(10), how)
+        layers = [m for m in student.network.modules() if hasattr(m, "running_mean")]
+        assert all(layer.momentum == 0.1 for layer in layers)
+        found.append(torch.cat([layer.running_mean for layer in layers]))
+    assert torch.allclose(found[0], found[1], atol=1e-2)
+    assert found[0].abs().max() > 0.01
+
+
+def test_divergence_is_zero_for_equals_and_right_for_others():
+    logits = torch.tensor([[1.0, 2.0, 0.0]])
+    assert float(divergence(logits.softmax(1), logits)) == pytest.approx(0, abs=1e-7)
+    target = torch.tensor([[0.5, 0.5]])
+    expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
+    found = divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_no_change_leaves_images_as_they_are():
+    images = torch.randn(4, 3, 12, 12)
+    assert torch.allclose(Augmentation()(images, generator()), images, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_augmentations_repeat_under_a_seed_and_differ_between_images(name):
+    one = torch.randn(1, 1, 28, 28).expand(6, 1, 28, 28)
+    changed = AUGMENTATIONS[name](one, generator(3))
+    assert torch.equal(changed, AUGMENTATIONS[name](one, generator(3)))
+    assert not torch.allclose(changed[0], changed[1], atol=1e-2)
+    assert torch.isfinite(changed).all()
+
+
+def test_each_change_is_what_it_is_called():
+    square = torch.zeros(400, 1, 21, 21)
+    square[:, :, 8:13, 8:13] = 1.0
+    places = torch.arange(21.0) - 10
+    moved = Augmentation(shift=0.2)(square, generator())
+    centres = (moved.sum(dim=(1, 2)) * places).sum(1) / moved.sum(dim=(1, 2, 3))
+    assert 3.3 < centres.abs().max() <= 0.2 * 21 + 0.1
+    sizes = Augmentation(zoom=0.3)(square, generator()).sum(dim=(1, 2, 3)) / 25
+    assert sizes.min() < 0.75
+    assert sizes.max() > 1.4
+    bar = torch.zeros(400, 1, 21, 21)
+    bar[:, :, 10, :5] = 1.0
+    mirrored = Augmentation(mirror=True)(bar, generator())[:, 0, 10, 18] > 0.5
+    assert 0.4 < float(mirrored.float().mean()) < 0.6
+    cut = Augmentation(cut=0.4)(torch.ones(50, 1, 20, 20), generator())
+    assert 1 / 25 <= float((cut == 0).float().mean()) <= 4 / 25
+    assert DIGITS.mirror is False, "a mirrored digit is another one"
+
+
+# ---------------------------------------------------------------- exact features
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_features_are_the_same_in_any_company(name):
+    torch.manual_seed(1)
+    network = build(name, SHAPES[name], 10)
+    examples = torch.randn(64, *SHAPES[name])
+    for _ in range(3):
+        network(examples)  # running statistics that are not the initial ones
+    network.eval()
+    exact = ExactBody(network.body, ranges(network.body, examples))
+    with torch.no_grad():
+        together = exact(examples)
+        order = torch.randperm(64)
+        assert torch.equal(exact(examples[order]), together[order])
+        alone = torch.cat([exact(examples[i : i + 1]) for i in range(0, 64, 9)])
+        assert torch.equal(alone, together[::9])
+        plain = network.body(examples)
+    assert float((together - plain).norm() / plain.norm()) < 0.05
+
+
+def test_sums_are_exact_at_the_worst_inputs():
+    """The bound on weights holds where every input is as large as it can be."""
+    torch.manual_seed(2)
+    network = build("small", (1, 28, 28), 10).eval()
+    exact = ExactBody(network.body, ranges(network.body, torch.randn(20, 1, 28, 28)))
+    whole = [layer for layer in exact._layers if isinstance(layer, _Whole)]
+    assert len(whole) == 8
+    shapes = [(1, 28, 28), (32, 14, 14), (32, 14, 14), (64, 14, 14), (64, 7, 7), (128, 7, 7)]
+    for layer, shape in zip(whole, [*shapes, (1152,), (128,)], strict=True):
+        signs = torch.randint(0, 2, (4, *shape)).float() * 2 - 1
+        worst = signs * layer.levels
+        single = layer.sums(worst.clone())
+        assert torch.equal(single, single.round())
+        assert float(single.abs().max()) <= 2**24
+        weights = [cell.cell_contents for cell in layer.sums.__closure__]
+        tensors = [value for value in weights if isinstance(value, torch.Tensor)]
+        assert all(torch.equal(value, value.round()) for value in tensors)
+
+
+def test_transform_feeds_on_one_row_at_a_time(digits, trained):
+    images = digits[0][:300]
+    features = trained.transform(images)
+    assert features.dtype == np.float32
+    np.testing.assert_array_equal(trained.transform(images[7:8])[0], features[7])
+    np.testing.assert_array_equal(trained.transform(images[::-1]), features[::-1])
+
+
+def test_exact_features_are_as_good_as_plain_ones(digits, trained):
+    from sklearn.neighbors import KNeighborsClassifier
+
+    images, labels = digits
+    exact = trained.transform(images)
+    with torch.no_grad():
+        plain = trained.network.body(trained.preprocessing(images)).numpy()
+    said = [
+        KNeighborsClassifier(5).fit(f[:1000], labels[:1000]).predict(f[1000:])
+        for f in (exact, plain)
+    ]
+    assert (said[0] == said[1]).mean() > 0.98
+
+
+# ---------------------------------------------------------------- files
+
+GUARANTEE = {"epsilon": 0.47, "delta": 1e-5, "text": "(0.47, 1e-05)-differential privacy"}
+
+
+def test_a_student_comes_back_from_its_file_with_its_guarantee(tmp_path, digits, trained):
+    students.save(replace(trained, guarantee=GUARANTEE), tmp_path / "student.pt")
+    read = students.load(tmp_path / "student.pt")
+    images = digits[0][:50]
+    np.testing.assert_array_equal(read.predict_proba(images), trained.predict_proba(images))
+    np.testing.assert_array_equal(read.transform(images), trained.transform(images))
+    assert read.guarantee == GUARANTEE
+    assert read.classes == tuple(range(10))
+
+
+def test_string_classes_come_back(tmp_path, digits):
+    images, labels = digits
+    names = np.array(list("abcdefghij"))
+    how = recipe(steps=2)
+    rows = np.arange(60)
+    student = students.train_student(images, rows, names[labels[rows]], names.tolist(), how)
+    students.save(student, tmp_path / "student.pt")
+    assert set(students.load(tmp_path / "student.pt").predict(images[:9])) <= set(names)
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("this ran",))
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path, capsys):
+    torch.save({"about": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(InvalidInput, match="not a sound student"):
+        students.load(tmp_path / "evil.pt")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut", "weights", "format", "shape", "nan"])
+def test_damaged_files_are_refused(tmp_path, trained, fault):
+    path = tmp_path / "student.pt"
+    students.save(trained, path)
+    stored = torch.load(path, weights_only=True)
+    told = json.loads(stored["about"])
+    if fault == "missing":
+        path.unlink()
+    elif fault == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif fault == "weights":
+        del stored["head.weight"]
+    elif fault == "nan":
+        stored["head.weight"][0, 0] = float("nan")
+    else:
+        told[{"format": "format", "shape": "network"}[fault]] = "mlp"
+        stored["about"] = json.dumps(told)
+    if fault not in ("missing", "cut"):
+        torch.save(stored, path)
+    with pytest.raises(InvalidInput):
+        students.load(path)
+
+
+def test_a_file_holds_no_python_objects_but_tensors_and_text(tmp_path, trained):
+    students.save(trained, tmp_path / "student.pt")
+    with zipfile.ZipFile(tmp_path / "student.pt") as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith("data.pkl")]
+        content = archive.read(name)
+    assert b"vicinal.students" not in content
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_onnx_says_what_the_student_says(tmp_path, name):
+    runtime = pytest.importorskip("onnxruntime", reason="the ONNX form needs onnxruntime to run")
+    pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
+    raw = {3: (9, 32, 32, 3), 1: (9, 28, 28)}.get(SHAPES[name][0], (9, 12))
+    pool = np.random.default_rng(0).uniform(0, 255, size=raw).astype(np.float32)
+    how = recipe(network=name, steps=1, labelled=4, unlabelled=4)
+    student = students.train_student(pool, np.arange(6), np.arange(6) % 3, range(3), how)
+    path = tmp_path / "student.onnx"
+    students.save_onnx(replace(student, guarantee=GUARANTEE), path)
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (found,) = session.run(["probabilities"], {"examples": pool})
+    np.testing.assert_allclose(found, student.predict_proba(pool), atol=1e-4)
+    told = session.get_modelmeta().custom_metadata_map
+    assert json.loads(told["guarantee"]) == GUARANTEE
+    assert json.loads(told["classes"]) == [0, 1, 2]
+
+
+def test_torch_is_loaded_by_students_only():
+    code = (
+        "import sys, vicinal.cli.main, vicinal.labelling, vicinal.reports.labelling; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_training_without_steps_to_average_is_the_student_itself(digits):
+    """With no moving average what is returned is what was trained."""
+    preprocessing = students.Preprocessing.of(digits[0])
+    examples = preprocessing(digits[0][:64])
+    torch.manual_seed(0)
+    network = build("small", preprocessing.input_shape, 10)
+    targets = torch.nn.functional.one_hot(torch.from_numpy(digits[1][:64]).long(), 10).float()
+    averaged = train(network, examples, targets, examples, recipe(steps=3, average=0.0))
+    for mine, theirs in zip(averaged.parameters(), network.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
