@@ -24,8 +24,7 @@ class MissingExtra(VicinalError, ImportError):
 
 
 class StorageFailed(VicinalError, OSError):
-    """A disk or database did not do its work; nothing was answered, and the store must be opened
-    again."""
+    """A disk or database did not do its work; nothing was answered, and the store must reopen."""
 
 
 class PrivacyWarning(UserWarning):

@@ -11,7 +11,8 @@ from vicinal.accounting.filter import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import audiences
 from vicinal.ledger.account import StoredAccount, exact_sum
-from vicinal.ledger.book import Block, Book
+from vicinal.ledger.blocks import Block
+from vicinal.ledger.book import Book
 from vicinal.ledger.ids import MOST_BYTES, framed, framed_ids, unframed
 from vicinal.ledger.roll import Roll
 from vicinal.ledger.schema import PAGE, migrate

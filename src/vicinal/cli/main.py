@@ -19,6 +19,7 @@ from vicinal.cli import (
     label,
     reproduce,
     smoothed,
+    store,
     student,
     table1,
     transfer,
@@ -84,6 +85,7 @@ app.command("label")(label.label)
 app.command("student")(student.student)
 app.command("transfer")(transfer.transfer)
 reproduce.app.command(table1.NAME)(table1.table1)
+store.register(app)
 reproduce.app.command("accounting")(account.reproduce_accounting)
 reproduce.app.command(efficiency.NAME)(efficiency.reproduce_efficiency)
 reproduce.app.command(efficiency.LABELS)(efficiency.reproduce_labels)

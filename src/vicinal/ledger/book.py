@@ -9,46 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.accounting.filter import UNITS
 from vicinal.checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger.account import StoredAccount, exact_sum
 from vicinal.ledger.audiences import Analyst, Audience, load_audiences
+from vicinal.ledger.blocks import Block, Request
 from vicinal.ledger.database import Database
 from vicinal.ledger.ids import framed, keyed_hash, unframed
 from vicinal.ledger.protocols import Slots
 from vicinal.ledger.roll import Roll
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Answers of one audience that are to be released together.
-
-    Attributes
-    ----------
-    audience : Audience
-        Whose account was charged.
-    digests : bytes
-        Digests of the queries, one after the other.
-    answers : float64 (q, c) or int64 (q,)
-        What the mechanism released for each.
-    slack : float
-        What the grid has cost this audience by now.
-    asked : mapping of str to int
-        Queries of the block by analyst.
-    """
-
-    audience: Audience
-    digests: bytes
-    answers: npt.NDArray[np.float64] | npt.NDArray[np.int64]
-    slack: float
-    asked: Mapping[str, int]
 
 
 class Book:
@@ -224,9 +198,14 @@ class Book:
             known.quota = quota
             _write_analyst(self.database, audience, analyst)
 
+    @property
+    def sound(self) -> bool:
+        """Whether memory and disk are known to agree."""
+        return not self._broken and not self.database.failed
+
     def check(self) -> None:
         """Raise StorageFailed if memory and disk may differ."""
-        if self._broken or self.database.failed:
+        if not self.sound:
             raise StorageFailed(
                 "The store met with a failure, so it answers nothing. Open it again: what was "
                 "durable counts."
@@ -239,15 +218,10 @@ class Book:
         audience.slack = block.slack
         self.write_charges(audience, queries)
         audience.update(self.database)
-        kind = "<f8" if block.answers.ndim == 2 else "<i8"
         self.database.execute(
-            "INSERT INTO answers (seq, audience, version, digests, answers) "
-            "VALUES (?, ?, ?, ?, ?)",
-            (
-                self.clock, audience.number, self.version, block.digests,
-                block.answers.astype(kind).tobytes(),
-            ),
-        )  # fmt: skip
+            "INSERT INTO answers (seq, audience, version, digests, answers) VALUES (?, ?, ?, ?, ?)",
+            block.row(self.clock, self.version),
+        )
         for analyst, asked in block.asked.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += asked
             _write_analyst(self.database, audience, analyst)
@@ -274,33 +248,6 @@ class Book:
                 found[place] = dict(rows)
                 self.database.execute("DELETE FROM departed WHERE hash = ?", hashed)
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request with an idempotency key, and where its answers are.
-
-    Attributes
-    ----------
-    name, body : bytes
-        Digests of audience, analyst and key, and of the queries.
-    seqs, places : int64 (q,)
-        The block that holds the answer to each query, and its place in that block.
-    """
-
-    name: bytes
-    body: bytes
-    seqs: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64]
-
-    def row(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """Return the columns of the table `requests`."""
-        return (
-            self.name,
-            self.body,
-            self.seqs.astype("<i8").tobytes(),
-            self.places.astype("<i8").tobytes(),
-        )
 
 
 def _welcome(

@@ -15,6 +15,8 @@ MOST_BYTES = 1000
 """Longest framed id: it fits into one page of a database, so that it stands there in one piece."""
 
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
+_NEEDS_NO_ESCAPE = re.compile("[!-$&-;=?-~]*")
+_WHOLE_NUMBER = ord("i")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 
 
@@ -26,8 +28,9 @@ def framed(subject: SubjectId) -> bytes:
     InvalidInput
         If it would be longer than :data:`MOST_BYTES`.
     """
-    kind = "i" if isinstance(subject, int) else "s"
-    found = f"<id:{kind}{quote(str(subject), safe=_PLAIN)}>".encode()
+    kind, text = "i" if isinstance(subject, int) else "s", str(subject)
+    escaped = text if _NEEDS_NO_ESCAPE.fullmatch(text) else quote(text, safe=_PLAIN)
+    found = f"<id:{kind}{escaped}>".encode()
     if len(found) > MOST_BYTES:
         raise InvalidInput(
             f"The 'subjects' parameter must hold ids of at most {MOST_BYTES} bytes. Got a longer "
@@ -38,8 +41,10 @@ def framed(subject: SubjectId) -> bytes:
 
 def unframed(stored: bytes) -> SubjectId:
     """Return the id that :func:`framed` made `stored` of."""
-    kind, text = chr(stored[4]), stored[5:-1].decode()
-    return int(text) if kind == "i" else unquote(text)
+    text = stored[5:-1].decode()
+    if stored[4] == _WHOLE_NUMBER:
+        return int(text)
+    return unquote(text) if "%" in text else text
 
 
 def framed_ids(content: bytes) -> Iterator[bytes]:

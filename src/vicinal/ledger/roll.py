@@ -24,8 +24,9 @@ class Roll:
     def __init__(self, slot_of: Mapping[SubjectId, int] | None = None, size: int = 0) -> None:
         self.slot_of: dict[SubjectId, int] = dict(slot_of or {})
         self.size = size
-        taken = set(self.slot_of.values())
-        self._free = [slot for slot in range(size - 1, -1, -1) if slot not in taken]
+        free = np.ones(size, dtype=np.bool_)
+        free[list(self.slot_of.values())] = False
+        self._free: list[int] = np.flatnonzero(free)[::-1].tolist()
 
     def newcomers(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
         """Return those of `subjects` that are not here, each once, in order."""

@@ -89,7 +89,7 @@ class HyperplaneLSH(Index):
         holes = rows[rows < kept]
         self.store.remove(holes, movers, kept, names=False)
         self._codes.put(holes, self._codes.take(movers))
-        self._codes.cut(kept)
+        self._codes.cut(kept, kept + len(rows))
 
     def codes(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
         """Return the bucket of every row in every table, (m, tables filled up with zeros)."""

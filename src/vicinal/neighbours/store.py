@@ -60,11 +60,15 @@ class Column:
         for chosen, block, places in self._where(positions):
             block[places] = values[chosen]
 
-    def cut(self, size: int) -> None:
-        """Wipe everything from position `size` on, and give back blocks that are empty."""
+    def cut(self, size: int, used: int) -> None:
+        """Wipe the rows from position `size` to `used`, and give back blocks that are empty.
+
+        Rows from `used` on have never been written, or were wiped before.
+        """
         kept = -(-size // self._block)
         for number, block in enumerate(self.blocks[size // self._block :], size // self._block):
-            block[max(0, size - number * self._block) :] = 0
+            first = number * self._block
+            block[max(0, size - first) : max(0, used - first)] = 0
         del self.blocks[kept:]
 
     def _where(self, positions: Positions) -> Iterator[tuple[Positions, npt.NDArray, Positions]]:  # type: ignore[type-arg]
@@ -129,7 +133,7 @@ class Store:
         for column in columns:
             column.put(holes, column.take(movers))
         for column in (self._features, self._offsets, self._names):
-            column.cut(kept)
+            column.cut(kept, self._size)
         self._size = kept
 
     def name(self, positions: Positions) -> npt.NDArray[np.int32]:

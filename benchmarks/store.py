@@ -1,0 +1,105 @@
+"""Time the store on this machine: `python -m benchmarks.store [--records N] [--features D]`.
+
+Making, restarting, erasing 10,000 people, verifying, and answers with every commit on the disk. The
+bare cost of flushing a file stands beside it, because it decides what a commit can cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from vicinal.store import Query, Store
+
+CLASSES = 10
+
+
+def timed(name: str, work: Callable[[], object]) -> object:
+    """Run `work` once and print how long it took, by the clock and of the processor's time."""
+    start, busy = time.perf_counter(), time.process_time()
+    result = work()
+    took, worked = time.perf_counter() - start, time.process_time() - busy
+    print(f"{name:<52} {took:9.2f} s   {worked:.2f} s of the processor's time", flush=True)
+    return result
+
+
+def median(name: str, works: list[Callable[[], object]], queries: int) -> None:
+    """Print the median and the 99th percentile of works that answer `queries` queries each."""
+    times = []
+    for work in works:
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    middle, late = statistics.median(times), float(np.quantile(times, 0.99))
+    each = 1e3 * middle / queries
+    print(f"{name:<52} {1e3 * middle:9.2f} ms  p99 {1e3 * late:.2f} ms  {each:.3f} ms a query")
+
+
+def flush(folder: Path, size: int) -> list[Callable[[], object]]:
+    """Return works that append `size` bytes to a file and flush it."""
+    file = os.open(folder / "flush", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    content = os.urandom(size)
+
+    def one() -> None:
+        os.write(file, content)
+        os.fsync(file)
+
+    return [one] * 50
+
+
+def answers(store: Store, rng: np.random.Generator, size: int, times: int) -> list:
+    """Return works that answer a batch of `size` new queries, one request each."""
+    d = store.frame.n_features
+
+    def one() -> None:
+        rows = rng.normal(size=(size, d)).astype(np.float32)
+        replies = store.predict_many([Query(row[None]) for row in rows])
+        assert all(reply.charged == 1 for reply in replies)
+
+    return [one] * times
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
+    parser.add_argument("--records", type=int, default=60_000)
+    parser.add_argument("--features", type=int, default=324)
+    parser.add_argument("--ledger", help="a postgresql:// URL instead of SQLite")
+    parser.add_argument("--folder", help="where to write; default: the system's temporary folder")
+    arguments = parser.parse_args()
+    n, d = arguments.records, arguments.features
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal(size=(n, d), dtype=np.float32)
+    y = rng.integers(0, CLASSES, n)
+    R = rng.standard_normal(size=(2000, d), dtype=np.float32)
+    people = [f"person-{i}" for i in range(n)]
+    plan = {"n_queries": 10**6, "n_neighbors": n // 200, "noise_multiplier": 5.0, "n_records": n}
+    print(f"{n:,} records of {d} features, one a person, {n // 200} neighbours a query")
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        path = Path(name) / "store"
+        settings = {"classes": range(CLASSES), "public": R, "ledger": arguments.ledger, **plan}
+        store = timed("init", lambda: Store.init(path, X, y, people, **settings))
+        store.predict(R[:1])
+        for size in (4_000, 60_000, 480_000):
+            median(f"write and flush {size:,} bytes, no database", flush(Path(name), size), 1)
+        for size, times in ((1, 60), (16, 30), (64, 20), (256, 10)):
+            median(f"{size} requests in one commit", answers(store, rng, size, times), size)
+        store.close()
+        store = timed("restart", lambda: Store.open(path))
+        gone = people[:: n // 10_000][:10_000]
+        timed("erase 10,000 people", lambda: store.erase(gone))
+        found = timed("verify, for 100 of them", lambda: store.verify(gone[:100]))
+        print(*(found.faults or ["all is well"]))
+        timed("backup", lambda: store.backup(Path(name) / "backup"))
+        store.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,339 @@
+"""Commands of a store: `init`, `add`, `erase`, `predict` and those that look after it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli.output import as_json, write_file
+from vicinal.errors import InvalidInput, StorageFailed
+
+if TYPE_CHECKING:
+    from vicinal.datasets import Dataset
+    from vicinal.store import Extractor, Reply
+
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
+Data = Annotated[Path, typer.Option(help="Records: .parquet, .csv, .csv.gz or .npz.")]
+Label = Annotated[str | None, typer.Option(help="Column of labels.")]
+Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Feature columns, comma-separated; default: all others.")
+]
+Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Ledger = Annotated[
+    str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
+]
+Witness = Annotated[
+    Path | None, typer.Option(help="File that remembers how far the store came; on another disk.")
+]
+AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
+]
+
+
+def init(
+    store: StorePath,
+    data: Data,
+    classes: Annotated[str, typer.Option(help="All class names, comma-separated. Public.")],
+    label: Label = None,
+    subject: Subject = None,
+    columns: Columns = None,
+    public: Annotated[
+        Path | None, typer.Option(help="Public, unlabelled records, in the same columns.")
+    ] = None,
+    features: Annotated[str, typer.Option(help="columns, hog or text.")] = "columns",
+    components: Annotated[
+        int, typer.Option(help="Reduce features to so many by a map learnt from --public; 0: none.")
+    ] = 0,
+    epsilon: Annotated[float, typer.Option(help="Bound on the privacy loss.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
+    queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
+    release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+    kernel: Annotated[str, typer.Option(help="cosine or rbf.")] = "cosine",
+    records: Annotated[
+        int | None, typer.Option(help="Public number of records; default: estimated, with noise.")
+    ] = None,
+    ledger: Ledger = None,
+    witness: Witness = None,
+    json: Json = False,
+) -> None:
+    """Make a store of private records; print its guarantee."""
+    from vicinal.store import Extractor, Store
+
+    extractor = Extractor(features, columns=_listed(columns))
+    dataset = _read(data, extractor, label, subject)
+    reference = None if public is None else _read(public, extractor, None, None).features
+    if components:
+        if reference is None:
+            raise InvalidInput(
+                "The 'components' option needs --public, which the map is learnt of."
+            )
+        extractor, reference = extractor.fitted(reference, components)
+    elif reference is not None:
+        reference = extractor.transform(reference)
+    if dataset.labels is None:
+        raise InvalidInput("The 'label' option must name the column of labels.")
+    made = Store.init(
+        store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
+        public=reference, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
+        epsilon=epsilon, delta=delta, n_queries=queries, release=release, n_records=records,
+    )  # fmt: skip
+    with made:
+        _say(made.facts(), str(made.guarantee()), json)
+
+
+def add(
+    store: StorePath,
+    data: Data,
+    label: Label = None,
+    subject: Subject = None,
+) -> None:
+    """Add records; people who are known, or were, keep the budget they have left."""
+    from vicinal.store import Store
+
+    with Store.open(store) as opened:
+        dataset = _read(data, opened.frame.extractor, label, subject)
+        if dataset.labels is None:
+            raise InvalidInput("The 'label' option must name the column of labels.")
+        opened.add(dataset.features, dataset.labels, dataset.subjects)
+
+
+def erase(
+    store: StorePath,
+    subject: Annotated[list[str] | None, typer.Option(help="An id; repeat for more.")] = None,
+    subjects: Annotated[Path | None, typer.Option(help="File with one id a line.")] = None,
+    curator: Annotated[
+        bool, typer.Option("--curator", help="Say how many records went. Private.")
+    ] = False,
+) -> None:
+    """Erase people from every file, for good; answers already given stay."""
+    from vicinal.store import Store
+
+    listed = [*(subject or []), *([] if subjects is None else _lines(subjects))]
+    if not listed:
+        raise InvalidInput("The 'subject' option must be given: at least one id.")
+    with Store.open(store) as opened:
+        gone = opened.erase(_ids(listed))
+        found = opened.verify(_ids(listed))
+    if not found:
+        raise StorageFailed(" ".join(found.faults))
+    typer.echo(f"Erased. Private: {gone} records." if curator else "Erased.")
+
+
+def predict(
+    store: StorePath,
+    data: Data,
+    audience: Audience = "default",
+    analyst: Annotated[str, typer.Option(help="Whose quota.")] = "anyone",
+    key: Annotated[str | None, typer.Option(help="Idempotency key: sent again, free.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the answers to this CSV file.")] = None,
+    json: Json = False,
+) -> None:
+    """Answer queries; new ones spend budgets, durably before they are shown."""
+    from vicinal.store import Store
+
+    with Store.open(store) as opened:
+        dataset = _read(data, opened.frame.extractor, None, None)
+        reply = opened.predict(
+            dataset.features, audience=audience, analyst=analyst, idempotency_key=key
+        )
+    if out is not None:
+        write_file(out, _csv(reply))
+    if json:
+        typer.echo(as_json(_answers(reply)))
+    elif out is None:
+        typer.echo(_csv(reply), nl=False)
+
+
+def inspect(
+    store: StorePath,
+    curator: Annotated[
+        bool, typer.Option("--curator", help="Show private numbers too, and say so.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show what is public about a store: plans, answers left, history, guarantees."""
+    from vicinal.store import Store
+
+    with Store.open(store) as opened:
+        facts = opened.facts(curator=curator)
+    _say(facts, _described(facts), json)
+
+
+def export_guarantee(
+    store: StorePath,
+    audience: Audience = "default",
+    out: Annotated[Path | None, typer.Option(help="Write it to this file.")] = None,
+    json: Json = False,
+) -> None:
+    """State the guarantee of an audience's answers, whole."""
+    from vicinal.store import Store
+
+    with Store.open(store) as opened:
+        guarantee = opened.guarantee(audience)
+    text = as_json(guarantee.to_dict()) if json else str(guarantee)
+    if out is None:
+        typer.echo(text)
+    else:
+        write_file(out, text + "\n")
+
+
+def verify(
+    store: StorePath,
+    erased: Annotated[list[str] | None, typer.Option(help="An id that must be gone.")] = None,
+    json: Json = False,
+) -> None:
+    """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
+    from vicinal.store import Store
+
+    with Store.open(store) as opened:
+        found = opened.verify(_ids(erased or []))
+    if json:
+        typer.echo(as_json({"faults": list(found.faults), "checked": list(found.checked)}))
+    if not found:
+        raise StorageFailed(" ".join(found.faults))
+    if not json:
+        typer.echo("\n".join(["All is well. Checked:", *(f"- {what}" for what in found.checked)]))
+
+
+def backup(
+    store: StorePath,
+    target: Annotated[Path, typer.Argument(metavar="BACKUP", help="A new folder.")],
+) -> None:
+    """Write everything into a new folder, as it is at one moment."""
+    from vicinal.store import Store
+
+    with Store.open(store) as opened:
+        opened.backup(target)
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup.")],
+    store: StorePath,
+    ledger: Ledger = None,
+    witness: Witness = None,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Make a store of a backup; refused if more was charged since, unless the loss is accepted."""
+    from vicinal.store import Store
+
+    Store.restore(source, store, ledger=ledger, witness=witness, accept_loss=accept_loss).close()
+
+
+def allow(
+    store: StorePath,
+    analyst: Annotated[str, typer.Argument(help="Who.")],
+    quota: Annotated[int, typer.Argument(help="How many new answers; -1: no limit of their own.")],
+    audience: Audience = "default",
+) -> None:
+    """Set how many new answers an analyst may have."""
+    from vicinal.store import Store
+
+    with Store.open(store) as opened:
+        opened.allow(analyst, None if quota == -1 else quota, audience=audience)
+
+
+def audience(
+    store: StorePath,
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    epsilon: Annotated[float, typer.Option(help="Bound on the privacy loss.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
+    queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
+    release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+) -> None:
+    """Give everybody a further budget, for people who share no answers with other audiences."""
+    from vicinal.store import Store
+
+    with Store.open(store) as opened:
+        opened.open_audience(name, epsilon=epsilon, delta=delta, n_queries=queries, release=release)
+        typer.echo(str(opened.guarantee(name)))
+
+
+def register(app: typer.Typer) -> None:
+    """Give a program the commands of a store."""
+    for command in (
+        init, add, erase, predict, inspect, export_guarantee, verify, backup, restore, allow,
+        audience,
+    ):  # fmt: skip
+        app.command(command.__name__.replace("_", "-"))(command)
+
+
+def _read(path: Path, extractor: Extractor, label: str | None, subject: str | None) -> Dataset:
+    """Return the records of a file, raw, as the store's extractor takes them."""
+    from vicinal.datasets import load_table
+
+    if path.name.endswith(".npz"):
+        return load_table(path)
+    if extractor.kind == "text":
+        text = extractor.columns[0] if extractor.columns else "text"
+        return load_table(path, label, subject, text=text)
+    return load_table(path, label, subject, extractor.columns)
+
+
+def _listed(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",")]
+
+
+def _names(classes: str) -> list[Any]:
+    """Return class names: integers if all of them are."""
+    return _ids(_listed(classes) or [])
+
+
+def _ids(texts: list[str]) -> list[Any]:
+    """Return integers if all of `texts` are written as such, as a column of a table is read."""
+    if all(text.removeprefix("-").isdecimal() and str(int(text)) == text for text in texts):
+        return [int(text) for text in texts]
+    return texts
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
+    except (OSError, ValueError):
+        raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
+
+
+def _say(facts: dict[str, Any], text: str, json: bool) -> None:
+    typer.echo(as_json(facts) if json else text)
+
+
+def _described(facts: dict[str, Any]) -> str:
+    lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    for name, audience in facts["audiences"].items():
+        asked = audience["queries"]
+        lines.append(
+            f"\nAudience {name}: {asked['used']} of {asked['planned']} answers given, "
+            f"{asked['left']} left\n{audience['guarantee']['text']}"
+        )
+    lines.append("\nHistory")
+    lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
+    if "private" in facts:
+        lines += ["\nPRIVATE, for the curator only", as_json(facts["private"])]
+    return "\n".join(lines)
+
+
+def _answers(reply: Reply) -> dict[str, Any]:
+    confidence = None if reply.confidence is None else reply.confidence.tolist()
+    return {
+        "labels": reply.labels.tolist(),
+        "confidence": confidence,
+        "charged": reply.charged,
+        "left": reply.left,
+    }
+
+
+def _csv(reply: Reply) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    labels = reply.labels.tolist()
+    if reply.confidence is None:
+        writer.writerows([["label"], *([label] for label in labels)])
+    else:
+        rows = zip(labels, reply.confidence.round(3).tolist(), strict=True)
+        writer.writerows([["label", "confidence"], *map(list, rows)])
+    return text.getvalue()

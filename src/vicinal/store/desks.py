@@ -1,0 +1,157 @@
+"""One desk for each audience: its plan, its engine, and the answers it has given."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vicinal.accounting.guarantee import Guarantee
+from vicinal.errors import InvalidInput
+from vicinal.ledger.answers import Answers
+from vicinal.ledger.audiences import Audience
+from vicinal.ledger.database import Database
+from vicinal.mechanisms import SlackMeter
+from vicinal.neighbours import RBF
+from vicinal.predictors.answering import Engine, Turn
+from vicinal.predictors.assembly import NO_REUSE, Assembled, Settings, engine_on, slack_meter
+from vicinal.predictors.shard import Shard, SharedShard
+from vicinal.predictors.wording import ind_knn_guarantee
+from vicinal.store.frame import Frame, form_of
+
+_SHARED = ("classes", "kernel", "norm_bound", "index")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Everything that answers one audience.
+
+    Attributes
+    ----------
+    audience : Audience
+        Its row in the ledger, with budgets.
+    asked : Settings
+        The plan as it was asked for.
+    settings : Settings
+        The same with everything automatic fixed.
+    engine : Engine
+        Charges this audience's budgets only.
+    slack : SlackMeter
+        What the grid costs.
+    answers : Answers
+        What was released.
+    """
+
+    audience: Audience
+    asked: Settings
+    settings: Settings
+    engine: Engine
+    slack: SlackMeter
+    answers: Answers
+
+    @property
+    def left(self) -> int:
+        """How many answers the plan has left. Public."""
+        return self.settings.n_queries - self.audience.used
+
+    def undo(self) -> None:
+        """Forget charges and slack of answers that nobody will see."""
+        self.audience.account.undo()
+        self.slack.resume(self.audience.slack)
+
+    def guarantee(self) -> Guarantee:
+        """Return what this audience's answers guarantee to every subject."""
+        plain = ind_knn_guarantee(self.asked)
+        return dataclasses.replace(
+            plain,
+            protected=tuple(
+                words.replace("since fit", "since the audience was opened")
+                for words in plain.protected
+            ),
+            public=(*plain.public, "that and when the data changed, and how many answers are left"),
+            assumptions=(
+                *plain.assumptions,
+                (
+                    f"the audience {self.audience.name!r} shares no answers with another audience "
+                    "of the same store (inside an audience everybody may)"
+                ),
+                "backups and copies of the store are not used to answer",
+            ),
+        )
+
+    def plan(self) -> dict[str, Any]:
+        """Return the plan in numbers. Public."""
+        pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
+        fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
+        release = "label" if self.settings.label_only else "votes"
+        return {**fixed, "n_queries": self.settings.n_queries, "release": release, **pinned}
+
+
+def new_plan(frame: Frame, parameters: dict[str, Any]) -> str:
+    """Return the plan of a new audience as JSON, checked.
+
+    Raises
+    ------
+    InvalidInput
+        If a parameter is unknown or out of range, or is not each audience's own.
+    """
+    for name in _SHARED:
+        if name in parameters:
+            raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
+    settings = _settings(frame, parameters)
+    if settings.reuse != NO_REUSE:
+        raise InvalidInput(
+            "The 'reuse_predictions' parameter must be False in a store. Answers are replayed to "
+            "equal queries, and to nothing else."
+        )
+    return json.dumps({"asked": parameters, "pinned": {}})
+
+
+def pinned_plan(plan: str, assembled: Assembled) -> str:
+    """Return a plan with everything fixed that was automatic, so that it stays what it was."""
+    pinned: dict[str, Any] = {
+        "n_records": assembled.n_records,
+        "noise_multiplier": assembled.engine.pace.multiplier,
+    }
+    if assembled.n_neighbors is not None:
+        pinned["n_neighbors"] = assembled.n_neighbors
+    if isinstance(assembled.engine.votes.kernel, RBF):
+        pinned["bandwidth"] = assembled.engine.votes.kernel.bandwidth
+    return json.dumps({**json.loads(plan), "pinned": pinned})
+
+
+def open_desk(
+    database: Database, frame: Frame, shard: Shard, audience: Audience, version: int, turn: Turn
+) -> tuple[Desk, Assembled]:
+    """Return the desk of an audience; what its plan leaves open is planned now, and charged."""
+    plan = json.loads(audience.plan)
+    asked = _settings(frame, plan["asked"])
+    settings = _settings(frame, {**plan["asked"], **plan["pinned"]})
+    slack = slack_meter(settings, audience.slack)
+    assembled = engine_on(
+        SharedShard(shard, audience.account),
+        frame.kernel_of(settings.bandwidth),
+        settings,
+        frame.n_features,
+        frame.public,
+        slack,
+    )
+    n_classes = None if settings.label_only else len(frame.classes)
+    answers = Answers(database, audience, n_classes, version)
+    engine = dataclasses.replace(assembled.engine, turn=turn)
+    return Desk(audience, asked, settings, engine, slack, answers), assembled
+
+
+def _settings(frame: Frame, parameters: dict[str, Any]) -> Settings:
+    shared = {"kernel": frame.kernel, "norm_bound": frame.bound or "auto"}
+    return Settings.of(form_of({"classes": frame.classes, **shared, **parameters}))
+
+
+def lead(votes: np.ndarray, settings: Settings, multiplier: float) -> np.ndarray:
+    """Return the lead of the best class over the next, in noise standard deviations, (q,)."""
+    top = np.partition(votes, -2, axis=1)[:, -2:]
+    scale = multiplier * np.sqrt(settings.typical_count(settings.n_neighbors))
+    return np.asarray((top[:, 1] - top[:, 0]) / (np.sqrt(2.0) * scale))

@@ -1,0 +1,103 @@
+"""What may be known about a store, and what only its curator may know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from vicinal.accounting.filter import UNITS
+from vicinal.errors import InvalidInput
+from vicinal.ledger.audiences import Analyst
+from vicinal.store.desks import Desk
+from vicinal.store.opening import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How many new answers are planned, used and left; of an audience, and of one analyst.
+
+    Attributes
+    ----------
+    planned, used, left : int
+        Of the audience.
+    analyst_quota, analyst_left : int or None
+        Of the analyst; None if there is no limit but the audience's.
+    analyst_used : int
+        Answers that the analyst was charged.
+    """
+
+    planned: int
+    used: int
+    left: int
+    analyst_quota: int | None = None
+    analyst_used: int = 0
+    analyst_left: int | None = None
+
+
+def quota_of(desk: Desk, analyst: str | None) -> Quota:
+    """Return what a plan has left, and an analyst of it."""
+    if analyst is not None and not isinstance(analyst, str):
+        raise InvalidInput("The 'analyst' parameter must be text.")
+    known = desk.audience.analysts.get(analyst or "", Analyst(None, 0))
+    left = None if known.quota is None else max(0, known.quota - known.used)
+    used = desk.audience.used
+    return Quota(desk.settings.n_queries, used, desk.left, known.quota, known.used, left)
+
+
+def public_facts(parts: Parts, desks: Mapping[str, Desk]) -> dict[str, Any]:
+    """Return what everybody may know, as plain values."""
+    frame = parts.frame
+    history = parts.database.execute("SELECT at, what, version FROM history ORDER BY clock")
+    return {
+        "identity": parts.folder.identity,
+        "ledger": parts.database.kind,
+        "classes": frame.classes,
+        "features": {"number": frame.n_features, **frame.extractor.spec()},
+        "kernel": frame.kernel,
+        "version": parts.book.version,
+        "history": [{"at": at, "what": what, "version": v} for at, what, v in history],
+        "audiences": {name: _audience(desk) for name, desk in desks.items()},
+    }
+
+
+def _audience(desk: Desk) -> dict[str, Any]:
+    return {
+        "plan": desk.plan(),
+        "queries": {k: v for k, v in asdict(quota_of(desk, None)).items() if "analyst" not in k},
+        "guarantee": desk.guarantee().to_dict(),
+    }
+
+
+def curator_facts(parts: Parts) -> dict[str, Any]:
+    """Return what only the curator may know: numbers of records, people and budgets."""
+    departed = "SELECT COUNT(DISTINCT hash) FROM departed"
+    return {
+        "warning": "These numbers are private. Do not log, show or publish them.",
+        "records": len(parts.shard),
+        "subjects": len(parts.book.roll.slot_of),
+        "departed": int(parts.database.execute(departed)[0][0]),
+        "budgets": {
+            name: _budgets(audience.account.remaining[list(parts.book.roll.slot_of.values())])
+            for name, audience in parts.book.audiences.items()
+        },
+        "analysts": {
+            name: {who: asdict(analyst) for who, analyst in audience.analysts.items()}
+            for name, audience in parts.book.audiences.items()
+        },
+    }
+
+
+def _budgets(remaining: np.ndarray) -> dict[str, Any]:
+    """Return how budgets are spread, as shares of a full one."""
+    if not len(remaining):
+        return {"untouched": 0, "spent": 0}
+    shares = remaining / UNITS
+    return {
+        "untouched": int((remaining == UNITS).sum()),
+        "spent": int((remaining == 0).sum()),
+        "mean": float(shares.mean()),
+        "quartiles": np.quantile(shares, [0.25, 0.5, 0.75]).tolist(),
+    }

@@ -1,0 +1,155 @@
+"""From a folder to a store that can answer: lock, check, finish what was begun, load."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.errors import PrivacyRefused, StorageFailed
+from vicinal.ledger.book import Book
+from vicinal.ledger.database import Database
+from vicinal.ledger.schema import migrate
+from vicinal.predictors.shard import Shard
+from vicinal.store import erasure
+from vicinal.store.columns import Columns
+from vicinal.store.folder import Folder
+from vicinal.store.frame import Frame
+from vicinal.store.lock import Lock
+from vicinal.store.tiles import faults_of_tiles
+from vicinal.store.witness import Witness
+
+LOST = "loss accepted"
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Everything that an open store holds, and how to let go of it."""
+
+    folder: Folder
+    database: Database
+    witness: Witness
+    frame: Frame
+    book: Book
+    columns: Columns
+    shard: Shard
+    resources: ExitStack
+
+
+def create_parts(folder: Folder, frame: Frame) -> Parts:
+    """Return the parts of a new store without records."""
+    with ExitStack() as resources:
+        database = _locked_database(folder, resources, create=True)
+        if database.has_table("meta"):
+            raise PrivacyRefused("The ledger's database belongs to another store already.")
+        migrate(database)
+        with database.transaction():
+            database.put("identity", folder.identity)
+            database.put("frame", frame.spec())
+        frame.save_arrays(folder.path)
+        witness = Witness.create(folder.witness, bytes.fromhex(folder.identity), 0)
+        resources.callback(witness.close)
+        return _loaded(folder, database, witness, frame, resources)
+
+
+def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
+    """Return the parts of a store that is there.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no store.
+    PrivacyRefused
+        If another process has it open, or if it is behind its witness and `accept_loss` is False.
+    StorageFailed
+        If a file or the database is damaged.
+    """
+    folder = Folder.read(path)
+    with ExitStack() as resources:
+        database = _locked_database(folder, resources)
+        migrate(database)
+        if database.get("identity") != folder.identity:
+            raise StorageFailed("The ledger's database belongs to another store.")
+        clock = int(database.get("clock") or 0)
+        witness, lost = _witness(folder, clock, accept_loss)
+        resources.callback(witness.close)
+        frame = Frame.load(database.get("frame") or "", folder.path)
+        parts = _loaded(folder, database, witness, frame, resources)
+        if lost:
+            _spend_and_erase_again(parts, clock)
+        return parts
+
+
+def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+    lock = Lock(folder.path / "lock")
+    resources.callback(lock.release)
+    database = folder.database(create=create)
+    resources.callback(database.close)
+    if not database.lock():
+        raise PrivacyRefused(
+            "Another process has this ledger open; two could spend the same budgets. Close that "
+            "one first."
+        )
+    return database
+
+
+def _witness(folder: Folder, clock: int, accept_loss: bool) -> tuple[Witness, bool]:
+    """Return the witness, and whether the store knows less than it did once."""
+    identity = bytes.fromhex(folder.identity)
+    if not folder.witness.is_file():
+        _refuse_loss(accept_loss, f"Its witness {folder.witness} is missing.")
+        return Witness.create(folder.witness, identity, clock), True
+    witness = Witness(folder.witness, identity)
+    behind = clock < witness.clock
+    if behind and not accept_loss:
+        witness.close()
+    if behind:
+        _refuse_loss(accept_loss, "It is an old copy: more was charged than it knows of.")
+    return witness, behind
+
+
+def _refuse_loss(accept_loss: bool, reason: str) -> None:
+    if not accept_loss:
+        raise PrivacyRefused(
+            f"The store cannot tell what has been charged. {reason} Bring back what belongs to it; "
+            "or accept the loss, which spends every budget that is not known, for good."
+        )
+
+
+def _loaded(
+    folder: Folder, database: Database, witness: Witness, frame: Frame, resources: ExitStack
+) -> Parts:
+    """Finish what a crash has left, then read everything into memory."""
+    columns = Columns(folder.path / "records", frame.precision.dtype, frame.n_features)
+    resources.callback(columns.close)
+    erasure.finish(database, columns, witness)
+    size = int(database.get("records") or 0)
+    columns.cut(size)
+    faults = faults_of_tiles(database, columns, size)
+    if faults:
+        raise StorageFailed(" ".join([*faults, "Restore a backup."]))
+    book = Book(database, folder.key())
+    shard = Shard(frame.kernel_of(None), frame.n_features, book)
+    shard.resume(
+        columns.features_in_parts(size),
+        columns.column("labels", size),
+        columns.column("slots", size),
+    )
+    witness.advance(max(book.clock, witness.clock))
+    witness.sync()
+    return Parts(folder, database, witness, frame, book, columns, shard, resources.pop_all())
+
+
+def _spend_and_erase_again(parts: Parts, clock: int) -> None:
+    """Spend what is not known, and erase whom the lost history had erased."""
+    book = parts.book
+    erased = parts.witness.erased_since(clock)
+    again = [s for s in book.roll.slot_of if book.hash(s) in erased] if erased else []
+    book.clock = max(book.clock, parts.witness.clock)
+    with book.change(LOST):
+        book.spend_everything()
+    if again:
+        erasure.decide(book, parts.shard, again)
+        erasure.finish(parts.database, parts.columns, parts.witness)
+    parts.witness.advance(book.clock)
+    parts.witness.sync()

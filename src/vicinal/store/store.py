@@ -1,0 +1,405 @@
+"""The store: private records on disk, budgets that outlive the process, answers that are paid for.
+
+Order of durability (THEORY, section 7): charge and answer become durable together, then the answer
+is returned. See docs/store.md for what a reader of the folder finds where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import checks
+from vicinal.accounting.guarantee import Guarantee
+from vicinal.checks import SubjectId
+from vicinal.errors import InvalidInput, StorageFailed, VicinalError
+from vicinal.ledger.ids import check_length
+from vicinal.predictors import inputs
+from vicinal.predictors.answering import Turn
+from vicinal.store import backups, erasure
+from vicinal.store.changes import add_audience, add_records
+from vicinal.store.desks import Desk, new_plan, open_desk
+from vicinal.store.extractors import Extractor
+from vicinal.store.facts import Quota, curator_facts, public_facts, quota_of
+from vicinal.store.folder import Folder
+from vicinal.store.frame import Frame, new_frame
+from vicinal.store.opening import Parts, create_parts, open_parts
+from vicinal.store.requests import Batch, Query, Reply, checked_name, desk_of
+from vicinal.store.verify import Verification, traces, verify
+
+DEFAULT = "default"
+"""The audience that a new store has."""
+
+
+class Store:
+    """A folder that answers from private records, one process at a time.
+
+    Make one with :meth:`init`, open one with :meth:`open`; use it as a context manager. All methods
+    may be called from several threads, which take turns.
+
+    A failure of the disk or the database closes the store: it answers nothing any more, until it
+    is opened again and finds out what had become durable.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._turn = Turn()
+        self._failed = False
+        self._desks: dict[str, Desk] = {}
+        for name, audience in parts.book.audiences.items():
+            self._desks[name], _ = open_desk(
+                parts.database, parts.frame, parts.shard, audience, parts.book.version, self._turn
+            )
+
+    # ------------------------------------------------------------ making and opening
+
+    @classmethod
+    def init(
+        cls,
+        path: str | Path,
+        X: Any,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        *,
+        classes: Sequence[Any],
+        public: npt.ArrayLike | None = None,
+        extractor: Extractor | None = None,
+        ledger: str | None = None,
+        witness: str | Path | None = None,
+        kernel: str = "cosine",
+        norm_bound: float | str = "auto",
+        **plan: Any,
+    ) -> Self:
+        """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
+
+        Parameters
+        ----------
+        path
+            A new folder.
+        X, y, subjects
+            Private records, labels and subject ids, as for
+            :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
+        classes, kernel, norm_bound
+            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences.
+        public : array (m, d), optional
+            Public reference, features (after extraction).
+        extractor : Extractor, optional
+            What makes features of raw records and queries.
+        ledger : str, optional
+            "sqlite" (default), or a postgresql:// URL.
+        witness : path, optional
+            Where to remember how far the store had come; default: beside the folder.
+        **plan
+            Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
+            `delta`, `n_queries` and so on.
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is written.
+        """
+        shared = {"classes": classes, "kernel": kernel, "norm_bound": norm_bound}
+        frame, X = new_frame(X, public, extractor or Extractor(), {**shared, **plan})
+        labels = frame.label_indices(y, len(X))
+        ids = None if subjects is None else inputs.subjects(subjects, len(X))
+        check_length(ids or ())
+        written = new_plan(frame, plan)
+        place = None if witness is None else Path(witness)
+        folder = Folder.create(Path(path), ledger, place)
+        try:
+            return cls._filled(folder, frame, X, labels, ids, written)
+        except BaseException:
+            folder.discard()
+            raise
+
+    @classmethod
+    def _filled(
+        cls,
+        folder: Folder,
+        frame: Frame,
+        X: npt.NDArray[np.floating],
+        labels: npt.NDArray[np.int32],
+        ids: list[SubjectId] | None,
+        plan: str,
+    ) -> Self:
+        """Return a new store with its first records and its first audience."""
+        store = cls(create_parts(folder, frame))
+        try:
+            add_records(store._parts, X, labels, ids)
+            store._desks[DEFAULT] = add_audience(store._parts, store._turn, DEFAULT, plan)
+            store._changed()
+            folder.save()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, path: str | Path, *, accept_loss: bool = False) -> Self:
+        """Open a store that is there, after finishing what a crash has left undone.
+
+        Parameters
+        ----------
+        path
+            The folder.
+        accept_loss
+            Go on although it is not known what was charged: every budget is spent, for good, and
+            newcomers get none from the audiences that there are.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no store.
+        PrivacyRefused
+            If another process has it open; if it is a backup or an old copy.
+        StorageFailed
+            If a file or the database is damaged.
+        """
+        parts = open_parts(Path(path), accept_loss=accept_loss)
+        try:
+            return cls(parts)
+        except BaseException:
+            parts.resources.close()
+            raise
+
+    @classmethod
+    def restore(
+        cls,
+        backup: str | Path,
+        path: str | Path,
+        *,
+        ledger: str | None = None,
+        witness: str | Path | None = None,
+        accept_loss: bool = False,
+    ) -> Self:
+        """Make a store of a backup and open it; refused unless it is known to be the last state.
+
+        Parameters as in :meth:`init` and :meth:`open`. Refused without `accept_loss` if the
+        witness is missing, or further than the backup. What `accept_loss` restores answers no
+        more than noise for the old audiences; those erased since the backup are erased again.
+        """
+        place = None if witness is None else Path(witness)
+        backups.unpack(Path(backup), Path(path), ledger, place, accept_loss=accept_loss)
+        return cls.open(path, accept_loss=accept_loss)
+
+    def close(self) -> None:
+        """Let go of files, database and lock. Closing twice does no harm."""
+        with self._turn:
+            self._failed = True
+            self._parts.resources.close()
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store."""
+        self.close()
+
+    # ------------------------------------------------------------ the data
+
+    def add(self, X: Any, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None) -> None:
+        """Add records durably; a subject that is known, or was, keeps what it has left.
+
+        Arguments as in :meth:`init`. The data get a new version: earlier queries are asked anew.
+        """
+        X = self._parts.frame.vectors(X)
+        labels = self._parts.frame.label_indices(y, len(X))
+        ids = None if subjects is None else inputs.subjects(subjects, len(X))
+        check_length(ids or ())
+        self._parts.frame.refuse_public_rows(X)
+        with self._whole():
+            add_records(self._parts, X, labels, ids)
+            self._changed()
+
+    def erase(self, subjects: npt.ArrayLike) -> int:
+        """Erase subjects from every file; return how many records went, which is private.
+
+        When this returns, features, labels and ids are gone from files, logs and free pages. What
+        stays is a keyed hash of each id with what was left of its budgets, so that coming back
+        does not refill them, and the answers already released. Ids that are not there are passed
+        over.
+
+        Raises
+        ------
+        StorageFailed
+            If the disk fails, or if an id of somebody who left is found in the database's files
+            after all. The store must be opened again, which goes on with the erasure.
+        """
+        ids = checks.subject_ids("subjects", subjects)
+        parts = self._parts
+        with self._whole():
+            gone = erasure.decide(parts.book, parts.shard, ids)
+            self._failed = True  # until it is through: another erasure must not begin before
+            self._changed()
+            erasure.finish(parts.database, parts.columns, parts.witness)
+            if left := list(traces(parts)):
+                raise StorageFailed(" ".join(left))
+            self._failed = False
+        return gone
+
+    def open_audience(self, name: str, **plan: Any) -> None:
+        """Give every subject a further budget, for an audience that shares no answers with others.
+
+        Parameters
+        ----------
+        name
+            What it is called.
+        **plan
+            Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
+            to the store.
+        """
+        if checked_name("name", name) in self._desks:
+            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+        written = new_plan(self._parts.frame, plan)
+        with self._whole():
+            self._desks[name] = add_audience(self._parts, self._turn, name, written)
+            self._changed()
+
+    def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
+        """Set how many new answers an analyst may have; None for what the audience has left."""
+        desk = desk_of(self._desks, audience)
+        name = checked_name("analyst", analyst)
+        most = None if quota is None else checks.integer("quota", quota, least=0)
+        with self._whole():
+            self._parts.book.allow(desk.audience, name, most)
+
+    # ------------------------------------------------------------ answers
+
+    def predict(
+        self,
+        queries: Any,
+        *,
+        audience: str = DEFAULT,
+        analyst: str = "anyone",
+        idempotency_key: str | None = None,
+    ) -> Reply:
+        """Answer queries; new ones spend budgets, durably before this returns.
+
+        Parameters
+        ----------
+        queries : array (q, d), or raw records
+            As the store's extractor takes them. They are public.
+        audience, analyst : str
+            Whose budgets, and whose quota.
+        idempotency_key : str, optional
+            The same key gets the same answers, at no cost.
+
+        Raises
+        ------
+        InvalidInput
+            If a query is unusable, or the key was used for others.
+        PrivacyRefused
+            If the plan, or the quota, has too few answers left. Nothing was charged.
+        StorageFailed
+            If the charges could not be made durable. The store must be opened again.
+        """
+        (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
+        if isinstance(reply, VicinalError):
+            raise reply
+        return reply
+
+    def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
+        """Answer many requests in one block an audience and one commit.
+
+        A request that cannot be answered gets the error that is its own, and the others their
+        answers. Raises StorageFailed if nothing could be made durable; then nobody gets anything.
+        """
+        with self._whole():
+            replies = Batch(self._parts.book, self._parts.frame, self._desks).run(queries)
+            self._parts.witness.advance(self._parts.book.clock)
+        return replies
+
+    def guarantee(self, audience: str = DEFAULT) -> Guarantee:
+        """Return what all answers to an audience guarantee, to every subject."""
+        return desk_of(self._desks, audience).guarantee()
+
+    def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
+        """Return what an audience's plan, and an analyst of it, have left. Public."""
+        return quota_of(desk_of(self._desks, audience), analyst)
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """The names of all audiences."""
+        return tuple(self._desks)
+
+    @property
+    def frame(self) -> Frame:
+        """Classes, kernel, extractor and reference. Public."""
+        return self._parts.frame
+
+    @property
+    def version(self) -> int:
+        """How often the data changed. Public."""
+        return self._parts.book.version
+
+    @property
+    def sound(self) -> bool:
+        """Whether the store answers; once it does not, it must be opened again. Public."""
+        return not self._failed and self._parts.book.sound
+
+    # ------------------------------------------------------------ care
+
+    def facts(self, *, curator: bool = False) -> dict[str, Any]:
+        """Return public facts; with `curator` also private ones, under the key "private"."""
+        with self._whole():
+            found = public_facts(self._parts, self._desks)
+            if curator:
+                found["private"] = curator_facts(self._parts)
+        return found
+
+    def verify(
+        self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
+    ) -> Verification:
+        """Check every invariant on the disk, and that nothing of `erased` subjects is left.
+
+        Parameters
+        ----------
+        erased
+            Ids that must not be found in any file.
+        features : array (m, d), optional
+            Records that must not be found either.
+        """
+        ids = checks.subject_ids("erased", list(erased))
+        with self._whole():
+            rows = None
+            if features is not None:
+                rows = self._parts.shard.index.kernel.encode(self._parts.frame.vectors(features))
+            return verify(self._parts, ids, rows)
+
+    def backup(self, path: str | Path) -> None:
+        """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
+        with self._whole():
+            backups.pack(self._parts, Path(path))
+
+    # ------------------------------------------------------------ inside
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Take the turn, and close the store if the body meets a failure."""
+        with self._turn:
+            if self._failed:
+                raise StorageFailed("The store is closed, or has failed. Open it again.")
+            self._parts.book.check()
+            try:
+                yield
+            except Exception as error:
+                # Whatever happens inside a change closes the book; else memory is as it was.
+                if isinstance(error, OSError):
+                    self._failed = True
+                raise
+            except BaseException:
+                self._failed = True
+                raise
+
+    def _changed(self) -> None:
+        """Look up nothing of earlier versions, and tell the witness."""
+        for desk in self._desks.values():
+            desk.answers.forget_queries()
+        self._parts.witness.advance(self._parts.book.clock)
+        self._parts.witness.sync()

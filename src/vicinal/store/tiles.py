@@ -1,0 +1,41 @@
+"""Digests of the record files, kept in the ledger: what was committed is what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vicinal.ledger.database import Database
+from vicinal.store.columns import Columns, tiles_of
+
+
+def write_digests(
+    database: Database, columns: Columns, size: int, tiles: Iterable[int] | None = None
+) -> None:
+    """Write the digests of `tiles` among the first `size` records, inside a transaction."""
+    wanted = list(tiles_of(size) if tiles is None else tiles)
+    for part, column in columns.parts.items():
+        database.execute_many(
+            "INSERT INTO tiles (part, number, digest) VALUES (?, ?, ?) "
+            "ON CONFLICT (part, number) DO UPDATE SET digest = excluded.digest",
+            [(part, tile, digest) for tile, digest in column.digests(size, wanted)],
+        )
+    database.execute("DELETE FROM tiles WHERE number >= ?", (len(tiles_of(size)),))
+    database.put("records", str(size))
+
+
+def faults_of_tiles(database: Database, columns: Columns, size: int) -> list[str]:
+    """Return in words which files are not as they were committed."""
+    return [
+        f"The file {column.path.name} is not what was written: {fault}."
+        for part, column in columns.parts.items()
+        if (fault := _fault(database, part, columns, size))
+    ]
+
+
+def _fault(database: Database, part: str, columns: Columns, size: int) -> str | None:
+    column = columns.parts[part]
+    if column.size() != size * column.bytes:
+        return "its length differs"
+    rows = database.execute("SELECT number, digest FROM tiles WHERE part = ?", (part,))
+    found = dict(column.digests(size, tiles_of(size)))
+    return None if found == dict(rows) else "its content differs"

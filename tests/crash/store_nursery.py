@@ -1,0 +1,188 @@
+"""A process that raises children to be killed: it imports everything once, then forks for each.
+
+It reads one JSON order a line from stdin and writes one JSON line when that child is dead. A child
+runs a life in a store's folder: it opens it, asks, erases, adds. It writes down every answer that
+it was given, as a client would have seen it. It ends by SIGKILL, at a step it was told to count
+to, or whenever the nursery sends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import store_tools as tools
+from vicinal.ledger.book import Book
+from vicinal.ledger.database import Database
+from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.store import Store, disk
+from vicinal.store.witness import Witness
+
+QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
+COUNTED = (
+    (Database, ("execute", "execute_many")),
+    (SQLiteDatabase, ("_begin", "_commit", "_rollback", "scrub", "close")),
+    (os, ("fsync", "pwrite", "ftruncate")),
+    (disk, ("replace_file",)),
+)
+"""What is counted: every statement, every commit, every write and flush of a file."""
+
+
+class Steps:
+    """Counts the steps of a life, two for every call, and ends it at the wanted one."""
+
+    def __init__(self, last):
+        self.last = last
+        self.done = 0
+
+    def step(self):
+        self.done += 1
+        if self.done == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(self, function):
+        def wrapper(*args, **kwargs):
+            self.step()
+            result = function(*args, **kwargs)
+            self.step()
+            return result
+
+        return wrapper
+
+    def watch(self):
+        for owner, names in COUNTED:
+            for name in names:
+                setattr(owner, name, self.counted(getattr(owner, name)))
+
+
+class Seen:
+    """What the world has seen of a life, written where no kill can take it back."""
+
+    def __init__(self, path):
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def note(self, **what):
+        os.write(self._file, (json.dumps(what) + "\n").encode())
+
+
+def one_of_each(store, seen, seed):
+    """Ask, erase, add and ask again, once: short enough to be killed at every step."""
+    ask(store, seen, [f"{seed}-a", f"{seed}-b"], seed)
+    change(store, seen, np.random.default_rng(seed), "erase")
+    change(store, seen, np.random.default_rng(seed + 1), "add")
+    ask(store, seen, [f"{seed}-c"], seed + 7)
+
+
+def load(store, seen, seed):
+    """Ask, erase and add at random, until somebody comes."""
+    rng = np.random.default_rng(seed)
+    for number in range(100_000):
+        what = rng.choice(["ask", "ask", "ask", "erase", "add"])
+        if what == "ask":
+            ask(store, seen, [f"{seed}-{number}-{i}" for i in range(3)], int(rng.integers(3900)))
+        else:
+            change(store, seen, rng, what)
+
+
+def only_open(store, seen, seed):
+    """Do nothing but open and close."""
+
+
+def ask(store, seen, keys, first):
+    from vicinal.store import Query
+
+    queries = [
+        Query(QUERIES[first + i : first + i + 4], idempotency_key=k) for i, k in enumerate(keys)
+    ]
+    for key, query, reply in zip(keys, queries, store.predict_many(queries), strict=True):
+        start = int(np.flatnonzero((query.queries[0] == QUERIES).all(axis=1))[0])
+        seen.note(key=key, first=start, votes=[v.hex() for v in reply.votes.ravel().tolist()])
+
+
+def change(store, seen, rng, what):
+    people = [f"person-{i}" for i in rng.choice(150, 3, replace=False)]
+    if what == "erase":
+        seen.note(leaving=people)
+        store.erase(people)
+        seen.note(gone=people)
+    else:
+        X, y = tools.points(3, int(rng.integers(1 << 30)))
+        seen.note(coming=people)
+        store.add(X, y, people)
+
+
+LIVES = {"one_of_each": one_of_each, "load": load, "only_open": only_open}
+
+
+def answer_unpaid(book, blocks, requests=()):  # noqa: ARG001 (as the commit)
+    """Stand in for the commit: nothing becomes durable, and the answers are given all the same."""
+    book.clock += len(blocks)
+
+
+def live(order):
+    """Run one life to its end, or to its step."""
+    if order.get("broken"):
+        Book.commit = answer_unpaid
+        Witness.advance = lambda *_: None
+    steps = Steps(order.get("last"))
+    steps.watch()
+    seen = Seen(order["seen"])
+    store = Store.open(order["folder"])
+    seen.note(opened=order["seed"])
+    LIVES[order["life"]](store, seen, order["seed"])
+    store.close()
+    seen.note(steps=steps.done)
+
+
+def raise_child(order):
+    """Fork a child, end it in time, and return how it ended."""
+    Path(order["seen"]).touch()
+    child = os.fork()
+    if child == 0:
+        try:
+            live(order)
+            os._exit(0)
+        except BaseException as error:  # noqa: BLE001 (no child may return into the nursery)
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    if "after" in order:
+        wait_for_opening(order)
+        time.sleep(order["after"])
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def wait_for_opening(order):
+    """Wait until the child has opened the store, unless it may be killed before that."""
+    for _ in range(60_000 * order["once_open"]):
+        if f'"opened": {order["seed"]}' in Path(order["seen"]).read_text():
+            return
+        time.sleep(0.001)
+
+
+def main():
+    warm_up(Path(sys.argv[1]))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps({"code": raise_child(json.loads(line))}), flush=True)
+
+
+def warm_up(folder):
+    """Load all code before the first child."""
+    if tools.postgres_missing() is None:
+        import psycopg  # noqa: F401
+    with tools.make(folder) as store:
+        store.predict(tools.Q[:3])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What must hold after a kill, checked from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import store_tools as tools
+from vicinal.store import Store
+
+QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
+
+
+class Nursery:
+    """The process of `store_nursery.py`, to be given orders."""
+
+    def __init__(self, folder: Path) -> None:
+        script = Path(__file__).with_name("store_nursery.py")
+        self._process = subprocess.Popen(
+            [sys.executable, script, folder / "warm"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._line() == "ready"
+
+    def order(self, **order) -> int:
+        """Have one life lived, and return its exit code; -9 if it was killed."""
+        self._process.stdin.write(json.dumps(order, default=str) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._line())["code"]
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+    def _line(self) -> str:
+        return self._process.stdout.readline().strip()
+
+
+def seen(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Watch:
+    """Remembers budgets from one opening to the next: nobody's may ever grow."""
+
+    def __init__(self) -> None:
+        self._left: dict = {}
+
+    def check(self, folder: Path, notes: list[dict], first: int = 0) -> None:
+        """Open the store and compare it with what the world has seen of it.
+
+        Answers are compared from note number `first` on; who was erased, from the beginning.
+        """
+        with Store.open(folder) as store:
+            found = store.verify()
+            assert found, found.faults
+            self._check_budgets(store)
+            check_answers(store, notes[first:])
+            check_erased(store, notes)
+
+    def _check_budgets(self, store: Store) -> None:
+        book = store._parts.book
+        left = book.audiences["default"].account.remaining
+        for person, slot in book.roll.slot_of.items():
+            now = int(left[slot])
+            assert now <= self._left.get(person, now), "a budget grew"
+            self._left[person] = now
+
+
+def check_answers(store: Store, notes: list[dict]) -> None:
+    """Every answer that was seen is there, charged (verify counts them), and replays for free."""
+    before = store.quota().used
+    for note in (n for n in notes if "key" in n):
+        queries = QUERIES[note["first"] : note["first"] + 4]
+        reply = store.predict(queries, idempotency_key=note["key"])
+        assert [v.hex() for v in reply.votes.ravel().tolist()] == note["votes"]
+    assert store.quota().used == before, "an answer that was seen had not been charged"
+
+
+def check_erased(store: Store, notes: list[dict]) -> None:
+    """Whoever was erased, to the end, is nowhere any more unless somebody added them again."""
+    gone: set[str] = set()
+    for note in notes:
+        gone |= set(note.get("gone", ()))
+        gone -= set(note.get("coming", ()))
+    here = store._parts.book.roll.slot_of
+    assert not any(person in here for person in gone)
+    assert store.verify(sorted(gone))

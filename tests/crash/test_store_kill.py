@@ -1,0 +1,144 @@
+"""kill -9 at any point of a store's life: no answer without its charge, no charge lost or doubled.
+
+Two ways to choose the point: after every n-th database statement, commit, write and flush that a
+life makes (its steps), and at random times. The normal run takes a few dozen of each; all steps
+and a thousand random kills with VICINAL_EVERY=1 and VICINAL_KILLS=1000 in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import store_tools as tools
+from crash.store_watch import Nursery, Watch, seen
+from vicinal.ledger.schema import STEPS
+from vicinal.store import Store
+
+EVERY = int(os.environ.get("VICINAL_EVERY", "12"))
+"""One step in so many is tried."""
+
+KILLS = int(os.environ.get("VICINAL_KILLS", "20"))
+"""Kills at random times."""
+
+LIFETIME = 20
+"""Kills that one store has to live through."""
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory):
+    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("template") / "store"
+    tools.make(folder, n_queries=100_000).close()
+    return folder
+
+
+def copied(template, folder):
+    shutil.copytree(template, folder)
+    shutil.copy(
+        template.with_name(template.name + ".witness"), folder.with_name(folder.name + ".witness")
+    )
+    # The copy's witness lies beside it, under its own name.
+    config = folder / "store.json"
+    config.write_text(config.read_text().replace(template.name + ".", folder.name + "."))
+    return folder
+
+
+def steps_of(nursery, template, folder, life):
+    """Return how many steps a life has when nobody ends it."""
+    notes = folder.parent / "count.jsonl"
+    order = {"life": life, "folder": copied(template, folder), "seen": notes, "seed": 11}
+    assert nursery.order(**order) == 0
+    Watch().check(folder, seen(notes))
+    return seen(notes)[-1]["steps"]
+
+
+def test_killed_at_a_step_the_store_keeps_its_word(nursery, template, tmp_path):
+    total = steps_of(nursery, template, tmp_path / "count", "one_of_each")
+    assert total > 150
+    for last in range(1, total, EVERY):
+        folder, notes = copied(template, tmp_path / f"s{last}"), tmp_path / f"{last}.jsonl"
+        order = {"life": "one_of_each", "folder": folder, "seen": notes, "seed": 11}
+        assert nursery.order(last=last, **order) == -9
+        watch = Watch()
+        watch.check(folder, seen(notes))
+        # It goes on as if nothing had happened.
+        assert nursery.order(**{**order, "seed": 12}) == 0
+        watch.check(folder, seen(notes))
+        shutil.rmtree(folder)
+
+
+def test_killed_at_random_again_and_again_nothing_is_lost(nursery, template, tmp_path):
+    answered = sum(
+        lived_and_killed(nursery, copied(template, tmp_path / f"s{start}"), range(start, stop))
+        for start, stop in ((s, min(s + LIFETIME, KILLS)) for s in range(0, KILLS, LIFETIME))
+    )
+    assert answered > KILLS, "killed before anything happened"
+
+
+def lived_and_killed(nursery, folder, turns):
+    """Have one store killed again and again; return how many requests it answered."""
+    notes, watch, rng = folder.with_suffix(".jsonl"), Watch(), np.random.default_rng()
+    for turn in turns:
+        before = len(seen(notes))
+        order = {"life": "load", "folder": folder, "seen": notes, "seed": turn}
+        when = {"after": rng.uniform(0.0, 0.3), "once_open": turn % 5 > 0}
+        assert nursery.order(**when, **order) == -9
+        watch.check(folder, seen(notes), before)
+    watch.check(folder, seen(notes))
+    shutil.rmtree(folder)
+    return sum("key" in note for note in seen(notes))
+
+
+def test_killed_with_its_ledger_on_a_server_nothing_is_lost(nursery, tmp_path):
+    if reason := tools.postgres_missing():
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        with tools.postgres_server(Path(place) / "server") as url:
+            ledger = tools.fresh_database(url, "store")
+            tools.make(tmp_path / "store", n_queries=100_000, ledger=ledger).close()
+            assert lived_and_killed(nursery, tmp_path / "store", range(8)) > 8
+
+
+def test_answers_that_were_not_paid_for_are_found_out(nursery, template, tmp_path):
+    """The control: a store that answers before the commit must not pass the check."""
+    folder, notes = copied(template, tmp_path / "s"), tmp_path / "seen.jsonl"
+    order = {"life": "load", "folder": folder, "seen": notes, "seed": 1, "broken": True}
+    assert nursery.order(after=0.4, once_open=True, **order) == -9
+    assert any("key" in note for note in seen(notes))
+    with pytest.raises(AssertionError):
+        Watch().check(folder, seen(notes))
+
+
+def test_killed_in_a_migration_the_store_opens(nursery, template, tmp_path):
+    old = copied(template, tmp_path / "old")
+    downgrade(old)
+    total = steps_of(nursery, old, tmp_path / "count", "only_open")
+    for last in range(1, total):
+        folder = copied(old, tmp_path / f"m{last}")
+        order = {"life": "only_open", "folder": folder, "seen": tmp_path / "no", "seed": 0}
+        assert nursery.order(last=last, **order) == -9
+        Watch().check(folder, [])
+        with Store.open(folder) as store:
+            assert store._parts.database.get("schema") == str(len(STEPS))
+
+
+def downgrade(folder):
+    """Take the last step of the schema back."""
+    with sqlite3.connect(folder / "ledger.db") as connection:
+        connection.execute("DROP TABLE history")
+        connection.execute("UPDATE meta SET value = '1' WHERE name = 'schema'")
+    connection.close()

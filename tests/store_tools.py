@@ -1,0 +1,104 @@
+"""What the tests of the store share: small data, a store made of it, and a PostgreSQL server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from vicinal.store import Store
+
+D, CLASSES = 4, 3
+CENTRES = 3 * np.eye(CLASSES, D)
+PLAN = {"epsilon": 4.0, "n_queries": 60, "n_neighbors": 40, "noise_multiplier": 1.5}
+
+
+def points(size, seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, size)
+    return CENTRES[y] + 0.3 * rng.normal(size=(size, D)), y
+
+
+X, Y = points(300, 0)
+R, _ = points(80, 1)
+Q, _ = points(60, 2)
+PEOPLE = [f"person-{i // 2}" for i in range(len(X))]
+"""Two records a person."""
+
+
+def make(path, **parameters) -> Store:
+    """Return a new store of 300 records of 150 people."""
+    settings = {"classes": range(CLASSES), "public": R, "n_records": 300, **PLAN, **parameters}
+    return Store.init(path, X, Y, PEOPLE, **settings)
+
+
+def units(store, person, audience="default"):
+    """Return what a person has left."""
+    book = store._parts.book
+    return int(book.audiences[audience].account.remaining[book.roll.slot_of[person]])
+
+
+def files_with(folder: Path, needle: bytes) -> list[str]:
+    """Return the names of all files below `folder` that hold `needle`."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return [path.name for path in found if needle in path.read_bytes()]
+
+
+def postgres_missing() -> str | None:
+    """Return why there can be no PostgreSQL server here, or None."""
+    try:
+        import psycopg  # noqa: F401 (is it there?)
+    except ImportError:
+        return "psycopg is not installed (extra `postgres`)"
+    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
+        return "there is no PostgreSQL server here (initdb, pg_ctl)"
+    if hasattr(os, "getuid") and os.getuid() == 0 and not _server_user():
+        return "PostgreSQL does not run as root, and there is no user `postgres`"
+    return None
+
+
+@contextmanager
+def postgres_server(folder: Path) -> Iterator[str]:
+    """Run a server of its own in `folder`; yield the URL of its socket, without a database."""
+    user = _server_user()
+    data, sockets = folder / "data", folder / "run"
+    for place in (folder, sockets):
+        place.mkdir(exist_ok=True, mode=0o755)
+        if user:
+            shutil.chown(place, user)
+
+    def run(*command):
+        subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
+
+    run("initdb", "--auth=trust", "--username=tester", "--no-sync", "-D", data)
+    options = f"-k {sockets} -c listen_addresses= -c fsync=off"
+    run("pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
+    try:
+        yield f"postgresql:///{{}}?host={sockets}&user=tester"
+    finally:
+        run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+
+
+def fresh_database(url: str, name: str) -> str:
+    """Make an empty database on the server and return its URL."""
+    import psycopg
+
+    with psycopg.connect(url.format("postgres"), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return url.format(name)
+
+
+def _server_user() -> str | None:
+    if not hasattr(os, "getuid") or os.getuid() != 0:
+        return None
+    import pwd
+
+    try:
+        return pwd.getpwnam("postgres").pw_name
+    except KeyError:
+        return None
