@@ -16,8 +16,10 @@ from vicinal.cli import (
     bench,
     demo,
     efficiency,
+    keys,
     label,
     reproduce,
+    serve,
     smoothed,
     store,
     student,
@@ -82,6 +84,7 @@ app.command("bench")(bench.bench)
 app.command("calibrate")(account.calibrate)
 app.command("demo")(demo.demo)
 app.command("label")(label.label)
+app.command("serve")(serve.serve)
 app.command("student")(student.student)
 app.command("transfer")(transfer.transfer)
 reproduce.app.command(table1.NAME)(table1.table1)
@@ -91,5 +94,6 @@ reproduce.app.command(efficiency.NAME)(efficiency.reproduce_efficiency)
 reproduce.app.command(efficiency.LABELS)(efficiency.reproduce_labels)
 reproduce.app.command("smoothed-figures")(smoothed.reproduce_figures)
 reproduce.app.command("smoothed-reference")(smoothed.reproduce_reference)
+app.add_typer(keys.app, name="keys")
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(smoothed.app, name="smoothed")

@@ -118,9 +118,7 @@ class Point:
     noise_multiplier: float
 
 
-def default_outcome(
-    trial: Trial, setting: Setting, seed: int, release: str = "votes"
-) -> Outcome:
+def default_outcome(trial: Trial, setting: Setting, seed: int, release: str = "votes") -> Outcome:
     """Simulate the default, which has nothing to tune; `release` tells what leaves."""
     classifier = IndKNNClassifier(
         trial.classes, setting.epsilon, setting.delta, setting.n_queries,

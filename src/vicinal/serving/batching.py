@@ -1,0 +1,165 @@
+"""Requests of a few milliseconds become one block, one product, one commit.
+
+One thread does all the work of the store. While it is busy requests gather, and the next block
+takes them all: the busier the service, the larger the blocks, and the less a commit costs each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from vicinal.errors import StorageFailed
+from vicinal.serving.metrics import Metrics
+from vicinal.serving.problems import busy
+from vicinal.serving.settings import Settings
+from vicinal.store import Query, Reply, Store
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A request before the worker."""
+
+    query: Query
+    size: int
+    answer: asyncio.Future[Reply]
+
+
+class Batcher:
+    """Puts requests together, and hands out what the store replies.
+
+    Parameters
+    ----------
+    store : Store
+        Used by one thread of this object's.
+    settings : Settings
+        Sizes and waiting times.
+    metrics : Metrics
+        Told of every block.
+
+    Notes
+    -----
+    Whoever asks gets nothing before the store has returned, which is after the commit. If they do
+    not wait for it, what was charged stays stored under their idempotency key.
+    """
+
+    def __init__(self, store: Store, settings: Settings, metrics: Metrics) -> None:
+        self._store = store
+        self._settings = settings
+        self._metrics = metrics
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vicinal-store")
+        self._queue: deque[_Waiting] = deque()
+        self._arrived = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to work, in the running event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def stop(self) -> None:
+        """Answer everybody who waits, then end. Nobody is taken any more."""
+        self._closing = True
+        self._arrived.set()
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown(wait=True)
+
+    async def ask(self, query: Query, size: int) -> Reply:
+        """Return the store's reply to a request of `size` queries.
+
+        Raises
+        ------
+        Problem
+            503 if too many queries are waiting, or the service is going down.
+        VicinalError
+            The store's, for this request alone or, if it failed, for everybody.
+        """
+        if self._closing or self._metrics.waiting + size > self._settings.waiting_queries:
+            raise busy()
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Waiting(query, size, answer))
+        self._metrics.waiting += size
+        self._arrived.set()
+        return await answer
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, done by the thread that has the store, between two blocks."""
+        if self._closing:
+            raise busy()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except StorageFailed:
+            self._metrics.failed = True
+            raise
+
+    # ------------------------------------------------------------ the work
+
+    async def _work(self) -> None:
+        while await self._someone():
+            await self._gather()
+            await self._serve(self._block())
+
+    async def _someone(self) -> bool:
+        """Wait for a request; return False when there is none and there will be none."""
+        while not self._queue and not self._closing:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return bool(self._queue)
+
+    async def _gather(self) -> None:
+        """Let others join, or wait for the next beat."""
+        if self._settings.pace_ms:
+            await self._beat()
+        elif self._metrics.waiting < self._settings.block_queries and not self._closing:
+            await asyncio.sleep(self._settings.wait_ms / 1e3)
+
+    def _block(self) -> list[_Waiting]:
+        """Take requests from the front until the block is full."""
+        block: list[_Waiting] = []
+        size = 0
+        while self._queue and (
+            not block or size + self._queue[0].size <= self._settings.block_queries
+        ):
+            block.append(self._queue.popleft())
+            size += block[-1].size
+        return block
+
+    async def _serve(self, block: list[_Waiting]) -> None:
+        """Have a block answered; every request of it gets an answer or an error, come what may."""
+        size = sum(waiting.size for waiting in block)
+        self._metrics.blocks.add(size)
+        queries = [waiting.query for waiting in block]
+        replies: list[Reply | Exception]
+        try:
+            work = partial(self._store.predict_many, queries)
+            replies = list(await asyncio.get_running_loop().run_in_executor(self._thread, work))
+        except Exception as error:  # noqa: BLE001 (handed to everybody who waits for it)
+            self._metrics.failed |= isinstance(error, StorageFailed)
+            replies = [error] * len(block)
+        if self._settings.pace_ms:
+            await self._beat()
+        self._metrics.waiting -= size
+        for waiting, reply in zip(block, replies, strict=True):
+            _hand_over(waiting.answer, reply)
+
+    async def _beat(self) -> None:
+        """Sleep until the clock shows a multiple of the pace."""
+        pace, now = self._settings.pace_ms / 1e3, asyncio.get_running_loop().time()
+        await asyncio.sleep(pace - now % pace)
+
+
+def _hand_over(answer: asyncio.Future[Reply], reply: Reply | Exception) -> None:
+    if answer.done():  # whoever asked is gone
+        return
+    if isinstance(reply, Exception):
+        answer.set_exception(reply)
+    else:
+        answer.set_result(reply)

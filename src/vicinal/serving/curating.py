@@ -1,0 +1,78 @@
+"""What curators do: add records, erase people. Responses hold no numbers of either."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+
+from vicinal import checks
+from vicinal.checks import SubjectId
+from vicinal.serving.limits import read_body
+from vicinal.serving.office import Office
+from vicinal.serving.predicting import parsed
+from vicinal.serving.problems import Problem
+from vicinal.serving.rows import rows_of
+from vicinal.serving.schemas import RecordsRequest
+
+KINDS = ("auto", "integer", "text")
+_WHOLE = 2**63
+
+
+async def add_records(request: Request, office: Office) -> dict[str, Any]:
+    """Add records durably. Sent twice, they are added twice."""
+    office.admit(request, curator=True)
+    body = parsed(RecordsRequest, await read_body(request, office.settings))
+    rows, size = rows_of(body, office.store, office.settings.request_queries)
+    people = body.subjects
+    if len(body.labels) != size or (people is not None and len(people) != size):
+        raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
+    if people is not None and len({type(person) for person in people}) > 1:
+        raise Problem(422, "unusable", "The subjects must be all integers or all texts.")
+    labels = np.array(body.labels, dtype=object)
+    await office.with_store(office.store.add, rows, labels, people, adding=True)
+    return {"done": "added", "version": await version(office)}
+
+
+async def erase_subject(request: Request, office: Office) -> dict[str, Any]:
+    """Erase a person from every file. The response is the same whether they were there."""
+    office.admit(request, curator=True)
+    kind = request.query_params.get("kind", "auto")
+    ids = ids_of(request.path_params["subject"], kind)
+    await office.with_store(_erase, office, ids, adding=True)
+    return {"done": "erased", "version": await version(office)}
+
+
+def ids_of(text: str, kind: str) -> list[SubjectId]:
+    """Return the ids that the text of a path can mean.
+
+    A number may be the id 7 or the id "7", and a path cannot tell. Leaving somebody in the data who
+    was to go is the worse fault, so both go, unless `kind` says which.
+    """
+    if kind not in KINDS:
+        raise Problem(422, "unusable", "The parameter 'kind' must be auto, integer or text.")
+    number = _number(text)
+    if kind == "integer" and number is None:
+        raise Problem(422, "unusable", "The subject is not an integer of 64 bits.")
+    as_number: list[SubjectId] = [] if number is None or kind == "text" else [number]
+    return as_number if kind == "integer" else [*as_number, text]
+
+
+async def version(office: Office) -> int:
+    """Return the version of the data."""
+    facts = await office.with_store(office.store.facts)
+    return int(facts["version"])
+
+
+def _number(text: str) -> int | None:
+    """Return the integer that `text` is, written in the one usual way."""
+    if not text.isascii() or not text.removeprefix("-").isdecimal() or len(text) > 20:
+        return None
+    number = int(text)
+    return number if str(number) == text and -_WHOLE <= number < _WHOLE else None
+
+
+def _erase(office: Office, ids: list[SubjectId]) -> None:
+    """Erase, all kinds of ids in one go, as one change of the data."""
+    office.store.erase(checks.subject_ids("subjects", ids))

@@ -1,0 +1,201 @@
+"""API keys: who may ask what, in a file of the store's folder that holds no key, only digests.
+
+A key is 256 random bits, so that nobody can guess it and a plain SHA-256 digest gives nothing
+away; a slow hash would only help weak secrets, and would let anybody keep the service busy by
+sending wrong ones (docs/decisions/0034-keys.md). Keys are added and revoked while the service runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vicinal import checks
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.mechanisms.randomness import fresh_key
+from vicinal.store.disk import PRIVATE_FILE, guarded, replace_file
+from vicinal.store.requests import checked_name
+
+ANALYST, CURATOR = ROLES = ("analyst", "curator")
+_FORMAT = 1
+_ID_BYTES, _SECRET_BYTES = 8, 32
+_LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is known of a key once its holder has it.
+
+    Attributes
+    ----------
+    id : str
+        The part of the key that names it, 16 hexadecimal digits. No secret.
+    name : str
+        Whose quota it uses; an analyst may have several keys.
+    role : {"analyst", "curator"}
+        Curators also add records and erase people.
+    audience : str
+        Whose budgets it spends. The holder cannot choose.
+    digest : str
+        SHA-256 of the whole key, in hexadecimal digits.
+    created, revoked : str or None
+        Times, UTC.
+    """
+
+    id: str
+    name: str
+    role: str
+    audience: str
+    digest: str
+    created: str
+    revoked: str | None = None
+
+
+class KeyFile:
+    """The file `keys.json` of a store.
+
+    Parameters
+    ----------
+    folder : Path
+        The store's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "keys.json"
+        self._lock = folder / "keys.lock"
+        if not (folder / "store.json").is_file():
+            raise InvalidInput(f"There is no store at {folder}.")
+
+    def all(self) -> list[Key]:
+        """Return all keys, revoked ones too.
+
+        Raises
+        ------
+        StorageFailed
+            If the file is damaged: then nobody is let in.
+        """
+        if not self.path.exists():
+            return []
+        with guarded(self.path):
+            content = self.path.read_bytes()
+        try:
+            found = json.loads(content)
+            if found["format"] != _FORMAT:
+                raise ValueError
+            return [Key(**entry) for entry in found["keys"]]
+        except (ValueError, KeyError, TypeError):
+            raise StorageFailed(f"{self.path} is not a file of keys.") from None
+
+    def add(self, name: str, role: str, audience: str) -> str:
+        """Make a key and return it. It is nowhere kept, so this is the only time it is seen.
+
+        Raises
+        ------
+        PrivacyRefused
+            If the same name ever had a key of another audience: audiences are assumed not to share
+            answers, and one who is in both shares them with themselves.
+        """
+        checked_name("name", name)
+        checks.choice("role", role, ROLES)
+        checked_name("audience", audience)
+        with self._changing() as keys:
+            if any(key.name == name and key.audience != audience for key in keys):
+                raise PrivacyRefused(
+                    f"{name!r} has, or had, a key of another audience. Whoever sees the answers "
+                    "to two audiences breaks the assumption that both guarantees rest on."
+                )
+            key_id, secret = fresh_key(_ID_BYTES).hex(), fresh_key(_SECRET_BYTES).hex()
+            token = f"vic_{key_id}_{secret}"
+            keys.append(Key(key_id, name, role, audience, _digest(token), _now()))
+        return token
+
+    def revoke(self, key_id: str) -> None:
+        """Let a key in no more; revoking twice does no harm."""
+        with self._changing() as keys:
+            places = [i for i, key in enumerate(keys) if key.id == key_id]
+            if not places:
+                raise InvalidInput("The 'id' parameter must be the id of a key. See: keys list")
+            key = keys[places[0]]
+            keys[places[0]] = replace(key, revoked=key.revoked or _now())
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[Key]]:
+        """Yield the keys; write what the body makes of them, one process at a time."""
+        import fcntl
+
+        with guarded(self._lock):
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            keys = self.all()
+            yield keys
+            self._write(keys)
+        finally:
+            os.close(descriptor)
+
+    def _write(self, keys: Sequence[Key]) -> None:
+        content = {"format": _FORMAT, "keys": [asdict(key) for key in keys]}
+        replace_file(self.path, json.dumps(content, indent=2).encode())
+
+
+class Keyring:
+    """The keys that are let in, read again whenever the file has changed.
+
+    Parameters
+    ----------
+    file : KeyFile
+        Where they are.
+    """
+
+    def __init__(self, file: KeyFile) -> None:
+        self._file = file
+        self._stamp: tuple[int, ...] | None = None
+        self._keys: dict[str, Key] = {}
+
+    def find(self, token: str) -> Key | None:
+        """Return the key that `token` is, or None; a digest is always computed and compared.
+
+        Raises
+        ------
+        StorageFailed
+            If the file cannot be read.
+        """
+        self._refresh()
+        if len(token) != _LENGTH or not token.isascii():
+            return None
+        key = self._keys.get(token[4 : 4 + 2 * _ID_BYTES])
+        expected = key.digest if key is not None else _NOBODY
+        same = hmac.compare_digest(_digest(token), expected)
+        return key if same else None
+
+    def _refresh(self) -> None:
+        stamp = self._stamp_of_file()
+        if stamp != self._stamp:
+            self._keys = {key.id: key for key in self._file.all() if key.revoked is None}
+            self._stamp = stamp
+
+    def _stamp_of_file(self) -> tuple[int, ...]:
+        try:
+            found = self._file.path.stat()
+        except FileNotFoundError:
+            return ()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat("T", "seconds")
+
+
+_NOBODY = "0" * 64
+"""Compared with where there is no such key, so that both cases take the same path."""

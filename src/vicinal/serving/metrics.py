@@ -1,0 +1,95 @@
+"""What the process has done, as Prometheus text: requests, times, blocks. Nothing private.
+
+Everything here is known to whoever sends the requests. Numbers of records, people, neighbours and
+charges never come near; queries used stand behind a key.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+_KEPT = 4096
+_RECENT_SECONDS = 60.0
+
+
+class Histogram:
+    """Counts below each of some bounds, as Prometheus has them."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str, words: str) -> list[str]:
+        """Return the exposition."""
+        lines, below = _head(name, words, "histogram"), 0
+        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
+            below += count
+            lines.append(f'{name}_bucket{{le="{bound}"}} {below}')
+        return [*lines, f"{name}_sum {self.total:.9g}", f"{name}_count {below}"]
+
+
+class Metrics:
+    """Counters of one process, written by its event loop only."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        self.seconds = Histogram(SECONDS)
+        self.blocks = Histogram(SIZES)
+        self.waiting = 0
+        self.failed = False
+        self._began = time.monotonic()
+        self._recent: deque[tuple[float, float, int]] = deque(maxlen=_KEPT)
+
+    def answered(self, queries: int, seconds: float) -> None:
+        """Count an answered prediction request."""
+        self.seconds.add(seconds)
+        self._recent.append((time.monotonic(), seconds, queries))
+
+    def text(self) -> str:
+        """Return all of it in the text format of Prometheus."""
+        name = "vicinal_requests_total"
+        lines = _head(name, "HTTP requests by path, method and status.", "counter")
+        for (path, method, status), count in sorted(self.requests.items()):
+            lines.append(f'{name}{{path="{path}",method="{method}",status="{status}"}} {count}')
+        lines += self.seconds.lines("vicinal_predict_seconds", "Time to answer a prediction.")
+        lines += self.blocks.lines("vicinal_block_queries", "Queries asked for in a block.")
+        lines += [*_head("vicinal_waiting_queries", "Queries before the worker.", "gauge")]
+        lines += [f"vicinal_waiting_queries {self.waiting}"]
+        lines += [*_head("vicinal_up", "0 once the store has failed.", "gauge")]
+        return "\n".join([*lines, f"vicinal_up {int(not self.failed)}", ""])
+
+    def speed(self) -> dict[str, Any]:
+        """Return throughput and latency of the last minute, at most the last 4,096 requests."""
+        now = time.monotonic()
+        recent = [entry for entry in self._recent if entry[0] > now - _RECENT_SECONDS]
+        times = np.array([seconds for _, seconds, _ in recent])
+        span = min(_RECENT_SECONDS, max(now - self._began, 1e-9))
+        if len(recent) == _KEPT:
+            span = now - recent[0][0]
+        p50, p99 = (1e3 * np.quantile(times, [0.5, 0.99])).tolist() if len(times) else (None, None)
+        return {
+            "up_seconds": round(now - self._began, 1),
+            "requests_per_second": round(len(recent) / span, 3),
+            "queries_per_second": round(sum(queries for *_, queries in recent) / span, 3),
+            "p50_ms": p50,
+            "p99_ms": p99,
+            "waiting_queries": self.waiting,
+        }
+
+
+def _head(name: str, words: str, kind: str) -> list[str]:
+    return [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]

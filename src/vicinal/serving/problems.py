@@ -1,0 +1,115 @@
+"""What went wrong, as application/problem+json (RFC 9457), in words that repeat no input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+from starlette.responses import JSONResponse
+
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
+
+MEDIA = "application/problem+json"
+_TYPE = "https://vicinal.invalid/problems/"
+_TITLES = {
+    400: "Bad request",
+    401: "No valid key",
+    403: "Refused",
+    404: "No such path",
+    405: "No such method",
+    408: "Too slow",
+    409: "Conflict",
+    413: "Too large",
+    415: "Wrong media type",
+    422: "Unusable input",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Not now",
+}
+
+
+class Problem(Exception):
+    """An answer that is an error.
+
+    Parameters
+    ----------
+    status : int
+        HTTP status.
+    kind : str
+        What programs tell it by.
+    detail : str
+        What people read; never holds anything that the client sent.
+    headers : mapping, optional
+        Further headers.
+    """
+
+    def __init__(
+        self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(kind)
+        self.status = status
+        self.kind = kind
+        self.detail = detail
+        self.headers = dict(headers or {})
+
+    def response(self) -> JSONResponse:
+        """Return it as a response."""
+        body = {
+            "type": _TYPE + self.kind,
+            "title": _TITLES.get(self.status, "Error"),
+            "status": self.status,
+            "detail": self.detail,
+        }
+        return JSONResponse(body, self.status, self.headers, MEDIA)
+
+
+def busy() -> Problem:
+    """Return what a client is told that finds too many before it."""
+    detail = "Too many queries are waiting. Nothing was charged. Send it again, with the same key."
+    return Problem(503, "busy", detail, {"Retry-After": "1"})
+
+
+def internal() -> Problem:
+    """Return what a client is told of a fault of ours."""
+    detail = "Something went wrong. Send it again with the same Idempotency-Key: it costs nothing."
+    return Problem(500, "internal", detail)
+
+
+def of_status(status: int) -> Problem:
+    """Return the problem for a path or a method that there is not."""
+    title = _TITLES.get(status, "Error")
+    return Problem(status, title.lower().replace(" ", "-"), f"{title}.")
+
+
+def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
+    """Return the problem that an error of the store is.
+
+    The sentences are ours: those of the store name files and arguments, which are not for clients.
+    """
+    if isinstance(error, PrivacyRefused):
+        return _refused()
+    if isinstance(error, StorageFailed):
+        detail = "The store has failed and answers nothing until its operator opens it again."
+        return Problem(503, "storage-failed", detail)
+    if isinstance(error, InvalidInput) and "'idempotency_key'" in str(error):
+        detail = "This Idempotency-Key was used for other queries. Use a new one."
+        return Problem(409, "key-used", detail)
+    what = "records, labels or subjects" if adding else "queries"
+    detail = f"The {what} are not what this store takes. GET /v1/status says what it takes."
+    return Problem(422, "unusable", detail)
+
+
+def of_validation(error: ValidationError, fields: frozenset[str]) -> Problem:
+    """Return the problem of a body that is not what a path takes: field and kind of the first."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = next((part for part in first["loc"] if part in fields), None)
+    where = "The body" if place is None else f"The field '{place}'"
+    return Problem(422, "unusable", f"{where} is not what this path takes ({first['type']}).")
+
+
+def _refused() -> Problem:
+    detail = (
+        "The audience's plan, or your quota, has too few answers left for the new queries. Nothing "
+        "was charged. Earlier queries are still answered, at no cost. See GET /v1/quota."
+    )
+    return Problem(403, "budget", detail)

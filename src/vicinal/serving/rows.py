@@ -1,0 +1,51 @@
+"""From the body of a request to rows that the store takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vicinal.serving.problems import Problem
+from vicinal.serving.schemas import Rows
+from vicinal.store import Store
+
+FORM_OF = {"columns": "vectors", "hog": "images", "text": "texts"}
+"""What a store takes, by the kind of its extractor."""
+
+
+def width_of(store: Store) -> int | None:
+    """Return how long a vector must be, or None where the store alone can tell."""
+    extractor = store.frame.extractor
+    plain = extractor.kind == "columns" and extractor.public_map is None
+    return store.frame.n_features if plain else None
+
+
+def rows_of(body: Rows, store: Store, most: int) -> tuple[Any, int]:
+    """Return raw rows for the store, and how many.
+
+    Raises
+    ------
+    Problem
+        413 for too many rows; 422 if they are in another form, or not all of the same shape.
+    """
+    form = FORM_OF[store.frame.extractor.kind]
+    rows = getattr(body, form)
+    if rows is None:
+        raise Problem(422, "unusable", f"This store takes '{form}', and nothing else.")
+    if len(rows) > most:
+        raise Problem(413, "too-many", f"A request must have at most {most} rows.")
+    return (rows if form == "texts" else _array(rows, form, width_of(store))), len(rows)
+
+
+def _array(rows: Any, form: str, width: int | None) -> np.ndarray:
+    """Return rows as float64 (q, d) or (q, h, w)."""
+    if form == "vectors" and width is not None and any(len(row) != width for row in rows):
+        raise Problem(422, "unusable", f"Every vector must have {width} numbers.")
+    try:
+        found = np.array(rows, dtype=np.float64)
+    except ValueError:
+        raise Problem(422, "unusable", f"All '{form}' must have the same shape.") from None
+    if found.size == 0:
+        raise Problem(422, "unusable", f"The '{form}' must not be empty.")
+    return found

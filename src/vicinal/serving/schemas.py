@@ -1,0 +1,147 @@
+"""Bodies of requests and responses: checked by pydantic, shown in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.types import Strict
+
+Finite = Annotated[float, Strict(), Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
+Text = Annotated[str, StringConstraints(max_length=20_000), Strict()]
+Name = (
+    Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
+    | Annotated[str, Strict(), StringConstraints(min_length=1, max_length=300)]
+)
+Vectors = Annotated[list[list[Finite]], Field(min_length=1)]
+Images = Annotated[list[list[list[Finite]]], Field(min_length=1)]
+Texts = Annotated[list[Text], Field(min_length=1)]
+
+
+class Rows(BaseModel):
+    """Rows in exactly one of three forms, as the store takes them (GET /v1/status says which)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    vectors: Vectors | None = Field(None, description="q vectors of d finite numbers each.")
+    images: Images | None = Field(None, description="q grey images, as h rows of w pixels.")
+    texts: Texts | None = Field(None, description="q texts.")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        """Refuse none and several."""
+        if sum(rows is not None for rows in (self.vectors, self.images, self.texts)) != 1:
+            raise ValueError
+        return self
+
+
+class PredictRequest(Rows):
+    """Queries. They are public: the guarantee protects records, not questions."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"vectors": [[0.1, 2.9, 0.2, 0.0]]}]}
+    )
+
+
+class RecordsRequest(Rows):
+    """Records to add, with their labels and the people they belong to."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"vectors": [[0.1, 2.9, 0.2, 0.0]], "labels": [1], "subjects": ["person-7"]}
+            ]
+        },
+    )
+    labels: list[Name] = Field(description="q class names.")
+    subjects: list[Name] | None = Field(
+        None, description="q ids; records without are one person each."
+    )
+
+
+class PredictResponse(BaseModel):
+    """Answers that have been paid for, durably."""
+
+    labels: list[int | str] = Field(examples=[[1]])
+    votes: list[list[float]] | None = Field(description="Noisy votes (q, c), if votes leave.")
+    confidence: list[float] | None = Field(
+        description="Lead of the best class over the next, in standard deviations of its noise."
+    )
+    charged: int = Field(description="New answers; the others are replays and cost nothing.")
+    left: int = Field(description="New answers that the audience's plan has left.")
+
+
+class GuaranteeResponse(BaseModel):
+    """What all answers to an audience guarantee to everybody in the data."""
+
+    audience: str
+    guarantee: dict[str, Any]
+
+
+class Planned(BaseModel):
+    """An audience's plan of answers."""
+
+    planned: int
+    used: int
+    left: int
+
+
+class Mine(BaseModel):
+    """What the key's holder may ask; null: as much as the audience has left."""
+
+    name: str
+    role: Literal["analyst", "curator"]
+    audience: str
+    quota: int | None
+    used: int
+    left: int | None
+
+
+class QuotaResponse(BaseModel):
+    """Answers planned, used and left: the key's audience, or all of them for a curator."""
+
+    mine: Mine
+    audiences: dict[str, Planned]
+
+
+class StatusResponse(BaseModel):
+    """What the store takes, and how this process is doing."""
+
+    takes: Literal["vectors", "images", "texts"]
+    numbers: int | None = Field(description="Length of a vector, where the store says.")
+    classes: list[int | str]
+    most_queries: int
+    release: str = Field(description="What leaves: votes or label.")
+    process: dict[str, float | int | None]
+
+
+class Change(BaseModel):
+    """A change of the data."""
+
+    at: str
+    what: str
+    version: int
+
+
+class HistoryResponse(BaseModel):
+    """When the data changed, the newest last."""
+
+    version: int
+    history: list[Change]
+
+
+class ChangedResponse(BaseModel):
+    """A change has become durable."""
+
+    done: Literal["added", "erased"]
+    version: int
+
+
+class ProblemResponse(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str

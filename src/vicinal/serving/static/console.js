@@ -1,0 +1,214 @@
+// The console: signs in with a key that lives in this module only, and shows what the service tells.
+// Everything from outside becomes text nodes; nothing is ever parsed as HTML.
+import { answerView, queryForm } from "/console/form.js";
+
+const EVERY_MS = 5000;
+const $ = (id) => document.getElementById(id);
+let key = null;
+let timer = null;
+
+function make(tag, properties = {}, ...children) {
+  const found = Object.assign(document.createElement(tag), properties);
+  found.append(...children);
+  return found;
+}
+
+class Failed extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+async function call(path, options = {}) {
+  const headers = { Authorization: `Bearer ${key}`, ...options.headers };
+  let reply;
+  try {
+    reply = await fetch(path, { ...options, headers, credentials: "omit" });
+  } catch {
+    throw new Failed(0, "The service cannot be reached.");
+  }
+  const body = await reply.json().catch(() => ({}));
+  if (!reply.ok) throw new Failed(reply.status, body.detail ?? "The service gave no reason.");
+  return body;
+}
+
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const plain = (value) => (value === 0 || Math.abs(value) >= 1e-3 ? String(value) : value.toExponential());
+
+// ---------------------------------------------------------------- the guarantee
+
+function showGuarantee({ audience, guarantee }) {
+  const factor = Math.exp(guarantee.epsilon);
+  $("promise-lead").textContent = guarantee.holds
+    ? `Whoever sees every answer learns little about any one person: taking all of a person’s records `
+      + `out makes nothing that could be concluded more than ${number.format(Math.ceil(factor * 10) / 10)} `
+      + `times as likely or unlikely, but for a chance of ${plain(guarantee.delta)}.`
+    : "No guarantee holds for these answers.";
+  $("epsilon").textContent = plain(guarantee.epsilon);
+  $("delta").textContent = plain(guarantee.delta);
+  $("audience").textContent = audience;
+  const terms = [
+    ["Compared", guarantee.neighbouring],
+    ["Protected", guarantee.protected],
+    ["Public, and not protected", guarantee.public],
+    ["Accounting", guarantee.method],
+    ["Assumed", guarantee.assumptions],
+  ];
+  $("terms").replaceChildren(...terms.flatMap(([name, value]) => [
+    make("dt", {}, name),
+    make("dd", {}, Array.isArray(value) ? make("ul", {}, ...value.map((v) => make("li", {}, v))) : value),
+  ]));
+}
+
+// ---------------------------------------------------------------- what is used and left
+
+function plan(name, { planned, used, left }) {
+  const bar = make("span");
+  bar.style.width = `${planned ? Math.min(100, (100 * used) / planned) : 100}%`;
+  const meter = make("div", { className: "meter" }, bar);
+  const words = `${number.format(used)} of ${number.format(planned)} answers used`;
+  meter.setAttribute("role", "img");
+  meter.setAttribute("aria-label", `${name}: ${words}`);
+  const big = make("span", { className: "left" }, number.format(left), make("small", {}, " left"));
+  return make("div", { className: "plan" },
+    make("div", { className: "top" }, make("span", { className: "label" }, name), big),
+    meter, make("p", { className: "note" }, words));
+}
+
+function showQuota({ mine, audiences }) {
+  $("plans").replaceChildren(...Object.entries(audiences).map(([name, found]) => plan(name, found)));
+  $("mine").textContent = mine.quota === null
+    ? `You (${mine.name}) have used ${number.format(mine.used)}, and have no limit of your own.`
+    : `You (${mine.name}) have used ${number.format(mine.used)} of ${number.format(mine.quota)}; `
+      + `${number.format(mine.left)} left.`;
+  $("who").textContent = `${mine.name} · ${mine.role}`;
+  for (const id of ["who", "leave"]) $(id).hidden = false;
+  return mine.role;
+}
+
+// ---------------------------------------------------------------- the process
+
+function showSpeed(process) {
+  const ms = (value) => (value === null ? "–" : `${number.format(value)} ms`);
+  const tiles = [
+    ["Requests a second", number.format(process.requests_per_second)],
+    ["Queries a second", number.format(process.queries_per_second)],
+    ["Half answered within", ms(process.p50_ms)],
+    ["99 % answered within", ms(process.p99_ms)],
+    ["Queries waiting", number.format(process.waiting_queries)],
+    ["Running for", duration(process.up_seconds)],
+  ];
+  $("speed").replaceChildren(...tiles.map(([name, value]) =>
+    make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+}
+
+function duration(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return `${number.format(seconds / 3600)} h`;
+}
+
+function showHistory({ history }) {
+  const words = { add: "Records added", erase: "Erasure", audience: "Audience opened",
+    "loss accepted": "Loss accepted: all budgets spent" };
+  const rows = [...history].reverse().map(({ at, what, version }) => make("tr", {},
+    make("td", {}, String(version)), make("td", {}, words[what] ?? what),
+    make("td", {}, make("time", { dateTime: at }, new Date(at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })))));
+  $("history").replaceChildren(...rows);
+  $("history-card").hidden = false;
+}
+
+// ---------------------------------------------------------------- coming, staying, leaving
+
+async function refresh() {
+  const role = showQuota(await call("/v1/quota"));
+  showSpeed((await call("/v1/status")).process);
+  if (role === "curator") showHistory(await call("/v1/history"));
+}
+
+function again() {
+  timer = setTimeout(async () => {
+    try {
+      await refresh();
+    } catch (error) {
+      if (error.status === 401) return leave("The key is no longer valid.");
+      say(error.message);
+    }
+    if (key !== null) again();
+  }, EVERY_MS);
+}
+
+function say(words) {
+  if ($("state").textContent !== words) $("state").textContent = words;
+}
+
+async function enter(event) {
+  event.preventDefault();
+  key = $("key").value.trim();
+  $("key-error").textContent = "";
+  try {
+    if (!/^[\x21-\x7e]+$/.test(key)) throw new Failed(401, "That is not a key.");
+    const [status, guarantee] = await Promise.all([call("/v1/status"), call("/v1/guarantee")]);
+    showGuarantee(guarantee);
+    await refresh();
+    prepare(status);
+  } catch (error) {
+    key = null;
+    $("key-error").textContent = error.status === 401
+      ? "This key is not valid here. Ask the store’s operator for one." : error.message;
+    $("key").focus();
+    return;
+  }
+  $("key").value = "";
+  $("door").hidden = true;
+  $("room").hidden = false;
+  $("main").focus();
+  say("Signed in.");
+  again();
+}
+
+function leave(words = "") {
+  key = null;
+  clearTimeout(timer);
+  for (const id of ["room", "who", "leave", "history-card"]) $(id).hidden = true;
+  for (const id of ["answer", "history", "plans", "terms", "field"]) $(id).replaceChildren();
+  $("door").hidden = false;
+  $("key-error").textContent = words;
+  $("key").focus();
+}
+
+// ---------------------------------------------------------------- asking
+
+let form = null;
+
+function prepare(status) {
+  form = queryForm(status);
+  $("field").replaceChildren(form.element);
+  $("answer").replaceChildren();
+}
+
+async function ask(event) {
+  event.preventDefault();
+  $("ask-error").textContent = "";
+  $("send").disabled = true;
+  try {
+    const body = JSON.stringify(form.body());
+    const headers = { "Content-Type": "application/json", "Idempotency-Key": crypto.getRandomValues(
+      new Uint32Array(4)).join("-") };
+    const begin = performance.now();
+    const reply = await call("/v1/predict", { method: "POST", body, headers });
+    $("answer").replaceChildren(answerView(reply, form.classes, performance.now() - begin));
+    await refresh();
+  } catch (error) {
+    if (error.status === 401) leave("The key is no longer valid.");
+    else $("ask-error").textContent = error.message;
+  } finally {
+    $("send").disabled = false;
+  }
+}
+
+$("enter").addEventListener("submit", enter);
+$("ask").addEventListener("submit", ask);
+$("leave").addEventListener("click", () => leave());
+$("key").focus();

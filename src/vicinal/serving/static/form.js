@@ -1,0 +1,152 @@
+// The form to try a query (a vector, an image, a text), and the view of an answer.
+
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+function make(tag, properties = {}, ...children) {
+  const found = Object.assign(document.createElement(tag), properties);
+  found.append(...children);
+  return found;
+}
+
+/** Return the form for what the store takes: its element, and a function that gives the body. */
+export function queryForm(status) {
+  const kinds = { vectors: vectorForm, images: imageForm, texts: textForm };
+  return { ...kinds[status.takes](status), classes: status.classes };
+}
+
+function vectorForm({ numbers }) {
+  const words = numbers === null ? "Numbers" : `${numbers} numbers`;
+  const area = make("textarea", { id: "vector", spellcheck: false, placeholder: "0.1, 2.9, 0.2, …" });
+  area.setAttribute("aria-describedby", "vector-note ask-error");
+  const element = make("div", {}, make("label", { htmlFor: "vector" }, words), area,
+    make("p", { id: "vector-note", className: "note" }, "Separated by commas, spaces or new lines."));
+  return { element, body: () => ({ vectors: [read(area.value, numbers)] }) };
+}
+
+function read(text, numbers) {
+  const parts = text.replace(/[[\]]/g, " ").split(/[\s,;]+/).filter((part) => part !== "");
+  const found = parts.map(Number);
+  if (found.length === 0) throw new Error("Enter the numbers of a query.");
+  if (!found.every(Number.isFinite)) throw new Error("Only numbers, please: one of them is none.");
+  if (numbers !== null && found.length !== numbers)
+    throw new Error(`This store takes ${numbers} numbers; these are ${found.length}.`);
+  return found;
+}
+
+function textForm() {
+  const area = make("textarea", { id: "text", maxLength: 20000 });
+  const element = make("div", {}, make("label", { htmlFor: "text" }, "Text"), area);
+  return {
+    element,
+    body: () => {
+      if (area.value.trim() === "") throw new Error("Enter a text.");
+      return { texts: [area.value] };
+    },
+  };
+}
+
+function imageForm() {
+  const file = make("input", { id: "image", type: "file", accept: "image/*" });
+  const side = (id, value) => make("input", { id, type: "number", min: 4, max: 512, value });
+  const [width, height] = [side("width", 28), side("height", 28)];
+  const invert = make("input", { id: "invert", type: "checkbox" });
+  const canvas = make("canvas", { width: 28, height: 28 });
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", "What will be sent");
+  const preview = make("div", { className: "preview", hidden: true }, canvas,
+    make("p", { className: "note" }, "This is what is sent: grey, from 0 (black) to 255 (white)."));
+  let picture = null;
+  const draw = () => {
+    if (picture === null) return;
+    [canvas.width, canvas.height] = [Number(width.value), Number(height.value)];
+    const pen = canvas.getContext("2d", { willReadFrequently: true });
+    pen.drawImage(picture, 0, 0, canvas.width, canvas.height);
+    const shown = pen.getImageData(0, 0, canvas.width, canvas.height);
+    shown.data.forEach((_, i, data) => { if (i % 4 === 0) shade(data, i, invert.checked); });
+    pen.putImageData(shown, 0, 0);
+    preview.hidden = false;
+  };
+  file.addEventListener("change", async () => {
+    picture = file.files.length ? await createImageBitmap(file.files[0]).catch(() => null) : null;
+    preview.hidden = picture === null;
+    draw();
+  });
+  for (const input of [width, height, invert]) input.addEventListener("change", draw);
+  const element = make("div", {}, make("label", { htmlFor: "image" }, "Image"), file,
+    make("div", { className: "sizes" },
+      make("div", {}, make("label", { htmlFor: "width" }, "Width"), width),
+      make("div", {}, make("label", { htmlFor: "height" }, "Height"), height)),
+    make("label", { className: "check" }, invert, "Dark on light: invert"), preview);
+  return {
+    element,
+    body: () => {
+      if (picture === null) throw new Error("Choose an image.");
+      return { images: [pixels(canvas)] };
+    },
+  };
+}
+
+function shade(data, i, inverted) {
+  const opaque = data[i + 3] / 255;
+  const light = 0.299 * data[i] + 0.587 * data[i + 1] + 0.114 * data[i + 2];
+  const grey = Math.round(light * opaque + (inverted ? 255 : 0) * (1 - opaque));
+  data[i] = data[i + 1] = data[i + 2] = inverted ? 255 - grey : grey;
+  data[i + 3] = 255;
+}
+
+function pixels(canvas) {
+  const { width, height } = canvas;
+  const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  return Array.from({ length: height }, (_, y) =>
+    Array.from({ length: width }, (_, x) => data[4 * (y * width + x)]));
+}
+
+/** Return the view of an answer to one query: label, confidence, cost, noisy votes. */
+export function answerView(reply, classes, ms) {
+  const chips = [
+    reply.charged ? "used 1 answer" : "replayed, free",
+    `${number.format(reply.left)} left`,
+    `${number.format(ms)} ms`,
+  ];
+  if (reply.confidence !== null) chips.unshift(confidence(reply.confidence[0]));
+  const verdict = make("p", { className: "verdict" }, make("strong", {}, String(reply.labels[0])),
+    ...chips.map((words) => make("span", { className: "chip" }, words)));
+  const note = make("p", { className: "note" }, reply.votes === null
+    ? "Only labels leave this store: there are no votes to show."
+    : "Votes of the neighbours, with the noise that protects them. Confidence is the lead of the best "
+      + "class over the next, in standard deviations of that noise.");
+  return make("div", {}, make("p", { className: "label" }, "Label"), verdict, ...(reply.votes === null ? [] : [bars(reply, classes)]), note);
+}
+
+function confidence(lead) {
+  const words = lead < 1 ? "a toss-up" : lead < 3 ? "likely" : "clear";
+  return `confidence ${number.format(lead)} σ: ${words}`;
+}
+
+function bars({ votes: [votes], labels: [best] }, classes) {
+  const low = Math.min(0, ...votes);
+  const span = Math.max(0, ...votes) - low || 1;
+  const zero = (100 * -low) / span;
+  const list = make("div", { className: "votes" });
+  list.style.setProperty("--zero", `${zero}%`);
+  list.setAttribute("role", "img");
+  list.setAttribute("aria-label", "Noisy votes: "
+    + votes.map((vote, i) => `${classes[i]} ${number.format(vote)}`).join(", "));
+  votes.forEach((vote, i) => {
+    const style = classes[i] === best ? "best" : "";
+    const length = (100 * Math.abs(vote)) / span;
+    list.append(make("span", { className: style }, String(classes[i])),
+      make("span", { className: "track" }, bar(vote < 0 ? zero - length : zero, length, style)),
+      make("span", { className: `number ${style}` }, number.format(vote)));
+  });
+  return list;
+}
+
+function bar(from, length, style) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  const placed = { x: `${from}%`, width: `${length}%`, height: "100%", rx: 3, class: style };
+  for (const [name, value] of Object.entries(placed)) rect.setAttribute(name, value);
+  svg.append(rect);
+  return svg;
+}

@@ -1,0 +1,163 @@
+"""The console in a real browser, by keyboard; nothing from elsewhere, no script that fails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+import serving_browser as browser
+import serving_tools as tools
+from store_tools import Q, Y
+from vicinal.store import Extractor, Store
+
+pytestmark = pytest.mark.skipif(
+    browser.browser_missing() is not None, reason=str(browser.browser_missing())
+)
+VECTOR = ", ".join(map(str, Q[0].tolist()))
+
+
+@pytest.fixture
+def page(tmp_path):
+    with browser.page(tmp_path / "profile") as found:
+        yield found
+
+
+def enter(page, service, role):
+    """Open the console and sign in by keyboard."""
+    page.open(f"http://127.0.0.1:{service.port}/console")
+    page.until("document.activeElement.id === 'key'")
+    page.type(service.keys[role])
+    page.press("Enter", "\r")
+    page.until("!document.getElementById('room').hidden")
+
+
+def text(page, name):
+    return page.run(f"document.getElementById('{name}').innerText")
+
+
+def ask(page):
+    page.run("document.getElementById('send').focus()")
+    page.press("Enter", "\r")
+
+
+def test_a_query_by_keyboard_and_what_it_cost(tmp_path, page):
+    with tools.running(tmp_path / "store") as service:
+        enter(page, service, "analyst")
+        assert "little about any one person" in text(page, "promise-lead")
+        assert "60 left" in text(page, "plans").replace("\n", " ")
+        page.run("document.getElementById('vector').focus()")
+        page.type(VECTOR)
+        ask(page)
+        page.until("document.querySelector('.verdict')")
+        answer = text(page, "answer")
+        stored = service.store.predict(Q[:1], analyst="anna")
+        assert stored.charged == 0
+        label = page.run("document.querySelector('.verdict strong').innerText")
+        assert label == str(stored.labels[0])
+        assert "confidence" in answer
+        assert "used 1 answer" in answer
+        page.until("document.getElementById('plans').innerText.includes('59')")
+        ask(page)
+        page.until("document.getElementById('answer').innerText.includes('replayed, free')")
+        assert page.run("document.getElementById('history-card').hidden")
+        check_whole(page, service)
+
+
+def test_a_curator_sees_the_history(tmp_path, page):
+    with tools.running(tmp_path / "store") as service:
+        service.call("DELETE", "/v1/subjects/person-3", key="curator")
+        enter(page, service, "curator")
+        assert "Erasure" in text(page, "history")
+        assert "person-3" not in page.run("document.documentElement.outerHTML")
+        check_whole(page, service)
+
+
+def test_mistakes_are_said(tmp_path, page):
+    with tools.running(tmp_path / "store") as service:
+        page.open(f"http://127.0.0.1:{service.port}/console")
+        page.until("document.activeElement.id === 'key'")
+        page.type("vic_wrong")
+        page.press("Enter", "\r")
+        page.until("document.getElementById('key-error').innerText.includes('not valid')")
+        assert page.run("document.getElementById('room').hidden")
+        page.run("document.getElementById('key').value = ''")
+        page.type(service.keys["analyst"])
+        page.press("Enter", "\r")
+        page.until("!document.getElementById('room').hidden")
+        for wrong in ("", "1, 2", "1, 2, 3, x"):
+            page.run(f"document.getElementById('vector').value = '{wrong}'")
+            page.run("document.getElementById('ask-error').textContent = ''")
+            ask(page)
+            page.until("document.getElementById('ask-error').innerText !== ''")
+        assert service.store.quota().used == 0
+        page.run("document.getElementById('leave').click()")
+        page.until("!document.getElementById('door').hidden")
+        assert service.keys["analyst"] not in page.run("document.documentElement.outerHTML")
+
+
+def test_an_image_is_sent_as_grey_pixels(tmp_path, page):
+    def pictures(folder, **plan):
+        extractor = Extractor("hog")
+        images = np.random.default_rng(5).integers(0, 256, (350, 8, 8), dtype=np.uint8)
+        return Store.init(
+            folder, images[50:], Y, classes=range(3), extractor=extractor, n_records=300,
+            public=extractor.transform(images[:50]), n_queries=20, n_neighbors=40,
+            noise_multiplier=2.0, **plan,
+        )  # fmt: skip
+
+    with tools.running(tmp_path / "store", make=pictures) as service:
+        enter(page, service, "analyst")
+        page.run(
+            """(async () => {
+              for (const id of ['width', 'height']) document.getElementById(id).value = 8;
+              const canvas = new OffscreenCanvas(16, 16), pen = canvas.getContext('2d');
+              pen.fillStyle = '#fff'; pen.fillRect(0, 0, 16, 16);
+              pen.fillStyle = '#000'; pen.fillRect(6, 3, 3, 9);
+              const files = new DataTransfer(), image = document.getElementById('image');
+              files.items.add(new File([await canvas.convertToBlob()], 'one.png'));
+              image.files = files.files;
+              image.dispatchEvent(new Event('change'));
+            })()"""
+        )
+        page.until("!document.querySelector('.preview').hidden")
+        page.run("document.getElementById('invert').click()")
+        ask(page)
+        page.until("document.querySelector('.verdict')")
+        assert service.store.quota().used == 1
+        check_whole(page, service)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_phone_and_every_control_has_a_name(tmp_path, page, dark):
+    with tools.running(tmp_path / "store") as service:
+        page.size(360, 740, dark=dark)
+        enter(page, service, "curator")
+        assert page.run("document.documentElement.scrollWidth <= innerWidth")
+        nodes = page.send("Accessibility.getFullAXTree")["nodes"]
+        controls = [
+            node for node in nodes
+            if node.get("role", {}).get("value") in {"button", "textbox", "image", "region", "main"}
+            and not node["ignored"]
+        ]  # fmt: skip
+        assert len(controls) >= 3
+        unnamed = [
+            node["role"]["value"] for node in controls
+            if node["role"]["value"] != "main" and not node.get("name", {}).get("value")
+        ]  # fmt: skip
+        assert unnamed == []
+        levels = page.run(
+            "[...document.querySelectorAll('#room h1, #room h2')].map(h => h.tagName)"
+        )
+        assert levels[0] == "H1"
+        check_whole(page, service)
+
+
+def check_whole(page, service):
+    """No script failed, no policy was broken, nothing was fetched from elsewhere."""
+    assert page.troubles() == []
+    own = f"http://127.0.0.1:{service.port}/"
+    assert [url for url in page.addresses() if not url.startswith((own, "data:", "blob:"))] == []
+    assert page.run("localStorage.length + sessionStorage.length + document.cookie.length") == 0

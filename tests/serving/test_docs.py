@@ -1,0 +1,86 @@
+"""The quickstart of docs/service.md is run as it stands, with its own curl commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+import serving_tools as tools
+
+PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE, re.S | re.M)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("quickstart")
+
+
+def shell(folder, script, **env):
+    """Run commands of the page, with this interpreter's `vicinal`, and return what they print."""
+    here = f'vicinal() {{ "{sys.executable}" -m vicinal "$@"; }}\n'
+    done = subprocess.run(
+        ["bash", "-euc", here + script], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, **env}, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_the_quickstart(folder):
+    python = "\n".join(text for kind, text in BLOCKS if kind == "python")
+    subprocess.run([sys.executable, "-c", python], cwd=folder, check=True, timeout=300)
+    start, calls = (text for kind, text in BLOCKS if kind == "sh")
+    port = str(tools.free_port())
+    start = start.replace("pip install 'vicinal[serve]'\n", "").replace("8000", port)
+    start, _, serve = start.partition("vicinal serve")
+    keys = shell(folder, start + 'echo "$KEY $CURATOR"').split()[-2:]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vicinal", "serve", *serve.split()],
+        cwd=folder, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        tools.wait_for(tools.Service(int(port), folder, None, {}), process)
+        printed = shell(
+            folder, calls.replace("8000", port).replace("-s ", "-sw '\\n' "), KEY=keys[0],
+            CURATOR=keys[1],
+        )  # fmt: skip
+        answer, quota, guarantee, history, erased = map(json.loads, printed.splitlines())
+        assert (len(answer["labels"]), answer["charged"], answer["left"]) == (1, 1, 199)
+        assert quota["audiences"]["default"] == {"planned": 200, "used": 1, "left": 199}
+        assert guarantee["guarantee"]["epsilon"] == 2
+        assert [change["what"] for change in history["history"]] == ["add", "audience"]
+        assert erased["done"] == "erased"
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_every_path_is_on_the_page(tmp_path):
+    with tools.running(tmp_path / "store") as service:
+        document = service.call("GET", "/openapi.json", key=None).body
+    for path, operations in document["paths"].items():
+        for method in operations:
+            assert f"`{method.upper()} {path.replace('{subject}', '{id}')}`" in PAGE
+
+
+def test_every_kind_of_problem_is_on_the_page():
+    source = Path(tools.__file__).parents[1] / "src" / "vicinal" / "serving"
+    text = "\n".join(path.read_text() for path in source.glob("*.py"))
+    kinds = dict.fromkeys(re.findall(r'Problem\((\d+), "([a-z-]+)"', text))
+    assert len(kinds) > 8
+    rows = "\n".join(re.findall(r"^\| ([\d, ]+) \|", PAGE, re.M))
+    for status, kind in kinds:
+        assert status in rows, (status, kind)

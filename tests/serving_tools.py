@@ -1,0 +1,155 @@
+"""What the tests of the service share: a service in this process, and one that listens."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from urllib.parse import unquote
+
+import uvicorn
+
+import store_tools as tools
+from vicinal.serving.app import create_app
+from vicinal.serving.keys import KeyFile
+from vicinal.serving.settings import Settings
+
+FAST = Settings(rate=0, wait_ms=1.0)
+
+
+@dataclass
+class Service:
+    """A service that listens at a port of this machine, with an analyst's and a curator's key."""
+
+    port: int
+    folder: object
+    store: object
+    keys: dict = field(default_factory=dict)
+
+    def call(self, method, path, body=None, key="analyst", headers=None):
+        """Return status, headers and JSON (or text) of one request."""
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"} if content is not None else {}
+        if key is not None:
+            sent["Authorization"] = f"Bearer {self.keys.get(key, key)}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, content, sent | (headers or {}))
+            reply = connection.getresponse()
+            text = reply.read().decode()
+            kind = reply.headers.get_content_type()
+            found = json.loads(text) if kind.endswith("json") else text
+            return SimpleNamespace(status=reply.status, headers=reply.headers, body=found)
+        finally:
+            connection.close()
+
+    def predict(self, vectors, key="analyst", name=None):
+        """Send queries."""
+        headers = {} if name is None else {"Idempotency-Key": name}
+        return self.call("POST", "/v1/predict", {"vectors": vectors}, key, headers)
+
+
+@contextmanager
+def running(folder, settings=FAST, make=tools.make, **plan):
+    """Run a service on a new store in `folder`, in a thread; it ends gracefully."""
+    with make(folder, **plan) as store:
+        file = KeyFile(folder)
+        keys = {
+            "analyst": file.add("anna", "analyst", "default"),
+            "curator": file.add("carl", "curator", "default"),
+        }
+        with listening(create_app(store, folder, settings)) as port:
+            yield Service(port, folder, store, keys)
+
+
+@contextmanager
+def listening(app):
+    """Listen with uvicorn in a thread, at a free port."""
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, access_log=False, log_level="warning", log_config=None,
+        ws="none", lifespan="on", server_header=False,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the service did not start"
+            time.sleep(0.01)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+class Direct:
+    """Calls an application without a network, in the running event loop."""
+
+    def __init__(self, app) -> None:
+        self._app = app
+        self._inbox: asyncio.Queue = asyncio.Queue()
+
+    async def __aenter__(self):
+        """Start the application."""
+        ready = asyncio.Event()
+
+        async def sent(_):
+            ready.set()
+
+        scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+        self._inbox.put_nowait({"type": "lifespan.startup"})
+        self._life = asyncio.create_task(self._app(scope, self._inbox.get, sent))
+        await ready.wait()
+        return self
+
+    async def __aexit__(self, *_):
+        """End it."""
+        self._inbox.put_nowait({"type": "lifespan.shutdown"})
+        await self._life
+
+    async def call(self, method, path, body=b"", headers=()):
+        """Return status and text; `headers` are pairs of bytes."""
+        sent, (path, _, query) = [], path.partition("?")
+
+        async def receive():
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": method, "path": unquote(path), "raw_path": path.encode(),
+            "query_string": query.encode(), "headers": list(headers), "http_version": "1.1",
+            "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
+            "root_path": "", "asgi": {"version": "3.0"}, "state": {},
+        }  # fmt: skip
+        await self._app(scope, receive, send)
+        content = b"".join(message.get("body", b"") for message in sent)
+        kept = b"".join(b"%s:%s\n" % pair for pair in sent[0]["headers"])
+        return sent[0]["status"], (kept + content).decode()
+
+
+def free_port():
+    """Return a port of this machine that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def wait_for(service, process):
+    """Wait until a service in a process of its own answers."""
+    for _ in range(600):
+        assert process.poll() is None
+        try:
+            if service.call("GET", "/healthz", key=None).status == 200:
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the service does not come up")
