@@ -17,9 +17,10 @@ from statistical.power import COMPANY_TRIALS
 from statistical.worlds import WITH, WITHOUT, Silence, VoteAttack, measure, noise_from
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import budget
-from vicinal.neighbours import Cosine
+from vicinal.neighbours import FLOAT32, Cosine
 from vicinal.neighbours.integers import integer_scale
 from vicinal.noise import SystemNoise
+from vicinal.predictors import assembly
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -122,6 +123,7 @@ def unrounded(self, X):  # noqa: ARG001 (takes the place of a method)
 def promising():
     """Return the first attack on float32 features that promises enough: (attack, scene)."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembly, "int8_precision", lambda *_: FLOAT32)
         patch.setattr(Cosine, "encode", unrounded)
         for shape, seed in product(SHAPES, range(2)):
             attack, mu, found = sharpened(scene(*shape, seed))
