@@ -220,13 +220,13 @@ def refill_on_return(patch):
 
 def take_the_radius_from_private_records(patch):
     """The nearest private record decides the radius: its presence pushes others out."""
-    honest = Shard.search
+    honest = Shard.parts
 
-    def search(self, queries, thresholds):  # noqa: ARG001 (the public radius is thrown away)
-        nearest = (queries @ self.index.features.T).max(axis=1).astype(np.int64)
-        return honest(self, queries, nearest)
+    def parts(self, queries, thresholds):  # noqa: ARG001 (the public radius is thrown away)
+        products = queries.astype(np.int64) @ self.index.features.T.astype(np.int64)
+        return honest(self, queries, products.max(axis=1))
 
-    patch.setattr(Shard, "search", search)
+    patch.setattr(Shard, "parts", parts)
 
 
 def answer_empty_neighbourhoods_without_noise(patch):

@@ -143,7 +143,8 @@ def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
         log.close()
     assert len(replies) > 20
     with Store.open(folder) as store:
-        assert store.quota().used >= len(replies)
+        # Queries that are equal once rounded share an answer, and only the first is charged.
+        assert store.quota().used >= len({str(votes) for _, votes in replies.values()})
         for name, (row, votes) in replies.items():
             stored = store.predict([row], analyst="a", idempotency_key=name)
             assert (stored.charged, stored.votes.tolist()) == (0, votes)

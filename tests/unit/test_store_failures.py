@@ -143,8 +143,7 @@ def test_a_fault_before_the_commit_charges_nobody_and_the_store_goes_on(path, mo
 
 
 def test_a_server_that_goes_away_answers_nothing_and_loses_nothing(tmp_path, postgres_url):
-    import psycopg
-
+    psycopg = pytest.importorskip("psycopg")
     url = postgres_url()
     store = make(tmp_path / "store", ledger=url)
     store.predict(Q[:2], idempotency_key="a")
