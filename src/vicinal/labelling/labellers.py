@@ -14,8 +14,8 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.labelling.plan import Round
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.assembly import Settings
 from vicinal.predictors.rounds import Spending, planned_queries, reembed, resume, spending
+from vicinal.predictors.settings import Settings
 from vicinal.predictors.wording import ind_knn_guarantee
 
 State = dict[str, npt.NDArray[Any]]

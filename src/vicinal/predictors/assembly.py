@@ -1,20 +1,16 @@
-"""From an estimator's parameters to an engine: check, plan, and fill the first shard."""
+"""From checked settings to an engine: plan from public facts, and fill the first shard."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, Protocol, Self
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import checks
-from vicinal.accounting import budget as budgets
-from vicinal.accounting.label_only import ChargeTable, charge_table, label_budget
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
@@ -29,10 +25,8 @@ from vicinal.mechanisms import (
     randomness,
     size_noise,
 )
-from vicinal.mechanisms.grid import SLACK_SHARE
 from vicinal.neighbours import (
     FLOAT32,
-    LEAST_COUNT,
     RBF,
     AdaptiveRadius,
     Cosine,
@@ -50,127 +44,10 @@ from vicinal.neighbours import (
 from vicinal.predictors import planning
 from vicinal.predictors.answering import BLOCK, Engine
 from vicinal.predictors.reuse import AnsweredNeighbours, Forgetful, Gate, Memory
+from vicinal.predictors.settings import CENTROIDS, GATE, LSH, NEIGHBORS, Settings
 from vicinal.predictors.shard import Shard, SharedShard
 
-AUTO = "auto"
-ADAPTIVE = "adaptive"
-NEIGHBORS = "neighbors"
-GATE = "gate"
-EXACT = "exact"
-LSH = "lsh"
-CENTROIDS = "centroids"
-NO_REUSE = "none"
-
 FloatMatrix = npt.NDArray[np.floating]
-
-_INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
-    EXACT: (),
-    LSH: ("tables", "bits", "seed"),
-    CENTROIDS: ("cells", "recall"),
-}
-
-
-class Parameters(Protocol):
-    """The estimator's parameters, as its constructor takes them; meanings are told there."""
-
-    classes: Any
-    epsilon: float
-    delta: float
-    n_queries: int
-    n_neighbors: int | str
-    noise_multiplier: float | str
-    kernel: str
-    radius: float | str
-    count: str
-    budget: str
-    release: str
-    index: str | Mapping[str, Any]
-    execution: str
-    reuse_predictions: bool | str
-    n_records: int | None
-    bandwidth: float | str
-    norm_bound: float | str
-    simulation_seed: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
-
-    classes: npt.NDArray[Any]
-    epsilon: float
-    delta: float
-    n_queries: int
-    n_neighbors: int | None
-    multiplier: float | None
-    kernel: str
-    tau: float | None
-    private_count: bool
-    method: str
-    label_only: bool
-    sequential: bool
-    reuse: str
-    index: dict[str, Any]
-    n_records: int | None
-    bandwidth: float | None
-    norm_bound: float | None
-    seed: int | None
-
-    @classmethod
-    def of(cls, given: Parameters) -> Self:
-        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        return cls(
-            classes=checks.class_names(given.classes),
-            epsilon=checks.real("epsilon", given.epsilon, above=0),
-            delta=checks.real("delta", given.delta, above=0, below=1),
-            n_queries=checks.integer("n_queries", given.n_queries, least=1),
-            n_neighbors=_unless(AUTO, given.n_neighbors, "n_neighbors", _whole),
-            multiplier=_unless(AUTO, given.noise_multiplier, "noise_multiplier", _positive),
-            kernel=checks.choice("kernel", given.kernel, ("cosine", "rbf")),
-            tau=_unless(ADAPTIVE, given.radius, "radius", _kernel_value),
-            private_count=checks.choice("count", given.count, ("public", "private")) == "private",
-            method=checks.choice("budget", given.budget, budgets.METHODS),
-            label_only=checks.choice("release", given.release, ("votes", "label")) == "label",
-            sequential=checks.choice("execution", given.execution, ("block", "sequential"))
-            == "sequential",
-            reuse=_reuse(given),
-            index=_index(given.index),
-            n_records=_unless(None, given.n_records, "n_records", _whole),
-            bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
-            norm_bound=_unless(AUTO, given.norm_bound, "norm_bound", _positive),
-            seed=_unless(None, given.simulation_seed, "simulation_seed", _seed),
-        )
-
-    @property
-    def charges(self) -> ChargeTable:
-        """What labels cost where they alone leave; the order fits many small contributions."""
-        return _charges(self.epsilon, self.delta, len(self.classes))
-
-    @property
-    def spendable(self) -> float:
-        """The budget B of every subject; in GDP, 1 % of delta is kept for the grid."""
-        if self.label_only:
-            return self.charges.zcdp
-        share = 1 - SLACK_SHARE if self.method == "gdp" else 1.0
-        return budgets.budget(self.epsilon, self.delta * share, self.method)
-
-    def affordable(self, shift: float = 0.0) -> float:
-        """Return the budget that planned contributions of `shift` noise scales feel like."""
-        return self.spendable / (self.charges.share(shift) if self.label_only else 1.0)
-
-    @property
-    def n_asked(self) -> int:
-        """How many questions the plan expects to be asked of private records."""
-        return planning.asked_of(self.n_queries) if self.reuse == GATE else self.n_queries
-
-    def typical_count(self, n_neighbors: int | None) -> float:
-        """Return the count that noise scales are quoted at."""
-        return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
-
-
-@lru_cache(maxsize=16)
-def _charges(epsilon: float, delta: float, n_classes: int) -> ChargeTable:
-    return charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,15 +179,14 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> K
 def first_index(settings: Settings) -> IndexFactory:
     """Return the index that records are put into first; centroids need the radius."""
     if settings.index["kind"] == LSH:
-        options = {name: value for name, value in settings.index.items() if name != "kind"}
-        return partial(HyperplaneLSH, **options)
+        return partial(HyperplaneLSH, **settings.index_options)
     return ExactIndex
 
 
 def _centroids(settings: Settings, reference: Reference | None, radius: Radius) -> IndexFactory:
     assert reference is not None  # noqa: S101 (checked by _check_reference)
-    options = {name: value for name, value in settings.index.items() if name != "kind"}
-    return partial(PublicCentroids, cells=learn_cells(reference, radius, **options))
+    cells = learn_cells(reference, radius, **settings.index_options)
+    return partial(PublicCentroids, cells=cells)
 
 
 def _radius(
@@ -395,49 +271,3 @@ def _count(settings: Settings, noise: NoiseSource, slack: SlackMeter) -> NoisyCo
     sigma = planning.count_noise(settings.n_queries, budget)
     grid = Grid.fitting(sigma, settings.n_queries, 1, settings.delta)
     return NoisyCount(sigma, budget, grid, noise, slack)
-
-
-def _reuse(given: Parameters) -> str:
-    """Return which use of earlier answers is wanted; True is the paper's."""
-    value = given.reuse_predictions
-    if isinstance(value, str):
-        return checks.choice("reuse_predictions", value, (NEIGHBORS, GATE))
-    return NEIGHBORS if checks.boolean("reuse_predictions", value) else NO_REUSE
-
-
-def _index(given: object) -> dict[str, Any]:
-    """Return the kind of index with its options, all by name; the index checks their values."""
-    options = dict(given) if isinstance(given, Mapping) else {"kind": given}
-    kind = checks.choice("index", options.get("kind"), tuple(_INDEX_OPTIONS))
-    unknown = [name for name in options if name not in ("kind", *_INDEX_OPTIONS[kind])]
-    if unknown:
-        raise InvalidInput(
-            f"The 'index' parameter must not have {unknown[0]!r}: for {kind!r} it takes "
-            f"{', '.join(_INDEX_OPTIONS[kind]) or 'no options'}."
-        )
-    return options
-
-
-def _unless(automatic: str | None, value: Any, name: str, check: Any) -> Any:
-    """Return None for the automatic value, else what `check` makes of the given one."""
-    if value is None and automatic is None:
-        return None
-    if isinstance(value, str) and value == automatic:
-        return None
-    return check(name, value)
-
-
-def _whole(name: str, value: object) -> int:
-    return checks.integer(name, value, least=1)
-
-
-def _seed(name: str, value: object) -> int:
-    return checks.integer(name, value, least=0)
-
-
-def _positive(name: str, value: object) -> float:
-    return checks.real(name, value, above=0)
-
-
-def _kernel_value(name: str, value: object) -> float:
-    return checks.real(name, value, least=-1, most=1)

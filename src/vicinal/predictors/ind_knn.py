@@ -20,7 +20,8 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.predictors import inputs
 from vicinal.predictors.answering import Answers
-from vicinal.predictors.assembly import GATE, Settings, assemble
+from vicinal.predictors.assembly import assemble
+from vicinal.predictors.settings import GATE, Settings
 from vicinal.predictors.shard import Shard
 from vicinal.predictors.wording import ind_knn_guarantee
 

@@ -26,12 +26,12 @@ from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors import inputs
 from vicinal.predictors.assembly import (
     Assembled,
-    Settings,
     engine_on,
     kernel_for,
     slack_meter,
 )
 from vicinal.predictors.ind_knn import IndKNNClassifier
+from vicinal.predictors.settings import Settings
 from vicinal.predictors.shard import Shard
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.predictors.assembly import Settings
+from vicinal.predictors.settings import Settings
 
 _METHODS = {
     "gdp": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023; Smith and "

@@ -17,7 +17,8 @@ from vicinal.ledger.database import Database
 from vicinal.mechanisms import SlackMeter
 from vicinal.neighbours import RBF
 from vicinal.predictors.answering import Engine, Turn
-from vicinal.predictors.assembly import NO_REUSE, Assembled, Settings, engine_on, slack_meter
+from vicinal.predictors.assembly import Assembled, engine_on, slack_meter
+from vicinal.predictors.settings import NO_REUSE, Settings
 from vicinal.predictors.shard import Shard, SharedShard
 from vicinal.predictors.wording import ind_knn_guarantee
 from vicinal.store.frame import Frame, form_of
