@@ -6,8 +6,8 @@ Proof note: votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman &
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -164,6 +164,12 @@ class Release(ABC):
     rates: Floats
     cells: Floats
     shares: Floats
+
+    def of(self, part: slice) -> Self:
+        """Return what belongs to consecutive queries, for :meth:`collect` in parts."""
+        return replace(
+            self, scales=self.scales[part], rates=self.rates[part], cells=self.cells[part]
+        )
 
     def collect(self, near: Neighbours, people: People) -> tuple[Steps, int]:
         """Charge every neighbour for its votes and return their sums; still private.

@@ -144,49 +144,49 @@ class Engine:
         if not len(block):
             return np.zeros((0,) if self.votes.label_only else (0, self.votes.n_classes))
         thresholds = self.radius.thresholds(block)
-        expected = self.radius.expected(block) if self.count is None else None
         support = self.memory.support(block, thresholds)
-        released, start = [], 0
-        for near in self._near(block, thresholds, sequential=sequential):
-            part = slice(start, start + len(near))
-            counts = None if expected is None else expected[part]
-            released.append(self._release(near, counts, support and support.of(part)))
-            start += len(near)
+        if self.count is None:
+            parts = self.shard.parts(block, thresholds)
+            return self._release(parts, self.radius.expected(block), support)
+        if not sequential:
+            return self._release_counted(self.shard.search(block, thresholds), support)
+        alone = (
+            near.one(j) for near in self.shard.parts(block, thresholds) for j in range(len(near))
+        )
+        released = [
+            self._release_counted(near, support and support.of(slice(j, j + 1)))
+            for j, near in enumerate(alone)
+        ]
         return np.concatenate(released)
 
-    def _near(
-        self, block: IntegerMatrix, thresholds: Places, *, sequential: bool
-    ) -> Iterator[Neighbours]:
-        """Yield the neighbours of consecutive queries, which are released together.
+    def _release_counted(self, near: Neighbours, support: Support | None) -> npt.NDArray[Any]:
+        """Release the private counts of queries, then their votes, from those who paid for both.
 
-        How the shard splits a block to save memory follows from private counts. With public counts,
-        or one query at a time, no answer and no charge depends on that; where all counts of a part
-        are released before its votes they would, so such a block is not split.
+        All counts come before the first vote. So a block must not be split to save memory, as
+        :meth:`_release` does: the split follows from private counts, and would change who can pay.
         """
-        if sequential:
-            for near in self.shard.parts(block, thresholds):
-                yield from (near.one(j) for j in range(len(near)))
-        elif self.count is None:
-            yield from self.shard.parts(block, thresholds)
-        else:
-            yield self.shard.search(block, thresholds)
-
-    def _release(
-        self, near: Neighbours, counts: npt.NDArray[np.float64] | None, support: Support | None
-    ) -> npt.NDArray[Any]:
-        """Charge, then publish, the answers; first their counts if those are private."""
-        if counts is None:
-            near, counts = self._release_counts(near)
-        if support is not None:
-            counts = counts + support.counts
-        release = self.votes.release(self.pace.multiplier * np.sqrt(counts))
-        sums, spent = release.collect(near, self.shard.people)
-        self.shard.ledger.record(spent)
-        return release.publish(sums if support is None else sums + support.votes)
-
-    def _release_counts(self, near: Neighbours) -> tuple[Neighbours, npt.NDArray[np.float64]]:
         assert self.count is not None  # noqa: S101 (narrows the type; the only caller checks it)
         sums, part, spent = self.count.collect(near, self.shard.people)
         self.shard.ledger.record(spent)
-        noisy = self.count.publish(sums)
-        return near.keep(part), np.maximum(noisy, LEAST_COUNT)
+        counts = np.maximum(self.count.publish(sums), LEAST_COUNT)
+        return self._release(iter([near.keep(part)]), counts, support)
+
+    def _release(
+        self, parts: Iterator[Neighbours], counts: npt.NDArray[np.float64], support: Support | None
+    ) -> npt.NDArray[Any]:
+        """Make one release for all queries; charge part after part, add the noise once.
+
+        How the shard cuts a block into parts follows from private counts, and decides nothing: the
+        release is priced, and refused, as a whole, and with known counts no contribution depends
+        on the order of subjects.
+        """
+        known = counts if support is None else counts + support.counts
+        release = self.votes.release(self.pace.multiplier * np.sqrt(known))
+        sums = np.zeros((len(counts), self.votes.n_classes), dtype=np.int64)
+        start = 0
+        for near in parts:
+            part = slice(start, start + len(near))
+            sums[part], spent = release.of(part).collect(near, self.shard.people)
+            self.shard.ledger.record(spent)
+            start += len(near)
+        return release.publish(sums if support is None else sums + support.votes)
