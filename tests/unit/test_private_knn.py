@@ -434,7 +434,7 @@ def test_votes_and_labels_agree():
     np.testing.assert_array_equal(votes[asked].argmax(axis=1), labels[asked])
     only = screened(release="label").fit(X, y)
     np.testing.assert_array_equal(only.predict(Q), labels)
-    with pytest.raises(PrivacyRefused, match="release='label'"):
+    with pytest.raises(PrivacyRefused, match="only labels are paid for"):
         only.decision_function(Q)
 
 

@@ -20,7 +20,7 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.predictors import inputs
 from vicinal.predictors.answering import Answers
-from vicinal.predictors.assembly import assemble
+from vicinal.predictors.assembly import Assembled, assemble
 from vicinal.predictors.settings import GATE, Settings
 from vicinal.predictors.shard import Shard
 from vicinal.predictors.wording import ind_knn_guarantee
@@ -227,22 +227,22 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         public: npt.ArrayLike | None,
     ) -> None:
         settings = Settings.of(self)
-        features = inputs.features(self, X, reset=True)
-        labels = inputs.labels(y, len(features), settings.classes)
-        ids = None if subjects is None else inputs.subjects(subjects, len(features))
-        reference = None if public is None else inputs.reference(public, features)
-        rows = ids if ids is not None else list(range(len(features)))
-        assembled = assemble(settings, features, labels, rows, reference)
+        records = inputs.records(self, X, subjects, public)
+        labels = inputs.labels(y, len(records), settings.classes)
+        assembled = assemble(settings, records.features, labels, records.names, records.reference)
         self._warn_of_new_budgets()
+        self._install(assembled, settings, records)
+        self.n_answers_ = 0
+
+    def _install(self, assembled: Assembled, settings: Settings, records: inputs.Records) -> None:
         self._engine, self._settings = assembled.engine, settings
-        self._next_number = len(features) if ids is None else 0
-        self._reference_rows = frozenset() if reference is None else inputs.row_keys(reference)
+        self._next_number = len(records) if records.ids is None else 0
+        self._reference_rows = records.reference_rows
         self.classes_ = settings.classes
         self.n_records_ = assembled.n_records
         self.n_neighbors_ = assembled.n_neighbors
         self.noise_multiplier_ = assembled.engine.pace.multiplier
         self.budget_ = assembled.engine.votes.budget
-        self.n_answers_ = 0
 
     def add(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None

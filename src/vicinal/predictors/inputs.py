@@ -7,8 +7,9 @@ data gets through, because a traceback may end up in a log.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -33,6 +34,60 @@ def unchanged_if_refused(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """What ``fit`` was given besides labels, checked.
+
+    Attributes
+    ----------
+    features : float (n, d)
+        Private, finite.
+    ids : list or None
+        The subject of every record; None where every record is a subject of its own.
+    reference : float (m, d) or None
+        Public rows, none of them a private one.
+    """
+
+    features: FloatMatrix
+    ids: list[checks.SubjectId] | None
+    reference: FloatMatrix | None
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.features)
+
+    @property
+    def names(self) -> Sequence[checks.SubjectId]:
+        """One subject for each record; its row number where it is one of its own."""
+        return range(len(self)) if self.ids is None else self.ids
+
+    @property
+    def reference_rows(self) -> frozenset[int]:
+        """Fingerprints of the public rows."""
+        return frozenset() if self.reference is None else row_keys(self.reference)
+
+
+def records(
+    estimator: BaseEstimator,
+    X: npt.ArrayLike,
+    ids: npt.ArrayLike | None = None,
+    public: npt.ArrayLike | None = None,
+) -> Records:
+    """Check the arguments of a ``fit``; the estimator takes note of the features' shape and names.
+
+    Raises
+    ------
+    InvalidInput, TypeError
+        Naming the first bad argument.
+    """
+    rows = features(estimator, X, reset=True)
+    return Records(
+        rows,
+        None if ids is None else subjects(ids, len(rows)),
+        None if public is None else reference(public, rows),
+    )
 
 
 def features(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False) -> FloatMatrix:

@@ -144,15 +144,13 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         settings = SgdSettings.of(self)
         again = hasattr(self, "coef_")
-        features = inputs.features(self, X, reset=True)
-        labels = inputs.labels(y, len(features), settings.classes)
-        ids = None if subjects is None else inputs.subjects(subjects, len(features))
-        reference = None if public is None else inputs.reference(public, features)
-        self._center, self._spread = _standard(reference, features.shape[1])
-        slots, size = subject_slots(ids, len(features))
-        records = SubjectRows(self._rows(features), labels, slots, size)
+        records = inputs.records(self, X, subjects, public)
+        labels = inputs.labels(y, len(records), settings.classes)
+        n_features = records.features.shape[1]
+        self._center, self._spread = _standard(records.reference, n_features)
+        rows = SubjectRows(self._rows(records.features), labels, *subject_slots(records.names))
         _warn_of_second_release(again)
-        n_records, weights = settings.train(records, self._unit(features.shape[1]))
+        n_records, weights = settings.train(rows, self._unit(n_features))
         self._settings = settings
         self.classes_ = settings.classes
         self.noise_multiplier_ = settings.multiplier

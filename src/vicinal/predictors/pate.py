@@ -7,22 +7,19 @@ Raghunathan, Talwar & Erlingsson 2018 (P18), *Scalable private learning with PAT
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
 from vicinal.accounting.curves import Composition
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.accounting.plan import Plan as CheckedPlan
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput
 from vicinal.predictors import inputs
-from vicinal.predictors.answering import Turn
 from vicinal.predictors.pate_settings import PateRelease, PateSettings
-from vicinal.predictors.planned import METHODS, PlannedClassifier, asked
+from vicinal.predictors.planned import METHODS, PlannedClassifier
 
 
 class PATEClassifier(PlannedClassifier):
@@ -79,6 +76,9 @@ class PATEClassifier(PlannedClassifier):
     classifier cannot be copied or pickled: every copy could carry out the plan.
     """
 
+    _settings: PateSettings
+    _release: PateRelease
+    _how_votes_leave = "mechanism='gnmax' or 'confident_gnmax', and release='votes'"
     _also_assumed = (
         "a teacher's training and predictions read nothing but their arguments and random_state",
     )
@@ -142,63 +142,33 @@ class PATEClassifier(PlannedClassifier):
 
     def _take_in(self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None) -> None:
         settings = PateSettings.of(self)
-        features = inputs.features(self, X, reset=True)
-        labels = inputs.labels(y, len(features), settings.classes)
-        ids = list(range(len(features))) if subjects is None else subjects
-        release = PateRelease(settings, features, labels, inputs.subjects(ids, len(features)))
-        self._warn_of_new_plan()
-        self._release, self._turn, self._settings = release, Turn(), settings
-        self.classes_ = settings.classes
-        self.n_asked_ = self.n_answers_ = 0
+        records = inputs.records(self, X, subjects)
+        labels = inputs.labels(y, len(records), settings.classes)
+        self._begin(PateRelease(settings, records, labels), settings)
 
     def _planned(self) -> PateSettings:
         return getattr(self, "_settings", None) or PateSettings.of(self)
 
-    def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+    def predict(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> npt.NDArray[Any]:
         """Return labels, (q,); -1, or None with string classes, where the screening fails.
 
         Parameters
         ----------
         X : array (q, d)
             Queries. They are public.
+        progress : callable, optional
+            Called with the number of queries just done.
 
         Raises
         ------
         PrivacyRefused
             Before anything is asked, if so many queries were not planned.
         """
-        passed, answers = self._answers(X)
+        passed, answers = self._answers(X, progress)
         best = answers if self._settings.label_only else answers.argmax(axis=1)
         return self._named(best, passed)
-
-    def decision_function(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
-
-        Costs the same as :meth:`predict`.
-
-        Raises
-        ------
-        PrivacyRefused
-            If only labels are paid for, or so many queries were not planned.
-        """
-        check_is_fitted(self)
-        if self._settings.label_only:
-            raise PrivacyRefused(
-                "The noisy votes cannot be given with release='label' or lnmax: only labels are "
-                "paid for. Fit gnmax with release='votes'."
-            )
-        passed, answers = self._answers(X)
-        votes = np.full((len(passed), len(self.classes_)), np.nan)
-        votes[passed] = answers
-        return votes
-
-    def _answers(self, X: npt.ArrayLike) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
-        queries = asked(self, X)
-        with self._turn:
-            passed, answers = self._release.answer(queries)
-            self.n_asked_ += len(passed)
-            self.n_answers_ += len(answers)
-        return passed, answers
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first query.

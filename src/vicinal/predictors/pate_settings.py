@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -29,6 +30,8 @@ from vicinal.predictors.planned import Plan, check_abstention, summed
 
 MECHANISMS = ("gnmax", "lnmax", "confident_gnmax")
 """How votes become answers; see :class:`PATEClassifier`."""
+
+_BLOCK = 1000
 
 
 class Parameters(Protocol):
@@ -164,9 +167,8 @@ class PateRelease:
     def __init__(
         self,
         settings: PateSettings,
-        features: inputs.FloatMatrix,
+        records: inputs.Records,
         labels: npt.NDArray[np.int32],
-        ids: list[checks.SubjectId],
     ) -> None:
         self._settings = settings
         self._asked = Quota(settings.n_queries, "queries")
@@ -174,11 +176,11 @@ class PateRelease:
         self._screening, self._voting = settings.screening(), settings.voting()
         simulated = settings.seed is not None
         key = f"simulated:{settings.seed}".encode() if simulated else fresh_key()
-        part = teachers_of(ids, key, settings.n_teachers)
+        part = teachers_of(list(records.names), key, settings.n_teachers)
         self.teachers = [
             Teacher(
                 settings.teacher,
-                features[part == number],
+                records.features[part == number],
                 labels[part == number],
                 len(settings.classes),
                 randomness_of(number, key),
@@ -187,6 +189,15 @@ class PateRelease:
         ]
         self._largest: list[int] = []
         self._votes: list[tuple[float, ...]] = []
+
+    def check(self, size: int) -> None:
+        """Raise PrivacyRefused if `size` more queries were not planned."""
+        self._asked.check(size)
+
+    def blocks(self, queries: inputs.FloatMatrix) -> Iterator[inputs.FloatMatrix]:
+        """Yield consecutive queries, as many as a progress bar wants to hear of at a time."""
+        for start in range(0, len(queries), _BLOCK):
+            yield queries[start : start + _BLOCK]
 
     def answer(self, queries: inputs.FloatMatrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
         """Take from the quotas; return who is answered, bool (q,), and their answers."""

@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from vicinal.accounting.plan import Plan as CheckedPlan
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.predictors import inputs
+from vicinal.predictors.answering import Turn
 
 ABSTAIN = -1
 """The answer, with integer classes, to a query that was not answered; else it is None."""
@@ -143,11 +144,19 @@ def guarantee_of(
 
 
 class Planned(Protocol):
-    """Checked settings, as far as the price needs them."""
+    """Checked settings, as far as prices and answers need them."""
 
     @property
     def seed(self) -> int | None:
         """The seed of a simulation."""
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """The names of the classes."""
+
+    @property
+    def label_only(self) -> bool:
+        """Whether labels leave, and no votes."""
 
     def releases(self) -> list[Plan]:
         """Return the planned releases as in the JSON of a plan."""
@@ -156,14 +165,30 @@ class Planned(Protocol):
         """Return how many draws of noise are planned at each scale in steps."""
 
 
+class PlannedRelease(Protocol):
+    """Private records that answer as planned; used by one thread at a time."""
+
+    def check(self, size: int) -> None:
+        """Raise PrivacyRefused if `size` more queries were not planned."""
+
+    def blocks(self, queries: inputs.FloatMatrix) -> Iterator[inputs.FloatMatrix]:
+        """Yield consecutive queries, as many at a time as memory allows."""
+
+    def answer(self, queries: inputs.FloatMatrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+        """Take from the quota; return who is answered, bool (q,), and their answers."""
+
+
 class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
     """A classifier that answers as many queries as were planned, and then no more.
 
-    A subclass sets ``_release`` in ``fit``, once its records can be asked, and says what is
-    planned in :meth:`_planned`: after ``fit``, what was planned then, whatever has been set since.
+    A subclass hands what answers to :meth:`_begin` in ``fit``, and says what is planned in
+    :meth:`_planned`: after ``fit``, what was planned then, whatever has been set since.
     """
 
     delta: float
+    n_asked_: int
+    n_answers_: int
+    _how_votes_leave = "release='votes'"
     _also_public: tuple[str, ...] = ()
     _also_assumed: tuple[str, ...] = ()
 
@@ -199,14 +224,61 @@ class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
             assumed=self._also_assumed,
         )
 
+    def decision_function(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
+
+        Costs the same as ``predict``: ask once, and derive labels from the votes.
+
+        Raises
+        ------
+        PrivacyRefused
+            If only labels are paid for, or so many queries were not planned.
+        """
+        check_is_fitted(self)
+        if self._planned().label_only:
+            raise PrivacyRefused(
+                "The noisy votes cannot be given: only labels are paid for. Fit with "
+                f"{self._how_votes_leave}."
+            )
+        passed, answers = self._answers(X, progress)
+        votes = np.full((len(passed), len(self.classes_)), np.nan)
+        votes[passed] = answers
+        return votes
+
+    def _begin(self, release: PlannedRelease, settings: Planned) -> None:
+        """Answer by `release` from now on; warn if something was answered since the last fit."""
+        self._warn_of_new_plan()
+        self._release, self._turn, self._settings = release, Turn(), settings
+        self.classes_ = settings.classes
+        self.n_asked_ = self.n_answers_ = 0
+
+    def _answers(
+        self, X: npt.ArrayLike, progress: Callable[[int], None] | None
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+        """Return who was answered, bool (q,), and their answers."""
+        check_is_fitted(self)
+        queries = inputs.features(self, X)
+        with self._turn:
+            self._release.check(len(queries))
+            parts = []
+            for block in self._release.blocks(queries):
+                passed, answers = self._release.answer(block)
+                self.n_asked_ += len(passed)
+                self.n_answers_ += len(answers)
+                parts.append((passed, answers))
+                if progress is not None:
+                    progress(len(passed))
+        return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
+
     def _warn_of_new_plan(self) -> None:
-        """Warn if something was answered since the last fit."""
         if getattr(self, "n_asked_", 0):
             warnings.warn(
                 "fit() starts a new plan. Answers given since the last fit are a release of their "
                 "own; for people in both, the two losses add up.",
                 PrivacyWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _named(
@@ -240,14 +312,7 @@ def check_abstention(classes: npt.NDArray[Any]) -> None:
         )
 
 
-def asked(estimator: PlannedClassifier, X: npt.ArrayLike) -> inputs.FloatMatrix:
-    """Return checked queries for a fitted estimator."""
-    check_is_fitted(estimator)
-    return inputs.features(estimator, X)
-
-
-def subject_slots(ids: Sequence[SubjectId] | None, size: int) -> tuple[npt.NDArray[np.int32], int]:
-    """Return the subject of every record, int32 (n,), and their number; None is one for each."""
-    names = range(size) if ids is None else ids
+def subject_slots(names: Sequence[SubjectId]) -> tuple[npt.NDArray[np.int32], int]:
+    """Return the subject of every record, int32 (n,), and their number."""
     place = {name: slot for slot, name in enumerate(dict.fromkeys(names))}
     return np.array([place[name] for name in names], dtype=np.int32), len(place)

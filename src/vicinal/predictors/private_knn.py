@@ -11,17 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors import inputs
-from vicinal.predictors.answering import Turn
-from vicinal.predictors.planned import (
-    PlannedClassifier,
-    asked,
-    priced,
-)
-from vicinal.predictors.private_knn_settings import KnnSettings, Release
+from vicinal.predictors.planned import PlannedClassifier, priced
+from vicinal.predictors.private_knn_settings import KnnRelease, KnnSettings
 
 
 class PrivateKNNClassifier(PlannedClassifier):
@@ -87,6 +81,8 @@ class PrivateKNNClassifier(PlannedClassifier):
     A fitted classifier cannot be copied or pickled: every copy could carry out the plan.
     """
 
+    _settings: KnnSettings
+    _release: KnnRelease
     _also_public = ("the public rows that the grid of features is chosen by",)
 
     def __init__(
@@ -161,18 +157,11 @@ class PrivateKNNClassifier(PlannedClassifier):
         public: npt.ArrayLike | None,
     ) -> None:
         settings = KnnSettings.of(self)
-        features = inputs.features(self, X, reset=True)
-        ballots = settings.ballots(y, len(features))
-        ids = None if subjects is None else inputs.subjects(subjects, len(features))
-        reference = None if public is None else inputs.reference(public, features)
-        release = Release.of(settings, features, ballots, ids)
-        if reference is not None:
-            release.encode_by(reference, margin=1.0)
-        self._warn_of_new_plan()
-        self._release, self._turn, self._settings = release, Turn(), settings
-        self.classes_ = settings.classes
-        self.n_asked_ = self.n_answers_ = 0
-        self._largest: list[int] = []
+        records = inputs.records(self, X, subjects, public)
+        release = KnnRelease(settings, records, settings.ballots(y, len(records)))
+        if records.reference is not None:
+            release.encode_by(records.reference, margin=1.0)
+        self._begin(release, settings)
 
     def _planned(self) -> KnnSettings:
         return getattr(self, "_settings", None) or KnnSettings.of(self)
@@ -202,48 +191,6 @@ class PrivateKNNClassifier(PlannedClassifier):
             return np.asarray(2 * answers >= self._settings.k).astype(np.int64)
         return self._named(answers if self._settings.label_only else answers.argmax(axis=1), passed)
 
-    def decision_function(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
-
-        Costs the same as :meth:`predict`: ask once, and derive labels from the votes.
-
-        Raises
-        ------
-        PrivacyRefused
-            With release="label": the votes are not paid for. If so many queries were not planned.
-        """
-        check_is_fitted(self)
-        if self._settings.label_only:
-            raise PrivacyRefused(
-                "The noisy votes cannot be given with release='label': only labels are paid for. "
-                "Fit with release='votes'."
-            )
-        passed, answers = self._answers(X, progress)
-        votes = np.full((len(passed), len(self.classes_)), np.nan)
-        votes[passed] = answers
-        return votes
-
-    def _answers(
-        self, X: npt.ArrayLike, progress: Callable[[int], None] | None
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
-        """Return who was answered, bool (q,), and their answers."""
-        queries = asked(self, X)
-        with self._turn:
-            self._release.check(len(queries))
-            self._release.encode_by(queries, margin=1.25)
-            parts = []
-            for block in self._release.blocks(queries):
-                passed, answers, largest = self._release.answer(block)
-                self._largest += largest
-                self.n_asked_ += len(passed)
-                self.n_answers_ += len(answers)
-                parts.append((passed, answers))
-                if progress is not None:
-                    progress(len(passed))
-        return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
-
     def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
         """Return what the answers so far cost, given their votes; **it is private**.
 
@@ -270,8 +217,9 @@ class PrivateKNNClassifier(PlannedClassifier):
                 "A data-dependent cost is known without sampling only: it must not be amplified. "
                 "Use gamma=1, or guarantee()."
             )
-        if settings.sigma_screen is None or not getattr(self, "_largest", None):
+        largest = self._release.largest if hasattr(self, "_release") else []
+        if settings.sigma_screen is None or not largest:
             raise InvalidInput("The cost that depends on votes needs queries that were screened.")
         plan = self.plan(delta)
-        plan["releases"] = settings.releases_at(self._largest, self.n_answers_)
+        plan["releases"] = settings.releases_at(largest, self.n_answers_)
         return priced(plan)

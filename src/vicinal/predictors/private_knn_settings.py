@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
-from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms.ballots import Ballots, ClippedBallots, LabelBallots
@@ -21,10 +20,9 @@ from vicinal.mechanisms.quota import Quota
 from vicinal.mechanisms.sampling import Bools, NearestOfSample, coin_source
 from vicinal.mechanisms.screening import FINEST, NoisyThreshold
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
-from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.neighbours.poisson import Walk
 from vicinal.predictors import inputs
-from vicinal.predictors.inputs import FloatMatrix
+from vicinal.predictors.inputs import FloatMatrix, Records
 from vicinal.predictors.planned import Plan, check_abstention, subject_slots, summed
 
 _FEW_FEATURES = 64
@@ -191,39 +189,25 @@ class KnnSettings:
         return SampledVotes(sample, ballots, screening, self._voting(self.n_answers))
 
 
-class Release:
+class KnnRelease:
     """Private records that answer as planned; encoded once the grid of features is known.
 
     Used by one thread at a time.
+
+    Attributes
+    ----------
+    largest : list of int
+        The largest vote of every screened query so far. Private.
     """
 
-    def __init__(
-        self,
-        settings: KnnSettings,
-        features: FloatMatrix,
-        ballots: Ballots,
-        slots: npt.NDArray[np.int32],
-        n_subjects: int,
-    ) -> None:
+    def __init__(self, settings: KnnSettings, records: Records, ballots: Ballots) -> None:
+        FLOAT32.scale(records.features.shape[1])  # refuses too many features
         self._settings = settings
-        self._features: FloatMatrix | None = features
+        self._features: FloatMatrix | None = records.features.copy()
         self._ballots = ballots
-        self._slots = slots
-        self._n_subjects = n_subjects
+        self._slots, self._n_subjects = subject_slots(records.names)
         self._asked = Quota(settings.n_queries, "queries")
-
-    @classmethod
-    def of(
-        cls,
-        settings: KnnSettings,
-        features: FloatMatrix,
-        ballots: Ballots,
-        ids: Sequence[SubjectId] | None,
-    ) -> Self:
-        """Return records that wait for public rows; `ids` are the subjects, None for one each."""
-        FLOAT32.scale(features.shape[1])  # refuses too many features before anything is changed
-        slots, size = subject_slots(ids, len(features))
-        return cls(settings, features.copy(), ballots, slots, size)
+        self.largest: list[int] = []
 
     def encode_by(self, public: FloatMatrix, margin: float) -> None:
         """Fix the grid by public rows (m, d), unless it is fixed; drop the features themselves."""
@@ -243,17 +227,22 @@ class Release:
         self._asked.check(size)
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
-        """Yield consecutive queries, as many at a time as memory allows."""
+        """Yield consecutive queries, as many at a time as memory allows.
+
+        They fix the grid, if nothing has fixed it: with room for queries somewhat longer.
+        """
+        self.encode_by(queries, margin=1.25)
         wanted = int(self._votes.nearest.walk.wanted) + self._settings.k + 1
         size = max(1, min(_LARGEST_BLOCK, _MOST_HITS // wanted))
         for start in range(0, len(queries), size):
             yield queries[start : start + size]
 
-    def answer(self, queries: FloatMatrix) -> tuple[Bools, npt.NDArray[Any], list[int]]:
+    def answer(self, queries: FloatMatrix) -> tuple[Bools, npt.NDArray[Any]]:
         """Take from the quota and answer, see :meth:`SampledVotes.answer`."""
         self._asked.take(len(queries))
-        integers: IntegerMatrix = self._kernel.encode(queries)
-        return self._votes.answer(integers)
+        passed, answers, largest = self._votes.answer(self._kernel.encode(queries))
+        self.largest += largest
+        return passed, answers
 
 
 def _optional(name: str, value: object, **bounds: float) -> float | None:

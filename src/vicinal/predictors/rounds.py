@@ -19,17 +19,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
 from vicinal.accounting.filter import UNITS
-from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors import inputs
-from vicinal.predictors.assembly import (
-    Assembled,
-    engine_on,
-    kernel_for,
-    slack_meter,
-)
+from vicinal.predictors.assembly import engine_on, kernel_for, slack_meter
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.settings import Settings
 from vicinal.predictors.shard import Shard
@@ -131,7 +125,8 @@ def reembed(
     check_is_fitted(classifier)
     before = classifier._engine
     with before.turn, inputs.unchanged_if_refused(classifier):
-        settings = _settings(classifier, classifier._settings, n_queries, share)
+        planned = classifier._settings
+        settings = _settings(classifier, planned, n_queries, share)
         if settings.seed is not None:
             # Simulated noise must not repeat itself from round to round.
             settings = replace(settings, seed=settings.seed + classifier.n_answers_ + 1)
@@ -145,7 +140,7 @@ def reembed(
             )
         _embed(classifier, settings, ledger, (X, y, subjects, public), _slack_of(classifier))
         classifier._engine = replace(classifier._engine, turn=before.turn)
-        _plan_on(classifier, classifier._settings, settings.n_queries)
+        _plan_on(classifier, planned, settings.n_queries)
 
 
 def resume(
@@ -217,38 +212,19 @@ def _embed(
 ) -> None:
     """Put records with their features, on the budgets of `ledger`, behind the classifier."""
     X, y, subjects, public = given
-    features = inputs.features(classifier, X, reset=True)
-    labels = inputs.labels(y, len(features), settings.classes)
-    ids: list[SubjectId] = (
-        list(range(len(features))) if subjects is None else inputs.subjects(subjects, len(features))
-    )
-    reference = None if public is None else inputs.reference(public, features)
-    kernel = kernel_for(settings, reference)
-    shard = Shard(kernel, features.shape[1], ledger)
+    records = inputs.records(classifier, X, subjects, public)
+    labels = inputs.labels(y, len(records), settings.classes)
+    n_features = records.features.shape[1]
+    kernel = kernel_for(settings, records.reference)
+    shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger
     # What can still be refused comes before subjects are enrolled.
-    integers = kernel.encode(features)
-    shard.add(integers, labels, ids)
+    integers = kernel.encode(records.features)
+    shard.add(integers, labels, records.names)
     assembled = engine_on(
-        shard, kernel, settings, features.shape[1], reference, slack_meter(settings, slack)
+        shard, kernel, settings, n_features, records.reference, slack_meter(settings, slack)
     )
-    _install(classifier, assembled, reference, subjects is None)
-    classifier.classes_ = settings.classes
-
-
-def _install(
-    classifier: IndKNNClassifier,
-    assembled: Assembled,
-    reference: inputs.FloatMatrix | None,
-    numbered: bool,
-) -> None:
-    classifier._engine = assembled.engine
-    classifier._next_number = len(assembled.engine.shard.people.labels) if numbered else 0
-    classifier._reference_rows = frozenset() if reference is None else inputs.row_keys(reference)
-    classifier.n_records_ = assembled.n_records
-    classifier.n_neighbors_ = assembled.n_neighbors
-    classifier.noise_multiplier_ = assembled.engine.pace.multiplier
-    classifier.budget_ = assembled.engine.votes.budget
+    classifier._install(assembled, settings, records)
 
 
 def _slack_of(classifier: IndKNNClassifier) -> float:
