@@ -20,18 +20,19 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
+from vicinal.ledger import files
 from vicinal.ledger.book import Book
 from vicinal.ledger.database import Database
 from vicinal.ledger.sqlite import SQLiteDatabase
-from vicinal.store import Store, disk
-from vicinal.store.witness import Witness
+from vicinal.ledger.witness import Witness
+from vicinal.store import Store
 
 QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
 COUNTED = (
     (Database, ("execute", "execute_many")),
     (SQLiteDatabase, ("_begin", "_commit", "_rollback", "scrub", "close")),
     (os, ("fsync", "pwrite", "ftruncate")),
-    (disk, ("replace_file",)),
+    (files, ("replace_file",)),
 )
 """What is counted: every statement, every commit, every write and flush of a file."""
 

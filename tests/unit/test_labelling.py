@@ -1,12 +1,13 @@
 """Rounds of questions: plans, what is kept, the journal, and that only released things decide."""
 
 import os
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from vicinal import labelling
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.labelling import (
     Answered,
     Answers,
@@ -246,6 +247,7 @@ def test_another_run_may_not_go_on_in_the_folder(world, tmp_path, change):
 def test_students_without_a_journal_are_refused(world, tmp_path):
     run(world, tmp_path)
     (tmp_path / "journal.npz").unlink()
+    (tmp_path.with_name(tmp_path.name + ".witness")).unlink()
     with pytest.raises(InvalidInput, match="no journal"):
         run(world, tmp_path)
 
@@ -280,6 +282,76 @@ def test_a_damaged_journal_is_refused_and_not_taken_for_none(tmp_path):
         path.write_bytes(path.read_bytes()[:-40])
         with pytest.raises(InvalidInput, match="not a sound journal"):
             journal.read()
+
+
+def entry(size):
+    return Entry("run", (), {"remaining": np.arange(size)})
+
+
+def committed(folder, *sizes):
+    """Commit entries one after the other; return the journal's bytes after each."""
+    contents = []
+    with FileJournal(folder) as journal:
+        journal.read()
+        for size in sizes:
+            journal.commit(entry(size))
+            contents.append((folder / "journal.npz").read_bytes())
+    return contents
+
+
+def test_an_earlier_journal_is_refused(tmp_path):
+    early, late = committed(tmp_path, 4, 5)
+    (tmp_path / "journal.npz").write_bytes(early)
+    with FileJournal(tmp_path) as journal:
+        with pytest.raises(PrivacyRefused, match="is an earlier one"):
+            journal.read()
+        with pytest.raises(PrivacyRefused, match="is an earlier one"):
+            journal.commit(entry(6))
+    (tmp_path / "journal.npz").write_bytes(late)
+    with FileJournal(tmp_path) as journal:
+        assert len(journal.read().state["remaining"]) == 5
+
+
+@pytest.mark.parametrize(("lost", "message"), [("journal", "is gone"), ("witness", "its witness")])
+def test_a_journal_and_its_witness_go_together(tmp_path, lost, message):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    committed(folder, 4)
+    (folder / "journal.npz" if lost == "journal" else tmp_path / "run.witness").unlink()
+    with FileJournal(folder) as journal, pytest.raises(PrivacyRefused, match=message):
+        journal.read()
+
+
+def test_the_witness_of_another_run_is_refused(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        committed(tmp_path / name, 4)
+    (tmp_path / "two.witness").replace(tmp_path / "one.witness")
+    with FileJournal(tmp_path / "one") as journal, pytest.raises(StorageFailed, match="another"):
+        journal.read()
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_a_run_that_dies_while_committing_goes_on(tmp_path, monkeypatch, count):
+    """Between any two flushes: what is found then is the entry before, or the new one."""
+    flushes, really = [], os.fsync
+
+    def die(descriptor):
+        flushes.append(descriptor)
+        if len(flushes) == count:
+            raise KeyboardInterrupt
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", die)
+    with suppress(KeyboardInterrupt):
+        committed(tmp_path, 4, 5)
+    monkeypatch.undo()
+    with FileJournal(tmp_path) as journal:
+        found = journal.read()
+        assert found is None or len(found.state["remaining"]) in (4, 5)
+        journal.commit(entry(6))
+    with FileJournal(tmp_path) as journal:
+        assert len(journal.read().state["remaining"]) == 6
 
 
 def test_one_process_holds_a_folder_at_a_time(tmp_path):
@@ -350,13 +422,14 @@ def test_a_disk_that_fails_stops_the_run_before_answers_are_used(world, tmp_path
 
     def full(descriptor):
         flushes.append(descriptor)
-        if len(flushes) == 4:  # file and folder of the first entry, then of the first block
+        # Witness and entry, file and folder each, the witness again; then those of the block.
+        if len(flushes) == 7:
             raise OSError(28, "No space left on device")
         really(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
     learner = Learner()
-    with pytest.raises(InvalidInput, match="cannot be written: No space left"):
+    with pytest.raises(StorageFailed, match="No space left"):
         run(world, tmp_path, learner=learner)
     assert learner.lessons == []
     monkeypatch.undo()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
-from vicinal.labelling.journal import write_durably
+from vicinal.ledger.files import replace_file
 
 _VERSION = 1
 
@@ -51,7 +51,7 @@ def save_answers(answers: Answers, path: str | Path) -> None:
 
     Raises
     ------
-    InvalidInput
+    StorageFailed
         If the file cannot be written.
     """
     about = {
@@ -69,7 +69,7 @@ def save_answers(answers: Answers, path: str | Path) -> None:
         arrays["margins"] = answers.margins
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
-    write_durably(Path(path), content.getvalue())
+    replace_file(Path(path), content.getvalue())
 
 
 def load_answers(path: str | Path) -> Answers:

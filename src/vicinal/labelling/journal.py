@@ -8,28 +8,33 @@ no answer is lost or paid for twice, and a run that was killed costs what one th
 have. (The answers of a lost block existed in a process that is gone; whoever could read its memory
 could read the records too.)
 
-**What it cannot.** Restoring an old copy of the file would refill budgets. It is as private as the
-records, and must be kept where they are.
+**What a backup can do.** Nothing: beside the folder lies its witness, which counts entries. A
+journal that is behind its witness, or has none, is refused, for its budgets would be refilled.
+Whoever copies both and runs both has two sets of budgets; that nothing here can see. Both files are
+as private as the records.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.labellers import State
+from vicinal.ledger.files import PRIVATE_FOLDER, guarded, replace_file
+from vicinal.ledger.lock import Lock
+from vicinal.ledger.witness import Witness, witness_beside
+from vicinal.mechanisms import fresh_key
 
-_PRIVATE_FILE = 0o600
-_VERSION = 1
+_VERSION = 2
+_IDENTITY = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +110,7 @@ class FileJournal:
 
     Raises
     ------
-    InvalidInput
+    StorageFailed
         If the folder cannot be used.
     PrivacyRefused
         If another process holds the folder: both would spend the same budgets.
@@ -114,18 +119,19 @@ class FileJournal:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._path = self.folder / "journal.npz"
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, _PRIVATE_FILE)
-        except OSError as error:
-            raise InvalidInput(
-                f"The folder {self.folder} cannot be used: {error.strerror}."
-            ) from None
-        _hold(self._lock, self.folder)
+        self._clock = 0
+        self._witness: Witness | None = None
+        with guarded(self.folder):
+            self.folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        self._lock = Lock(self.folder / "lock")
 
     def close(self) -> None:
         """Let others have the folder."""
-        os.close(self._lock)
+        try:
+            if self._witness is not None:
+                self._witness.close()
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -140,7 +146,41 @@ class FileJournal:
         ------
         InvalidInput
             If the file is damaged, which a kill cannot do.
+        PrivacyRefused
+            If the witness knows of a later entry, or there is but one of the two.
         """
+        place = witness_beside(self.folder)
+        kept = self._read()
+        if kept is None:
+            if place.exists() and Witness.clock_at(place) > 0:
+                self._refuse("is gone")
+            return None
+        entry, identity, clock = kept
+        if not place.exists():
+            self._refuse("has lost its witness")
+        if clock < Witness.clock_at(place):
+            self._refuse("is an earlier one")
+        self._witness = self._witness or Witness(place, identity)
+        self._clock = clock
+        return entry
+
+    def commit(self, entry: Entry) -> None:
+        """Replace the file, which is the old one or the new one at any time, whole."""
+        if self._witness is None and self.read() is None:
+            # Before the file: a kill between the two leaves a witness of nothing.
+            identity = fresh_key()[:_IDENTITY]
+            self._witness = Witness.create(witness_beside(self.folder), identity, 0)
+        assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
+        self._clock += 1
+        content = io.BytesIO()
+        arrays = _arrays(entry, self._witness.identity, self._clock)
+        np.savez(content, allow_pickle=False, **arrays)
+        replace_file(self._path, content.getvalue())
+        self._witness.advance(self._clock)
+        if self._clock == 1:
+            self._witness.sync()
+
+    def _read(self) -> tuple[Entry, bytes, int] | None:
         try:
             content = self._path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
@@ -153,55 +193,22 @@ class FileJournal:
                 "take the budgets as spent."
             ) from None
 
-    def commit(self, entry: Entry) -> None:
-        """Replace the file, which is the old one or the new one at any time, whole."""
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **_arrays(entry))
-        write_durably(self._path, content.getvalue())
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file so that after a crash it is the old one or the new one, whole.
-
-    Raises
-    ------
-    InvalidInput
-        If it cannot be written.
-    """
-    fresh = path.with_name(path.name + ".new")
-    try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE_FILE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
-
-
-def _hold(descriptor: int, folder: Path) -> None:
-    """Lock an open file; the system takes the lock back when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:
-        raise MissingExtra("A journal needs POSIX file locks: Linux or macOS.") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
+    def _refuse(self, what: str) -> NoReturn:
         raise PrivacyRefused(
-            f"Another process is working in {folder}. Two of them would spend the same budgets."
-        ) from None
+            f"The journal {self._path} {what}: going on could spend budgets that are spent. Put "
+            f"the last journal and {witness_beside(self.folder)} back, or choose another folder "
+            "and take these budgets as spent."
+        )
 
 
-def _arrays(entry: Entry) -> dict[str, npt.NDArray[Any]]:
-    head = {"version": _VERSION, "run": entry.run, "rounds": len(entry.rounds)}
+def _arrays(entry: Entry, identity: bytes, clock: int) -> dict[str, npt.NDArray[Any]]:
+    head = {
+        "version": _VERSION,
+        "identity": identity.hex(),
+        "clock": clock,
+        "run": entry.run,
+        "rounds": len(entry.rounds),
+    }
     arrays: dict[str, npt.NDArray[Any]] = {"head": np.array(json.dumps(head))}
     for number, asked in enumerate(entry.rounds):
         arrays[f"questions_{number}"] = asked.questions
@@ -211,7 +218,7 @@ def _arrays(entry: Entry) -> dict[str, npt.NDArray[Any]]:
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 
-def _entry(arrays: dict[str, npt.NDArray[Any]]) -> Entry:
+def _entry(arrays: dict[str, npt.NDArray[Any]]) -> tuple[Entry, bytes, int]:
     head = json.loads(str(arrays["head"]))
     if head["version"] != _VERSION:
         raise ValueError("another version")
@@ -221,4 +228,4 @@ def _entry(arrays: dict[str, npt.NDArray[Any]]) -> Entry:
     )
     prefix = "state_"
     state = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
-    return Entry(head["run"], rounds, state)
+    return Entry(head["run"], rounds, state), bytes.fromhex(head["identity"]), head["clock"]

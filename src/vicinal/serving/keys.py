@@ -19,8 +19,8 @@ from pathlib import Path
 
 from vicinal import checks
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger.files import PRIVATE_FILE, guarded, replace_file
 from vicinal.mechanisms.randomness import fresh_key
-from vicinal.store.disk import PRIVATE_FILE, guarded, replace_file
 from vicinal.store.requests import checked_name
 
 ANALYST, CURATOR = ROLES = ("analyst", "curator")

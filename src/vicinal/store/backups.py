@@ -6,23 +6,22 @@ from pathlib import Path
 
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.database import Database
+from vicinal.ledger.files import PRIVATE_FOLDER, guarded, sync_folder
 from vicinal.ledger.schema import TABLES, migrate
 from vicinal.ledger.sqlite import SQLiteDatabase
-from vicinal.store.disk import PRIVATE_FOLDER, guarded, sync_folder
+from vicinal.ledger.witness import Witness, witness_beside
 from vicinal.store.folder import (
     KEY,
     LEDGER,
     Folder,
     copy_file,
     read_config,
-    witness_beside,
     write_config,
 )
 from vicinal.store.opening import Parts
-from vicinal.store.witness import Witness
 
 _RECORDS = "records"
-_PUBLIC = ("public.npy", "map.npz")
+_PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
 
 
 def pack(parts: Parts, path: Path) -> None:

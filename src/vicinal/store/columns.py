@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import StorageFailed
-from vicinal.store.disk import PRIVATE_FILE, guarded, sync_folder
+from vicinal.ledger.files import PRIVATE_FILE, guarded, sync_folder
 
 TILE = 8192
 """Rows that share a digest."""

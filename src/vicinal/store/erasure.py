@@ -29,11 +29,11 @@ import numpy.typing as npt
 from vicinal.checks import SubjectId
 from vicinal.ledger.book import Book
 from vicinal.ledger.database import Database
+from vicinal.ledger.witness import Witness
 from vicinal.neighbours.tiles import fill_holes
 from vicinal.predictors.shard import Shard
 from vicinal.store.columns import TILE, Columns, tiles_from
 from vicinal.store.tiles import write_digests
-from vicinal.store.witness import Witness
 
 _NAME = "erasure"
 _MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"

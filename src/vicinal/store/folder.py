@@ -11,10 +11,11 @@ from typing import Any, Self
 
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.database import Database
+from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, replace_file
 from vicinal.ledger.postgres import PostgresDatabase
 from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.ledger.witness import witness_beside
 from vicinal.mechanisms import fresh_key
-from vicinal.store.disk import PRIVATE_FILE, PRIVATE_FOLDER, guarded, replace_file
 
 LEDGER = "ledger.db"
 KEY = "key"
@@ -106,12 +107,6 @@ class Folder:
         """Return the key of the hashes of those who left."""
         with guarded(self.path / KEY):
             return (self.path / KEY).read_bytes()
-
-
-def witness_beside(path: Path) -> Path:
-    """Return where the witness lies unless somebody says otherwise: beside the store."""
-    whole = path.absolute()
-    return whole.with_name(whole.name + ".witness")
 
 
 def read_config(path: Path) -> dict[str, Any]:

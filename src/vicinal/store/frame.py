@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
+from vicinal.ledger.files import replace_file
 from vicinal.neighbours import RBF, Cosine, Kernel, Precision
 from vicinal.predictors import IndKNNClassifier, inputs
 from vicinal.predictors.assembly import kernel_for
 from vicinal.predictors.settings import Settings
-from vicinal.store.disk import replace_file
 from vicinal.store.extractors import Extractor
 
 _PUBLIC = "public.npy"

@@ -9,15 +9,15 @@ from pathlib import Path
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.book import Book
 from vicinal.ledger.database import Database
+from vicinal.ledger.lock import Lock
 from vicinal.ledger.schema import migrate
+from vicinal.ledger.witness import Witness
 from vicinal.predictors.shard import Shard
 from vicinal.store import erasure
 from vicinal.store.columns import Columns
 from vicinal.store.folder import Folder
 from vicinal.store.frame import Frame
-from vicinal.store.lock import Lock
 from vicinal.store.tiles import faults_of_tiles
-from vicinal.store.witness import Witness
 
 LOST = "loss accepted"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import MissingExtra, PrivacyRefused
-from vicinal.store.disk import PRIVATE_FILE, guarded
+from vicinal.ledger.files import PRIVATE_FILE, guarded
 
 
 class Lock:
@@ -30,7 +30,8 @@ class Lock:
         try:
             import fcntl
         except ImportError:
-            raise MissingExtra("A store needs POSIX file locks: Linux or macOS.") from None
+            raise MissingExtra("Budgets on disk need POSIX file locks: Linux or macOS.") from None
+        self._path = path
         with guarded(path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         try:
@@ -45,8 +46,8 @@ class Lock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PrivacyRefused(
-                "Another process has this store open; two could spend the same budgets. Close "
-                "that one first."
+                f"Another process has {self._path.parent} open; two could spend the same budgets. "
+                "Close that one first."
             ) from None
 
     def release(self) -> None:

@@ -16,13 +16,19 @@ from pathlib import Path
 from typing import Self
 
 from vicinal.errors import StorageFailed
-from vicinal.store.disk import guarded, replace_file
+from vicinal.ledger.files import guarded, replace_file
 
 _MAGIC = b"vicinal witness\x01"
 _CLOCK = 8
 _HEAD = len(_MAGIC) + 16 + _CLOCK
 _HASH = 32
 _ENTRY = _HASH + _CLOCK
+
+
+def witness_beside(folder: Path) -> Path:
+    """Return where the witness of `folder` lies unless somebody says otherwise: beside it."""
+    whole = folder.absolute()
+    return whole.with_name(whole.name + ".witness")
 
 
 class Witness:
@@ -32,8 +38,8 @@ class Witness:
     ----------
     path : Path
         Where it lies; best on another disk than the store, and in no backup of it.
-    identity : bytes
-        The store's id, 16 bytes.
+    identity : bytes or None
+        The store's id, 16 bytes; None takes the witness of any.
 
     Raises
     ------
@@ -41,14 +47,16 @@ class Witness:
         If it cannot be read, is damaged, or belongs to another store.
     """
 
-    def __init__(self, path: Path, identity: bytes) -> None:
+    def __init__(self, path: Path, identity: bytes | None = None) -> None:
         self._path = path
         with guarded(path):
             self._descriptor = os.open(path, os.O_RDWR)
             head = os.pread(self._descriptor, _HEAD, 0)
-        if head[:-_CLOCK] != _MAGIC + identity or len(head) != _HEAD:
+        expected = _MAGIC + (head[len(_MAGIC) : -_CLOCK] if identity is None else identity)
+        if head[:-_CLOCK] != expected or len(head) != _HEAD:
             os.close(self._descriptor)
             raise StorageFailed(f"{path} is damaged, or is the witness of another store.")
+        self.identity = head[len(_MAGIC) : -_CLOCK]
         self.clock = int.from_bytes(head[-_CLOCK:])
 
     @classmethod
@@ -56,6 +64,13 @@ class Witness:
         """Make the file, or make it anew."""
         replace_file(path, _MAGIC + identity + clock.to_bytes(_CLOCK) + erased)
         return cls(path, identity)
+
+    @classmethod
+    def clock_at(cls, path: Path) -> int:
+        """Return how far the store of the witness at `path` had come."""
+        witness = cls(path)
+        witness.close()
+        return witness.clock
 
     def erased_since(self, clock: int) -> set[bytes]:
         """Return the keyed hashes of everybody that was erased when the clock was past `clock`."""

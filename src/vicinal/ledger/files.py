@@ -23,7 +23,7 @@ def guarded(path: Path) -> Iterator[None]:
             raise
         raise StorageFailed(
             f"{path} cannot be read or written ({error.strerror}). Nothing was answered. See to "
-            "the disk, then open the store again."
+            "the disk, then open it again."
         ) from None
 
 
