@@ -53,6 +53,7 @@ BAD_PARAMETERS = {
     "index": ["hnsw"],
     "execution": ["random"],
     "reuse_predictions": ["memory", 1, None],
+    "pace": ["fast", None, 1],
     "n_records": [0, -5, 2.5, "auto"],
     "bandwidth": [0, np.nan, "wide"],
     "norm_bound": [0, -1, np.inf],

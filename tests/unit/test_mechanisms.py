@@ -114,6 +114,7 @@ def test_counts_leave_out_who_cannot_pay():
     price = 1 / (2 * 5.0**2) / 0.5
     crowd.remaining[1] = int(price * UNITS * 0.99)
     crowd.remaining[2] = int(2 * price * UNITS)
+    count.take(1)
     counts, part, spent = count.collect(everyone(5), crowd)
     assert count.publish(counts).tolist() == [2.0]
     assert part.tolist() == [True, False, False, False, True]

@@ -40,10 +40,16 @@ class NoisyCount:
         self._noise = noise
         self._slack = slack
 
+    def take(self, queries: int) -> None:
+        """Meter the grid's cost of so many counts, once, before anybody is charged for them."""
+        self._slack.take([self.scale] * queries, 1)
+
     def collect(
         self, near: Neighbours, people: People
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], int]:
         """Charge the neighbours and return (counts, who takes part, all charges); still private.
+
+        After :meth:`take`, once for each shard that holds records.
 
         Returns
         -------
@@ -54,7 +60,6 @@ class NoisyCount:
         spent : int
             All charges together, in units.
         """
-        self._slack.take([self.scale] * len(near), 1)
         counts = np.zeros(len(near), dtype=np.int64)
         part = np.zeros(len(near.rows), dtype=np.bool_)
         high, low = charge_counts(

@@ -165,6 +165,11 @@ class Release(ABC):
     cells: Floats
     shares: Floats
 
+    @property
+    def noise(self) -> Floats:
+        """Standard deviation of the noise on every vote of a query, in votes, (q,). Public."""
+        return self.scales / self.mechanism.grid.steps
+
     def of(self, part: slice) -> Self:
         """Return what belongs to consecutive queries, for :meth:`collect` in parts."""
         return replace(

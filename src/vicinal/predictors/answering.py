@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NoisyCount, Votes
-from vicinal.neighbours import LEAST_COUNT, Neighbours, Radius
+from vicinal.mechanisms.votes import Release
+from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours.integers import IntegerMatrix
-from vicinal.predictors.planning import Pace
+from vicinal.predictors.carrying import Rounds, Shards, Steps
+from vicinal.predictors.planning import Multipliers, Pace
 from vicinal.predictors.reuse import UNKNOWN, Memory, Support
-from vicinal.predictors.shard import Shard, SharedShard
 
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
@@ -26,6 +27,7 @@ block before its first vote, and lose accuracy once budgets run out."""
 Progress = Callable[[int], None]
 FloatVotes = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
+Released = tuple[npt.NDArray[Any], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,14 @@ class Answers:
     asked : bool (q,)
         Whether private records were asked. Where not, the answer was made of earlier ones, for
         nothing.
+    noise : float64 (q,)
+        Standard deviation of the noise on every vote, in votes; NaN for queries not asked.
     """
 
     labels: Places
     votes: FloatVotes | None
     asked: npt.NDArray[np.bool_]
+    noise: npt.NDArray[np.float64]
 
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
@@ -55,6 +60,7 @@ class Answers:
             np.concatenate([part.labels for part in parts]),
             np.concatenate(votes) if votes else None,
             np.concatenate([part.asked for part in parts]),
+            np.concatenate([part.noise for part in parts]),
         )
 
 
@@ -88,8 +94,8 @@ class Engine:
 
     Attributes
     ----------
-    shard : Shard or SharedShard
-        The private records and the account that answers are charged to.
+    shard : Shards
+        The private records and the accounts that answers are charged to: one shard, or several.
     radius : Radius
         Which records take part.
     votes : Votes
@@ -104,7 +110,7 @@ class Engine:
         Held by whoever touches the records or their budgets.
     """
 
-    shard: Shard | SharedShard
+    shard: Shards
     radius: Radius
     votes: Votes
     count: NoisyCount | None
@@ -127,7 +133,7 @@ class Engine:
     def _answer_block(self, block: IntegerMatrix, *, sequential: bool) -> Answers:
         labels = self.memory.known(block)
         asked = labels == UNKNOWN
-        votes = self._ask(block[asked], sequential=sequential)
+        votes, noise = self._ask(block[asked], sequential=sequential)
         self.pace.passed(len(block), int(asked.sum()))
         everything = None
         if self.votes.label_only:
@@ -137,56 +143,44 @@ class Engine:
             everything = np.full((len(block), self.votes.n_classes), np.nan)
             everything[asked] = votes
         self.memory.learn(block[asked], labels[asked])
-        return Answers(labels, everything, asked)
+        scales = np.full(len(block), np.nan)
+        scales[asked] = noise
+        return Answers(labels, everything, asked, scales)
 
-    def _ask(self, block: IntegerMatrix, *, sequential: bool) -> npt.NDArray[Any]:
-        """Return what the mechanism releases: votes (q, c), or positions of labels (q,)."""
+    def _ask(self, block: IntegerMatrix, *, sequential: bool) -> Released:
+        """Return votes (q, c), or positions of labels (q,), and the noise in them (q,)."""
         if not len(block):
-            return np.zeros((0,) if self.votes.label_only else (0, self.votes.n_classes))
+            shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
+            return np.zeros(shape), np.zeros(0)
         thresholds = self.radius.thresholds(block)
         support = self.memory.support(block, thresholds)
         if self.count is None:
-            parts = self.shard.parts(block, thresholds)
-            return self._release(parts, self.radius.expected(block), support)
-        if not sequential:
-            return self._release_counted(self.shard.search(block, thresholds), support)
-        alone = (
-            near.one(j) for near in self.shard.parts(block, thresholds) for j in range(len(near))
-        )
+            multiplier = self.pace.prepare(block, thresholds)
+            release = self._priced(multiplier, self.radius.expected(block), support)
+            self.pace.witness(release)
+            return self._published(release, self.shard.carry(release, block, thresholds), support)
         released = [
-            self._release_counted(near, support and support.of(slice(j, j + 1)))
-            for j, near in enumerate(alone)
+            self._counted(rounds, support and support.of(rounds.queries), self.count)
+            for rounds in self.shard.rounds(block, thresholds, together=not sequential)
         ]
-        return np.concatenate(released)
+        votes, noise = zip(*released, strict=True)
+        return np.concatenate(votes), np.concatenate(noise)
 
-    def _release_counted(self, near: Neighbours, support: Support | None) -> npt.NDArray[Any]:
-        """Release the private counts of queries, then their votes, from those who paid for both.
+    def _counted(self, rounds: Rounds, support: Support | None, counter: NoisyCount) -> Released:
+        """Release the private counts of queries, then their votes, from those who paid for both."""
+        counter.take(rounds.queries.stop - rounds.queries.start)
+        counts = np.maximum(counter.publish(rounds.count(counter)), LEAST_COUNT)
+        release = self._priced(self.pace.multiplier, counts, support)
+        return self._published(release, rounds.carry(release), support)
 
-        All counts come before the first vote. So a block must not be split to save memory, as
-        :meth:`_release` does: the split follows from private counts, and would change who can pay.
-        """
-        assert self.count is not None  # noqa: S101 (narrows the type; the only caller checks it)
-        sums, part, spent = self.count.collect(near, self.shard.people)
-        self.shard.ledger.record(spent)
-        counts = np.maximum(self.count.publish(sums), LEAST_COUNT)
-        return self._release(iter([near.keep(part)]), counts, support)
-
-    def _release(
-        self, parts: Iterator[Neighbours], counts: npt.NDArray[np.float64], support: Support | None
-    ) -> npt.NDArray[Any]:
-        """Make one release for all queries; charge part after part, add the noise once.
-
-        How the shard cuts a block into parts follows from private counts, and decides nothing: the
-        release is priced, and refused, as a whole, and with known counts no contribution depends
-        on the order of subjects.
-        """
+    def _priced(
+        self, multiplier: Multipliers, counts: npt.NDArray[np.float64], support: Support | None
+    ) -> Release:
+        """Return one release for all queries: priced, and refused, as a whole."""
         known = counts if support is None else counts + support.counts
-        release = self.votes.release(self.pace.multiplier * np.sqrt(known))
-        sums = np.zeros((len(counts), self.votes.n_classes), dtype=np.int64)
-        start = 0
-        for near in parts:
-            part = slice(start, start + len(near))
-            sums[part], spent = release.of(part).collect(near, self.shard.people)
-            self.shard.ledger.record(spent)
-            start += len(near)
-        return release.publish(sums if support is None else sums + support.votes)
+        return self.votes.release(multiplier * np.sqrt(known))
+
+    def _published(self, release: Release, sums: Steps, support: Support | None) -> Released:
+        """Add the noise, once, to the sums of all shards."""
+        whole = sums if support is None else sums + support.votes
+        return release.publish(whole), release.noise

@@ -45,6 +45,8 @@ from vicinal.predictors import planning
 from vicinal.predictors.answering import BLOCK, Engine
 from vicinal.predictors.reuse import AnsweredNeighbours, Forgetful, Gate, Memory
 from vicinal.predictors.settings import CENTROIDS, GATE, LSH, NEIGHBORS, Settings
+from vicinal.predictors.shadow import WATCHED, ShadowLedger
+from vicinal.predictors.shadow_pace import Planned, ShadowPace, WatchedPace
 from vicinal.predictors.shard import Shard, SharedShard
 
 FloatMatrix = npt.NDArray[np.floating]
@@ -102,11 +104,13 @@ def engine_on(
         kernel = _tuned_rbf(kernel, radius, reference)
     count = settings.typical_count(k)
     pace = _pace(settings, kernel, radius, reference, n_records, n_features, count)
+    if reference is not None and not settings.private_count:
+        pace = _watched(settings, pace, Reference(kernel, reference.points), radius, n_records)
     least = pace.least * math.sqrt(count)
     grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
-    memory = _memory(settings, votes, n_features)
+    memory = _memory(settings, votes, n_features, reference)
     return Assembled(Engine(shard, radius, votes, counter, pace, memory), n_records, k)
 
 
@@ -234,22 +238,38 @@ def _pace(
         left -= min(0.5, counted / n_records)
     found = planning.usage(reference, radius, n_features)
 
-    def fitting(shift: float) -> float:
-        budget = left * settings.affordable(shift)
-        return planning.fitting_multiplier(found, n_records, settings.n_asked, budget)
+    def affordable(shift: float) -> float:
+        return left * settings.affordable(shift)
 
-    # The share of labels rises with the shift: take it at the largest that is planned for.
-    multiplier = fitting(math.sqrt(found.weight / count) / fitting(0.0))
+    multiplier = planning.planned_multiplier(found, n_records, settings.n_asked, count, affordable)
     if settings.reuse == GATE:
         unit = multiplier**2 / settings.n_asked * planning.GATE_HEADROOM / planning.HEADROOM
         return planning.GatedPace(unit, settings.n_queries)
     return planning.Pace(multiplier)
 
 
-def _memory(settings: Settings, votes: Votes, n_features: int) -> Memory:
+def _watched(
+    settings: Settings, pace: planning.Pace, reference: Reference, radius: Radius, n_records: int
+) -> planning.Pace:
+    """Return the pace beside a shadow ledger, which the noise follows if that is wanted."""
+    if not settings.follows_wear:
+        return WatchedPace(pace, ShadowLedger(reference, radius, WATCHED))
+    shadow = ShadowLedger(reference, radius)
+    typical = planning.usage(reference, radius, reference.points.shape[1])
+    rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
+    if isinstance(pace, planning.GatedPace):
+        return ShadowPace(pace, shadow, pace, pace.unit, rate)
+    unit = pace.multiplier**2 / settings.n_queries
+    return ShadowPace(pace, shadow, Planned(settings.n_queries), unit, rate)
+
+
+def _memory(
+    settings: Settings, votes: Votes, n_features: int, reference: Reference | None
+) -> Memory:
     kernel = votes.kernel
     if settings.reuse == GATE:
-        return Gate(kernel.precision.scale(n_features), votes.n_classes)
+        points = None if reference is None else reference.points
+        return Gate(kernel.precision.scale(n_features), votes.n_classes, points)
     if settings.reuse == NEIGHBORS:
         block = 1 if settings.sequential else BLOCK
         return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)

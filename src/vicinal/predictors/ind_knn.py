@@ -22,6 +22,8 @@ from vicinal.predictors import inputs
 from vicinal.predictors.answering import Answers
 from vicinal.predictors.assembly import Assembled, assemble
 from vicinal.predictors.settings import GATE, Settings
+from vicinal.predictors.shadow import REGIONS, Wear
+from vicinal.predictors.shadow_pace import WatchedPace
 from vicinal.predictors.shard import Shard
 from vicinal.predictors.wording import ind_knn_guarantee
 
@@ -76,6 +78,10 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         True or "neighbors" (ZZGW23, 3.1): they vote, with the released label, and count towards K.
         "gate" (ours): a model of them answers where it is sure, and only the others are asked; the
         noise follows the questions still expected, and answers go on after `n_queries`.
+    pace : {"plan", "shadow"}
+        Whether the noise stays as planned, for queries that fall as the public points do, or
+        follows the wear of these points, which are charged as records are
+        (:mod:`vicinal.predictors.shadow_pace`): for streams that keep to one class or one region.
     n_records : int, optional
         Public size of the data. Without it the size is estimated once with noise, for .05 % of
         each record's budget.
@@ -121,6 +127,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         index: str | Mapping[str, Any] = "exact",
         execution: str = "block",
         reuse_predictions: bool | str = False,
+        pace: str = "plan",
         n_records: int | None = None,
         bandwidth: float | str = "auto",
         norm_bound: float | str = "auto",
@@ -140,6 +147,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self.index = index
         self.execution = execution
         self.reuse_predictions = reuse_predictions
+        self.pace = pace
         self.n_records = n_records
         self.bandwidth = bandwidth
         self.norm_bound = norm_bound
@@ -356,23 +364,74 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
                 "an abstention. Rename the class."
             )
-        votes = self.decision_function(X, progress=progress)
-        labels = self.classes_[votes.argmax(axis=1)]
+        answers = self.ask(X, progress=progress)
+        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        labels = self.classes_[answers.labels]
         labels = labels.astype(np.int64) if integer_names else labels.astype(object)
-        labels[self.confidence(votes) < least] = ABSTAIN if integer_names else None
+        leads = self.confidence(answers.votes, answers.noise)
+        labels[leads < least] = ABSTAIN if integer_names else None
         return np.asarray(labels)
 
-    def confidence(self, votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def confidence(
+        self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None
+    ) -> npt.NDArray[np.float64]:
         """Return the lead of the best class over the next, (q,), in noise standard deviations.
 
-        Post-processing of noisy votes: costs nothing. Defined for public counts with one noise
-        scale; with other settings the scale at the smallest count is used.
+        Post-processing of noisy votes: costs nothing.
+
+        Parameters
+        ----------
+        votes : float (q, c)
+            As :meth:`decision_function` or :meth:`ask` returned them; NaN stays NaN.
+        noise : float (q,), optional
+            The noise in them, as :meth:`ask` tells it. Not needed where it is the same in all
+            answers: with public counts, without reuse, at the planned pace.
+
+        Raises
+        ------
+        InvalidInput
+            If `noise` is needed.
         """
         check_is_fitted(self)
-        votes = np.asarray(votes, dtype=np.float64)
-        top = np.partition(votes, -2, axis=1)[:, -2:]
-        scale = self.noise_multiplier_ * np.sqrt(self._settings.typical_count(self.n_neighbors_))
-        return np.asarray((top[:, 1] - top[:, 0]) / (np.sqrt(2.0) * scale))
+        if noise is None:
+            if not self._settings.even_noise:
+                raise InvalidInput(
+                    "The noise differs from answer to answer here. Take votes and noise from "
+                    "ask(), and pass both."
+                )
+            noise = self.noise_multiplier_ * np.sqrt(
+                self._settings.typical_count(self.n_neighbors_)
+            )
+        leads = np.diff(np.sort(np.asarray(votes, dtype=np.float64), axis=1)[:, -2:])[:, 0]
+        return np.asarray(leads / (np.sqrt(2.0) * np.asarray(noise, dtype=np.float64)))
+
+    def wear(self, regions: int = REGIONS) -> Wear:
+        """Return a public estimate of how much of their budgets people have used.
+
+        It is made of public points that are charged as records are, so anybody may see it; the
+        true budgets are private. It is about people who have been there since ``fit``: who comes
+        later has used less.
+
+        Parameters
+        ----------
+        regions : int
+            Regions of the feature space to tell it for, around public centroids; fewer where
+            there are less than 16 public points for each.
+
+        Raises
+        ------
+        InvalidInput
+            Without a public reference, or with private counts.
+        """
+        check_is_fitted(self)
+        pace = self._engine.pace
+        if not isinstance(pace, WatchedPace):
+            raise InvalidInput(
+                "Wear is estimated on the public reference, with public counts. Pass 'public' to "
+                "fit, and count='public'."
+            )
+        with self._engine.turn:
+            return pace.shadow.wear(regions)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee, whole; ``str()`` of it reads as a paragraph."""

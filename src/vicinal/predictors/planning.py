@@ -18,11 +18,18 @@ docs/decisions/0008-automatic-plan.md has the measurements behind both constants
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from vicinal.mechanisms.votes import Release
 from vicinal.neighbours import Radius, Reference
+from vicinal.neighbours.integers import IntegerMatrix
+
+Multipliers = float | npt.NDArray[np.float64]
+"""sigma2 for all queries of a block, or for each of them, (q,)."""
 
 NEIGHBORS_PER_NOISE = 300
 """k over the noise multiplier in units of the kernel weight."""
@@ -73,6 +80,32 @@ def fitting_multiplier(usage: Usage, n_records: int, n_queries: int, budget: flo
     return math.sqrt(HEADROOM * usage.spread * usage.weight * n_queries / (2 * n_records * budget))
 
 
+def planned_multiplier(
+    usage: Usage,
+    n_records: int,
+    n_queries: int,
+    count: float,
+    affordable: Callable[[float], float],
+) -> float:
+    """Return the fitting multiplier where the price of a contribution depends on its size.
+
+    Parameters
+    ----------
+    usage, n_records, n_queries
+        As for :func:`fitting_multiplier`.
+    count : float
+        Records that take part in a query.
+    affordable : callable
+        The budget as contributions of so many noise scales feel it.
+    """
+
+    def fitting(shift: float) -> float:
+        return fitting_multiplier(usage, n_records, n_queries, affordable(shift))
+
+    # The share of labels rises with the shift: take it at the largest that is planned for.
+    return fitting(math.sqrt(usage.weight / count) / fitting(0.0))
+
+
 class Pace:
     """The noise multiplier of every block: one for all of them.
 
@@ -89,6 +122,17 @@ class Pace:
     def least(self) -> float:
         """The smallest multiplier that will ever be used."""
         return self.multiplier
+
+    def prepare(
+        self,
+        queries: IntegerMatrix,  # noqa: ARG002 (the same for all)
+        thresholds: npt.NDArray[np.int64],  # noqa: ARG002
+    ) -> Multipliers:
+        """Return sigma2 for a block that is about to be asked, given its public radii."""
+        return self.multiplier
+
+    def witness(self, release: Release) -> None:
+        """Take note of the release that was made for the block just prepared."""
 
     def passed(self, answered: int, asked: int) -> None:
         """Take note of a block: how many queries were answered, how many of them were asked."""
@@ -127,6 +171,11 @@ class GatedPace(Pace):
         """The smallest multiplier that will ever be used."""
         return self._least
 
+    @property
+    def unit(self) -> float:
+        """u, the squared multiplier of a plan of one question."""
+        return self._unit
+
     def passed(self, answered: int, asked: int) -> None:
         """Take note of a block and set the multiplier of the next."""
         self._spent += asked * self._unit / self.multiplier**2
@@ -137,11 +186,15 @@ class GatedPace(Pace):
         self._asked += asked
         self.multiplier = max(self._fitting(), self._least)
 
-    def _fitting(self) -> float:
+    def left(self) -> float:
+        """Return the questions still to be expected."""
         left = max(self._n_queries - self._answered, self._n_queries // 10)
         rate = (self._passed + _PRIOR_WEIGHT * ASKED_SHARE) / (self._gated + _PRIOR_WEIGHT)
         expected = asked_of(left, max(0, GATE_OPENS - self._asked), rate)
-        return math.sqrt(self._unit * max(expected, _FEWEST_LEFT) / (1 - self._spent))
+        return max(expected, _FEWEST_LEFT)
+
+    def _fitting(self) -> float:
+        return math.sqrt(self._unit * self.left() / (1 - self._spent))
 
 
 GATE_HEADROOM = 1.2

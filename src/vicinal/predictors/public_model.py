@@ -1,8 +1,10 @@
 """A classifier of public answers: kernel ridge regression that knows how sure it may be.
 
 Released answers are few and noisy; a smooth function on the features fits them better than a linear
-one, and takes a tenth of a second. How sure it may be is calibrated by its own leave-one-out
-predictions, which ridge regression has in closed form (Rasmussen & Williams 2006, 5.4.2).
+one, and takes a tenth of a second. What is smooth is told by the features and by the public points
+that queries have around them (docs/decisions/0012-scattering.md). How sure it may be is calibrated
+by its own leave-one-out predictions, which ridge regression has in closed form (Rasmussen &
+Williams 2006, 5.4.2).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax, softmax
+
+from vicinal.predictors.surroundings import Located
 
 Matrix = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -30,8 +34,9 @@ _TEMPERATURES = np.geomspace(0.5, 30.0, 40)
 class PublicModel:
     """Kernel ridge regression on one-hot answers, with the kernel exp(-2 |x - q|^2 / m).
 
-    m is the median squared distance of the first rows: 2 for rows of length one without a common
-    direction.
+    Where there are public points, the kernel is the mean of that and of the share of near public
+    points that two queries have in common. m is the median squared distance of the first rows: 2
+    for rows of length one without a common direction.
 
     Parameters
     ----------
@@ -41,18 +46,18 @@ class PublicModel:
 
     def __init__(self, n_classes: int) -> None:
         self._n_classes = n_classes
-        self._rows: Matrix = np.zeros((0, 0))
+        self._known: Located | None = None
         self._steepness = 1.0
         self._weights: Matrix = np.zeros((0, n_classes))
         self._sharpness = 1.0
 
-    def fit(self, rows: Matrix, answers: Places) -> Self:
-        """Fit to the newest answers, (n, d) rows and (n,) positions."""
-        self._rows, answers = rows[-MOST:], answers[-MOST:]
+    def fit(self, queries: Located, answers: Places) -> Self:
+        """Fit to the newest answers: n queries, and positions (n,)."""
+        self._known, answers = queries.newest(MOST), answers[-MOST:]
         targets = np.eye(self._n_classes)[answers] - 1 / self._n_classes
-        some = _squared_distances(rows[:_PROBES], rows[:_PROBES])
-        self._steepness = 2 / max(float(np.median(some)), 1e-12)
-        ridged = self._kernel(self._rows)
+        some = queries.rows[:_PROBES]
+        self._steepness = 2 / max(float(np.median(_squared_distances(some, some))), 1e-12)
+        ridged = self._kernel(self._known, self._known)
         ridged[np.diag_indices_from(ridged)] += RIDGE
         factor = cho_factor(ridged)
         self._weights = cho_solve(factor, targets)
@@ -65,13 +70,16 @@ class PublicModel:
         self._sharpness = float(_TEMPERATURES[int(np.argmax(likelihoods))])
         return self
 
-    def chances(self, rows: Matrix) -> Matrix:
-        """Return how likely each class is the answer, (q, c)."""
-        scores = self._kernel(rows) @ self._weights
+    def chances(self, queries: Located) -> Matrix:
+        """Return how likely each class is the answer, (q, c), after :meth:`fit`."""
+        assert self._known is not None  # noqa: S101 (narrows the type: fitted first)
+        scores = self._kernel(queries, self._known) @ self._weights
         return np.asarray(softmax(self._sharpness * scores, axis=1))
 
-    def _kernel(self, rows: Matrix) -> Matrix:
-        return np.asarray(np.exp(-self._steepness * _squared_distances(rows, self._rows)))
+    def _kernel(self, left: Located, right: Located) -> Matrix:
+        smooth = np.exp(-self._steepness * _squared_distances(left.rows, right.rows))
+        shared = left.shared(right)
+        return np.asarray(smooth if shared is None else (smooth + shared) / 2)
 
 
 def _squared_distances(left: Matrix, right: Matrix) -> Matrix:

@@ -16,6 +16,7 @@ from vicinal.neighbours import ExactIndex, Kernel
 from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.predictors.planning import GATE_OPENS
 from vicinal.predictors.public_model import PublicModel
+from vicinal.predictors.surroundings import Located, Surroundings
 
 Places = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.int64]
@@ -138,6 +139,8 @@ class Gate(Memory):
         Integer length of a unit vector: features are brought back to length one.
     n_classes : int
         Number of classes.
+    reference : integer matrix (m, d), optional
+        Public points among which queries are located.
     sure : float
         Probability of the best class from which on the model answers.
     block : int
@@ -146,20 +149,26 @@ class Gate(Memory):
 
     scale: float
     n_classes: int
-    sure: float = 0.9
+    reference: IntegerMatrix | None = None
+    sure: float = 0.95
     block: int = 128
-    _queries: list[IntegerMatrix] = field(default_factory=list)
+    _queries: list[Located] = field(default_factory=list)
     _labels: list[Places] = field(default_factory=list)
     _fitted_on: int = 0
     _seen: int = 0
     _model: PublicModel | None = None
+    _surroundings: Surroundings = field(init=False)
+
+    def __post_init__(self) -> None:
+        points = np.zeros((0, 1)) if self.reference is None else self._floats(self.reference)
+        self._surroundings = Surroundings(points)
 
     def known(self, queries: IntegerMatrix) -> Places:
         """Return the model's answers where it is sure, but for one in `FLOOR`."""
         answers = np.full(len(queries), UNKNOWN, dtype=np.int64)
         if self._model is None:
             return answers
-        chances = self._model.chances(self._floats(queries))
+        chances = self._model.chances(self._located(queries))
         sure = np.flatnonzero(chances.max(axis=1) >= self.sure)
         turns = self._seen + np.arange(len(sure))
         self._seen += len(sure)
@@ -173,16 +182,19 @@ class Gate(Memory):
 
     def learn(self, queries: IntegerMatrix, labels: Places) -> None:
         """Keep answers, and refit once there are a seventh more than at the last fit."""
-        self._queries.append(queries)
+        self._queries.append(self._located(queries))
         self._labels.append(labels)
         known = sum(map(len, self._labels))
         if known >= max(GATE_OPENS, self._fitted_on + self._fitted_on // 7):
             self._fit(known)
 
     def _fit(self, known: int) -> None:
-        rows, labels = self._floats(np.concatenate(self._queries)), np.concatenate(self._labels)
-        self._model = PublicModel(self.n_classes).fit(rows, labels)
+        queries, labels = Located.joined(self._queries), np.concatenate(self._labels)
+        self._model = PublicModel(self.n_classes).fit(queries, labels)
         self._fitted_on = known
+
+    def _located(self, queries: IntegerMatrix) -> Located:
+        return self._surroundings.locate(self._floats(queries))
 
     def _floats(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         return queries.astype(np.float64) / self.scale

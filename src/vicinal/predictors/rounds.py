@@ -81,7 +81,7 @@ def spending(classifier: IndKNNClassifier) -> Spending:
     check_is_fitted(classifier)
     with classifier._engine.turn:
         return Spending(
-            classifier._engine.shard.ledger.remaining.copy(),
+            classifier._shard.ledger.remaining.copy(),
             _slack_of(classifier),
             classifier.n_answers_,
             classifier.n_records_,
@@ -130,7 +130,7 @@ def reembed(
         if settings.seed is not None:
             # Simulated noise must not repeat itself from round to round.
             settings = replace(settings, seed=settings.seed + classifier.n_answers_ + 1)
-        ledger = before.shard.ledger
+        ledger = classifier._shard.ledger
         if not isinstance(ledger, MemoryLedger):
             raise InvalidInput("The classifier must hold its budgets in memory. Got a store.")
         if subjects is None and not _as_at_fit(classifier, np.shape(X)[0], y):

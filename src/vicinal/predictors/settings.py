@@ -25,6 +25,8 @@ EXACT = "exact"
 LSH = "lsh"
 CENTROIDS = "centroids"
 NO_REUSE = "none"
+PLAN = "plan"
+SHADOW = "shadow"
 
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
     EXACT: (),
@@ -50,6 +52,7 @@ class Parameters(Protocol):
     index: str | Mapping[str, Any]
     execution: str
     reuse_predictions: bool | str
+    pace: str
     n_records: int | None
     bandwidth: float | str
     norm_bound: float | str
@@ -73,6 +76,7 @@ class Settings:
     label_only: bool
     sequential: bool
     reuse: str
+    follows_wear: bool
     index: dict[str, Any]
     n_records: int | None
     bandwidth: float | None
@@ -97,6 +101,7 @@ class Settings:
             sequential=checks.choice("execution", given.execution, ("block", "sequential"))
             == "sequential",
             reuse=_reuse(given),
+            follows_wear=_follows_wear(given),
             index=_index(given.index),
             n_records=_unless(None, given.n_records, "n_records", _whole),
             bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
@@ -131,6 +136,12 @@ class Settings:
         """What the index is made with, besides its kind."""
         return {name: value for name, value in self.index.items() if name != "kind"}
 
+    @property
+    def even_noise(self) -> bool:
+        """Whether the noise is the same in all answers."""
+        fixed = self.private_count or self.tau is not None
+        return not (fixed or self.follows_wear or self.reuse != NO_REUSE)
+
     def typical_count(self, n_neighbors: int | None) -> float:
         """Return the count that noise scales are quoted at."""
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
@@ -139,6 +150,21 @@ class Settings:
 @lru_cache(maxsize=16)
 def _charges(epsilon: float, delta: float, n_classes: int) -> ChargeTable:
     return charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
+
+
+def _follows_wear(given: Parameters) -> bool:
+    """Tell whether the noise follows the shadow ledger; refuse it where noise is fixed."""
+    if checks.choice("pace", given.pace, (PLAN, SHADOW)) == PLAN:
+        return False
+    needs = {"noise_multiplier": AUTO, "radius": ADAPTIVE, "count": "public"}
+    for name, value in needs.items():
+        found = getattr(given, name)
+        if not (isinstance(found, str) and found == value):
+            raise InvalidInput(
+                f"The {name!r} parameter must be {value!r} with pace='shadow', whose noise follows "
+                "the wear of public points."
+            )
+    return True
 
 
 def _reuse(given: Parameters) -> str:

@@ -16,9 +16,10 @@ from vicinal.mechanisms import People
 from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, Neighbours
 from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.neighbours.tiles import fill_holes
+from vicinal.predictors.carrying import Carrier
 
 
-class Shard:
+class Shard(Carrier):
     """Holds records, charges them and sums their votes; knows nothing of noise or answers.
 
     Subjects live on one shard with all their records. Sums of integer votes over shards equal
@@ -33,7 +34,7 @@ class Shard:
         index: IndexFactory = ExactIndex,
     ) -> None:
         self.index: Index = index(kernel, n_features)
-        self.ledger = MemoryLedger()
+        self.ledger: MemoryLedger = MemoryLedger()
         self._register: Register = self.ledger if register is None else register
         self._labels = np.zeros(0, dtype=np.int32)
         self._slots = np.zeros(0, dtype=np.int32)
@@ -151,7 +152,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedShard:
+class SharedShard(Carrier):
     """A shard as one of several accounts sees it: the same records, budgets of its own.
 
     Attributes

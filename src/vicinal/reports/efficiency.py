@@ -154,7 +154,7 @@ def _hits(classifier: IndKNNClassifier, trial: Trial) -> int:
     """Return how many neighbours are found; also warms up compiled code."""
     engine = classifier._engine
     queries = engine.votes.kernel.encode(trial.queries[:256])
-    return len(engine.shard.search(queries, engine.radius.thresholds(queries)).rows)
+    return len(classifier._shard.search(queries, engine.radius.thresholds(queries)).rows)
 
 
 def _reused(trial: Trial, reuse: bool | str, seed: int) -> tuple[float, float, float]:

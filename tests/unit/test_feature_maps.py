@@ -1,0 +1,125 @@
+"""The ablation of feature maps, on images small enough to see."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.cli.main import app
+from vicinal.datasets import image_npz
+from vicinal.errors import InvalidInput
+from vicinal.features import HOGFeatures, ScatteringFeatures
+from vicinal.reports import feature_maps
+from vicinal.reports.experiments import Setting
+from vicinal.reports.feature_maps import FeatureMap, MapRow, measure, text_table
+from vicinal.reports.releases import WAYS
+
+SETTINGS = (Setting(8.0, 40), Setting(8.0, 60))
+FEW = {"n_components": 8}
+
+
+def begin_nothing(_name, _size):
+    return lambda _done: None
+
+
+MAPS = (
+    FeatureMap("gradients", HOGFeatures, {"cell": 4}, FEW),
+    FeatureMap("waves", ScatteringFeatures, {"orientations": 2}, {**FEW, "power": 1.0}),
+)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """Write stripes across and along, with noise, as an npz."""
+    rng = np.random.default_rng(0)
+
+    def part(size):
+        y = rng.integers(0, 2, size)
+        stripes = np.tile([200, 200, 0, 0], 3)
+        images = np.where(y[:, None, None], stripes[:, None], stripes[None, :])
+        return (images + rng.integers(0, 50, (size, 12, 12))).astype(np.uint8), y
+
+    (x_train, y_train), (x_test, y_test) = part(600), part(400)
+    file = tmp_path_factory.mktemp("stripes") / "stripes.npz"
+    np.savez(file, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    return file
+
+
+@pytest.fixture(scope="module")
+def measured(path):
+    told, sizes = [], []
+
+    def begin(_name, size):
+        sizes.append(size)
+        return told.append
+
+    rows = measure(image_npz(path), range(2), 2, begin, MAPS, SETTINGS, 300)
+    return SimpleNamespace(rows=rows, told=sum(told), announced=sum(sizes))
+
+
+def test_every_way_on_every_map_has_a_row_of_all_runs(measured):
+    wanted = {
+        (name, way, 8.0, n) for name in ("gradients", "waves") for way in WAYS for n in (40, 60)
+    }
+    wanted |= {(name, "without privacy", None, 60) for name in ("gradients", "waves")}
+    keys = [(row.features, row.way, row.epsilon, row.n_queries) for row in measured.rows]
+    assert set(keys) == wanted
+    assert len(keys) == len(wanted)
+    for row in measured.rows:
+        assert len(row.accuracies) == 2
+        assert min(row.accuracies) > 0.9
+
+
+def test_progress_is_told_of_all_that_was_announced(measured):
+    assert measured.told == measured.announced
+
+
+def test_the_table_shows_means_and_spreads():
+    row = MapRow("waves", "votes", 0.5, 4000, (0.9, 0.8))
+    assert row.to_dict()["accuracy_mean"] == pytest.approx(0.85)
+    table = text_table([row, MapRow("waves", "without privacy", None, 4000, (0.95,))])
+    assert "0.8500 ± 0.0707" in table
+    assert "0.9500 ± 0.0000" in table
+
+
+def test_too_few_test_rows_are_refused(path):
+    with pytest.raises(InvalidInput, match="fewer queries"):
+        measure(image_npz(path), range(2), 1, begin_nothing, MAPS[:1], SETTINGS, 400)
+
+
+def test_the_maps_of_the_documentation_are_named_by_what_they_keep():
+    names = [feature_map.name for feature_map in feature_maps.MAPS]
+    assert len(set(names)) == len(names)
+    for feature_map in feature_maps.MAPS:
+        learnt = feature_map.learnt
+        assert str(learnt.get("n_components", 100)) in feature_map.name
+
+
+def test_the_command_writes_and_prints_its_table(path, tmp_path, monkeypatch):
+    small = (MAPS[:1], SETTINGS, 300)
+    monkeypatch.setattr(
+        feature_maps,
+        "measure",
+        lambda dataset, _classes, runs, begin: measure(dataset, range(2), runs, begin, *small),
+    )
+    arguments = [
+        "reproduce",
+        "ablation",
+        "--data",
+        str(path),
+        "--runs",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert printed == json.loads((tmp_path / "ablation.json").read_text())
+    assert printed["simulation"] is True
+    assert len(printed["rows"]) == 2 * len(WAYS) + 1
+    assert "without a guarantee" in (tmp_path / "ablation.txt").read_text().replace("\n", " ")

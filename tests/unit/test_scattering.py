@@ -1,0 +1,217 @@
+"""Scattering features: what their averages are, what they ignore, and that no company shows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from vicinal.errors import InvalidInput
+from vicinal.features import ScatteringFeatures, wavelets
+from vicinal.features.scattering import FLOORS
+
+SHAPE = (32, 32)
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (150, 28, 28), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def together(images: np.ndarray) -> np.ndarray:
+    return ScatteringFeatures().transform(images)
+
+
+def averages(images: np.ndarray, **settings: float) -> list[np.ndarray]:
+    """Return the averages of orders 0, 1 and 2 with two scales: the logarithm taken back."""
+    features = ScatteringFeatures(white=1.0, **settings).transform(images)
+    directions = int(settings.get("orientations", 6))
+    cells = features.shape[1] // (1 + 2 * directions + directions**2)
+    orders = np.split(features, [cells, (1 + 2 * directions) * cells], axis=1)
+    return [np.expm1(order) * floor for order, floor in zip(orders, FLOORS, strict=True)]
+
+
+# ----------------------------------------------------------------- wavelets
+
+
+def test_wavelets_do_not_see_a_constant_and_the_average_keeps_it() -> None:
+    for scale in (0, 1, 2):
+        assert_allclose(wavelets.wavelets(SHAPE, scale, 8)[:, 0, 0], 0, atol=1e-7)
+        assert wavelets.low_pass(SHAPE, scale)[0, 0] == pytest.approx(1)
+
+
+def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
+    """The published definition, pixel by pixel, periodic and without this code's spectra."""
+    scale, turn, slant, width = 1, math.pi / 8, 0.5, 1.6
+    pixels = np.arange(-96, 96)
+    y, x = np.meshgrid(pixels, pixels, indexing="ij")
+    along = x * math.cos(turn) + y * math.sin(turn)
+    across = y * math.cos(turn) - x * math.sin(turn)
+    envelope = np.exp(-(along**2 + (slant * across) ** 2) / (2 * width**2))
+    wave = envelope * np.exp(1j * 3 * math.pi / 8 * along)
+    wavelet = (wave - wave.sum() / envelope.sum() * envelope) / (2 * math.pi * width**2 / slant)
+    periodic = np.roll(wavelet.reshape(6, 32, 6, 32).sum(axis=(0, 2)), 0)
+    expected = np.fft.fft2(periodic)
+    assert_allclose(wavelets.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
+
+
+def test_spectra_are_shared_and_cannot_be_changed() -> None:
+    bank = wavelets.wavelets(SHAPE, 0, 8)
+    assert bank is wavelets.wavelets(SHAPE, 0, 8)
+    with pytest.raises(ValueError, match="read-only"):
+        bank[0] = 0
+
+
+# ----------------------------------------------------------------- features
+
+
+def test_averages_are_those_of_full_size_convolutions(images: np.ndarray) -> None:
+    """Nothing is subsampled here but the result; subsampling early leaves small aliases."""
+    plane = np.pad(images[0] / 255, 2, mode="reflect")
+    pooling = wavelets.low_pass(SHAPE, 2)
+
+    def moduli(planes: np.ndarray, scale: int) -> np.ndarray:
+        bank = wavelets.wavelets(SHAPE, scale, 8)
+        return np.abs(np.fft.ifft2(np.fft.fft2(planes)[..., None, :, :] * bank))
+
+    def cells(planes: np.ndarray) -> np.ndarray:
+        return np.fft.ifft2(np.fft.fft2(planes) * pooling).real[..., 4:29:4, 4:29:4].ravel()
+
+    first = [moduli(plane, 0), moduli(plane, 1)]
+    expected = [cells(plane), np.concatenate([*map(cells, first)]), cells(moduli(first[0], 1))]
+    found = averages(images[:1] / 255, orientations=8)
+    for mine, theirs, tolerance in zip(found, expected, (1e-6, 4e-3, 4e-3), strict=True):
+        assert_allclose(mine[0], theirs, rtol=0.02, atol=tolerance)
+
+
+def test_stripes_show_in_their_own_direction() -> None:
+    stripes = np.tile([1.0, 1.0, 0.0, 0.0], 7)
+    for turned, direction in ((False, 0), (True, 4)):
+        image = np.tile(stripes[:, None] if turned else stripes, (1, 28) if turned else (28, 1))
+        _, first, _ = averages(image[None], orientations=8)
+        strengths = first.reshape(2, 8, 49).mean(axis=2)
+        assert (strengths.argmax(axis=1) == direction).all()
+
+
+def test_a_constant_image_has_only_its_brightness() -> None:
+    zeroth, first, second = averages(np.full((1, 28, 28), 0.5))
+    assert_allclose(zeroth, 0.5, rtol=1e-5)
+    assert max(first.max(), second.max()) < 1e-6
+
+
+def test_shifts_by_a_pixel_matter_little() -> None:
+    image = np.zeros((28, 28))
+    image[8:20, 10:18] = 1.0
+    features = ScatteringFeatures(white=1.0).transform(
+        np.stack([image, np.roll(image, 1, axis=1), np.roll(image, 7, axis=1)])
+    )
+    near, far = (np.linalg.norm(features[0] - features[i]) for i in (1, 2))
+    pixels = np.linalg.norm(image - np.roll(image, 1, axis=1)) / np.linalg.norm(image)
+    assert near < 0.6 * far
+    assert near / np.linalg.norm(features[0]) < pixels
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "width"),
+    [
+        ((28, 28), {}, 49 * 49),
+        ((32, 20), {"orientations": 4}, 8 * 5 * 25),
+        ((33, 21), {"orientations": 4}, 8 * 5 * 25),
+        ((17, 30), {"scales": 3, "orientations": 2}, 2 * 3 * (1 + 3 * 2 + 3 * 4)),
+        ((9, 5, 3), {"scales": 1, "orientations": 3}, 3 * 4 * 2 * 4),
+    ],
+)
+def test_the_number_of_features_is_the_documented_one(
+    shape: tuple[int, ...], settings: dict[str, int], width: int
+) -> None:
+    image = np.random.default_rng(2).random((1, *shape))
+    features = ScatteringFeatures(white=1.0, **settings).transform(image)
+    assert features.shape == (1, width)
+    assert features.dtype == np.float32
+    assert np.isfinite(features).all()
+    assert features.min() >= 0
+
+
+def test_colours_are_scattered_one_by_one() -> None:
+    colour = np.random.default_rng(3).random((2, 16, 16, 3))
+    features = ScatteringFeatures(white=1.0)
+    apart = [features.transform(colour[..., channel]) for channel in range(3)]
+    assert_array_equal(features.transform(colour), np.concatenate(apart, axis=1))
+
+
+def test_white_is_the_unit_of_pixels(images: np.ndarray, together: np.ndarray) -> None:
+    assert_allclose(
+        ScatteringFeatures(white=1.0).transform(images[:5] / 255), together[:5], atol=1e-6
+    )
+
+
+# ------------------------------------------------------------------ company
+
+
+def test_an_image_has_the_same_features_in_any_company(
+    images: np.ndarray, together: np.ndarray
+) -> None:
+    features = ScatteringFeatures()
+    for i in (0, 7, 149):
+        assert_array_equal(features.transform(images[i : i + 1])[0], together[i])
+    assert_array_equal(features.transform(images[::-3]), together[::-3])
+
+
+def test_the_layout_in_memory_changes_no_bit(images: np.ndarray, together: np.ndarray) -> None:
+    features = ScatteringFeatures()
+    assert_array_equal(features.transform(np.asfortranarray(images[:9])), together[:9])
+    wide = np.repeat(images[:9].astype(np.float64), 2, axis=2)[:, :, ::2]
+    assert_array_equal(features.transform(wide), together[:9])
+
+
+def test_the_number_of_processes_changes_nothing(images: np.ndarray, together: np.ndarray) -> None:
+    finished: list[int] = []
+    parallel = ScatteringFeatures(n_jobs=2).transform(images, progress=finished.append)
+    assert_array_equal(parallel, together)
+    assert finished == [128, 22]
+
+
+# ----------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (np.zeros((28, 28)), "Got 2 dimensions"),
+        (np.zeros((1, 28, 28, 4)), r"\(n, h, w, 3\)"),
+        (np.zeros((0, 28, 28)), "at least one"),
+        (np.zeros((1, 28, 7)), "at least 8 pixels"),
+        (np.full((1, 28, 28), np.nan), "from 0 to 'white'"),
+        (np.full((1, 28, 28), np.inf), "from 0 to 'white'"),
+        (np.full((1, 28, 28), -1.0), "from 0 to 'white'"),
+        (np.full((1, 28, 28), 256), "which is 255"),
+        (np.full((1, 28, 28), "secret"), "integers or floats"),
+        ([np.zeros((28, 28)), np.zeros((28, 27))], "same height and width"),
+    ],
+)
+def test_unusable_images_are_refused(wrong: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        ScatteringFeatures().transform(wrong)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["white", "scales", "orientations"])
+@pytest.mark.parametrize("value", [0, -1, "2", True, None, math.nan, math.inf])
+def test_unusable_parameters_are_refused(name: str, value: object) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        ScatteringFeatures(**{name: value}).transform(np.zeros((1, 28, 28)))
+
+
+def test_it_is_a_plain_scikit_learn_transformer() -> None:
+    features = ScatteringFeatures(orientations=4)
+    assert clone(features).get_params() == {
+        "white": 255.0,
+        "scales": 2,
+        "orientations": 4,
+        "n_jobs": None,
+    }
+    assert features.fit() is features

@@ -1,0 +1,322 @@
+"""Plans before there are records: what is chosen, played through, and told by `vicinal plan`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal import IndKNNClassifier
+from vicinal.cli.main import app
+from vicinal.errors import InvalidInput
+from vicinal.neighbours import Cosine, Reference, int8_precision
+from vicinal.predictors.choice import Choice, Wish
+from vicinal.predictors.simulation import Outlook, Stage, simulate
+from vicinal.reports import outlook, tuning, wear
+from vicinal.reports.experiments import Benchmark, Setting
+
+CLASSES, D, N = 3, 8, 6000
+WISH = Wish(N, 800, 1.0, 1e-5, CLASSES)
+
+
+def data(seed, size):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, size)
+    return (2 * np.eye(CLASSES, D)[y] + rng.normal(size=(size, D))).astype(np.float32), y
+
+
+PUBLIC, PUBLIC_LABELS = data(99, 1000)
+KERNEL = Cosine(int8_precision(PUBLIC))
+POINTS = KERNEL.encode(PUBLIC)
+
+
+@pytest.fixture(scope="module")
+def stage():
+    return Stage.of(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
+
+
+# ---------------------------------------------------------------- choice
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+@pytest.mark.parametrize("gate", [False, True])
+def test_a_choice_is_what_the_classifier_chooses(release, gate):
+    X, y = data(0, 500)
+    classifier = IndKNNClassifier(
+        range(CLASSES), 1.0, 1e-5, 800, n_records=N, release=release,
+        reuse_predictions="gate" if gate else False, simulation_seed=0,
+    ).fit(X, y, public=PUBLIC)  # fmt: skip
+    choice = Choice.of(replace(WISH, release=release, gate=gate), Reference(KERNEL, POINTS))
+    assert choice.n_neighbors == classifier.n_neighbors_
+    assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
+
+
+def test_noise_fits_a_given_number_of_neighbours():
+    X, y = data(0, 500)
+    classifier = IndKNNClassifier(
+        range(CLASSES), 1.0, 1e-5, 800, n_records=N, n_neighbors=120, simulation_seed=0
+    ).fit(X, y, public=PUBLIC)
+    choice = Choice.of(WISH, Reference(KERNEL, POINTS), 120)
+    assert choice.n_neighbors == 120
+    assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
+
+
+def test_a_busy_record_lasts_as_long_as_planned():
+    choice = Choice.of(WISH, Reference(KERNEL, POINTS))
+    assert choice.lasts == pytest.approx(1.7 * WISH.n_queries, rel=0.01)
+    assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
+
+
+def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
+    assert Choice.of(WISH).multiplier > Choice.of(WISH, Reference(KERNEL, POINTS)).multiplier
+    assert Choice.of(WISH).usage.weight == 1.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("n_records", 0, "records"),
+        ("n_records", True, "records"),
+        ("n_queries", 0, "n_queries"),
+        ("epsilon", float("nan"), "epsilon"),
+        ("epsilon", float("inf"), "epsilon"),
+        ("delta", 1.0, "delta"),
+        ("n_classes", 1, "classes"),
+        ("release", "scores", "release"),
+    ],
+)
+def test_a_bad_wish_is_refused_by_name(field, value, name):
+    with pytest.raises(InvalidInput, match=f"'{name}'"):
+        Choice.of(replace(WISH, **{field: value}))
+
+
+# ---------------------------------------------------------------- simulation
+
+
+def test_the_same_seed_gives_the_same_outlook_and_another_one_another(stage):
+    choice = Choice.of(WISH, stage.reference)
+    assert simulate(stage, choice, 1) == simulate(stage, choice, 1)
+    assert simulate(stage, choice, 1) != simulate(stage, choice, 2)
+
+
+def test_without_noise_every_answer_is_unchanged(stage):
+    choice = Choice.of(WISH, stage.reference)
+    quiet = replace(choice, multiplier=1e-6, budget=1e30)
+    found = simulate(stage, quiet)
+    assert found.agreement == found.at_end == 1.0
+    assert found.accuracy == found.plain_accuracy
+    assert found.used == pytest.approx(0.0, abs=1e-9)
+
+
+def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(stage):
+    choice = Choice.of(replace(WISH, epsilon=0.3), stage.reference)
+    planned = simulate(stage, choice)
+    worn = simulate(stage, replace(choice, multiplier=choice.multiplier / 4))
+    drowned = simulate(stage, replace(choice, multiplier=choice.multiplier * 12))
+    assert worn.retired > 0.5 > planned.retired
+    assert worn.at_end < planned.at_end - 0.1
+    assert drowned.agreement < planned.agreement - 0.1
+    assert drowned.used < planned.used < worn.used
+
+
+def test_an_outlook_foretells_what_the_classifier_does(stage):
+    """At a budget so small that noise and wear cost many points."""
+    X, y = data(0, N)
+    queries, truth = data(3, 800)
+    for epsilon in (0.1, 0.3, 2.0):
+        wish = replace(WISH, epsilon=epsilon)
+        found = outlook.options(wish, stage, 0, lambda _: None)[0].outlook
+        classifier = IndKNNClassifier(
+            range(CLASSES), epsilon, 1e-5, 800, n_records=N, simulation_seed=0
+        ).fit(X, y, public=PUBLIC)
+        right = (classifier.predict(queries) == truth).mean()
+        assert found.accuracy == pytest.approx(right, abs=0.06)
+        left = classifier._shard.ledger.remaining / 2**48
+        assert found.used == pytest.approx(1 - left.mean(), abs=0.1)
+
+
+def test_more_answers_than_points_wear_as_much_as_they_would(stage):
+    """Each simulated answer stands for several."""
+    wish = replace(WISH, n_queries=800)
+    choice = Choice.of(wish, stage.reference)
+    thinned = simulate(stage, choice, most=200)
+    assert thinned.answers == 200
+    assert thinned.used == pytest.approx(simulate(stage, choice).used, abs=0.05)
+
+
+def test_behind_a_gate_fewer_are_asked(stage):
+    wish = replace(WISH, release="label", gate=True, epsilon=4.0)
+    found = simulate(stage, Choice.of(wish, stage.reference))
+    assert 0.2 < found.asked < 0.9
+    assert found.accuracy > 0.7
+
+
+def test_clusters_play_classes_and_no_accuracy_is_claimed():
+    stage = Stage.of(KERNEL, POINTS, CLASSES)
+    found = simulate(stage, Choice.of(WISH, stage.reference))
+    assert found.accuracy is found.plain_accuracy is None
+    assert 0.5 < found.agreement < 1
+    assert Outlook.mean([found, found]) == replace(found, answers=2 * found.answers)
+
+
+@pytest.mark.parametrize(
+    ("points", "labels", "match"),
+    [
+        (POINTS[:50], None, "at least 100"),
+        (POINTS, PUBLIC_LABELS[:10], "labels"),
+        (POINTS, PUBLIC_LABELS + 5, "labels"),
+        (POINTS, PUBLIC_LABELS - 1, "labels"),
+    ],
+)
+def test_bad_points_and_labels_are_refused(points, labels, match):
+    with pytest.raises(InvalidInput, match=match):
+        Stage.of(KERNEL, points, CLASSES, labels)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "public.npz"
+    np.savez(path, x=PUBLIC, y=PUBLIC_LABELS)
+    return path
+
+
+def plan(*more):
+    given = ["plan", "--records", N, "--queries", 400, "--classes", CLASSES, *more]
+    return CliRunner().invoke(app, [str(argument) for argument in given])
+
+
+def test_the_plan_is_told_with_reasons_and_alternatives(public, tmp_path):
+    picture = tmp_path / "plan.png"
+    printed = plan("--public", public, "--labels", "y", "--plot", picture)
+    assert printed.exit_code == 0, printed.output
+    for word in ("neighbours", "noise", "release", "wear", "accuracy", "twice the epsilon"):
+        assert word in printed.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_plan_as_json(public):
+    found = json.loads(plan("--public", public, "--json").stdout)
+    assert found["real_labels"] is False
+    assert found["plan"]["outlook"]["accuracy"] is None
+    assert 0 < found["plan"]["outlook"]["agreement"] <= 1
+    names = [option["name"] for option in found["alternatives"]]
+    assert {"label alone", "half the queries", "twice the neighbours"} <= set(names)
+
+
+def test_without_labels_the_words_claim_no_accuracy(public):
+    words = " ".join(plan("--public", public).stdout.split())
+    assert "cannot be told: clusters of the public points played the classes" in words
+
+
+def test_without_public_points_nothing_is_simulated():
+    printed = plan()
+    assert printed.exit_code == 0
+    assert "for want of public points" in " ".join(printed.stdout.split())
+    assert json.loads(plan("--json").stdout)["plan"]["outlook"] is None
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        (["--epsilon", "nan"], "epsilon"),
+        (["--release", "all"], "release"),
+        (["--plot", "plan.png"], "public"),
+        (["--public", "nowhere.npz"], "nowhere.npz"),
+    ],
+)
+def test_bad_usage_is_one_line(more, match):
+    printed = plan(*more)
+    assert printed.exit_code == 2
+    assert printed.stdout == ""
+    assert match in printed.stderr
+    assert printed.stderr.count("\n") == 1
+
+
+def test_more_label_names_than_classes_are_refused(tmp_path):
+    path = tmp_path / "many.npz"
+    np.savez(path, x=PUBLIC, y=np.arange(len(PUBLIC)) % 7)
+    printed = plan("--public", path, "--labels", "y")
+    assert printed.exit_code == 2
+    assert "'classes'" in printed.stderr
+
+
+def test_points_without_labels_have_none_to_play_with(tmp_path):
+    path = tmp_path / "bare.npz"
+    np.savez(path, x=PUBLIC)
+    printed = plan("--public", path, "--labels", "y")
+    assert printed.exit_code == 2
+    assert "'labels'" in printed.stderr
+
+
+# ---------------------------------------------------------------- tables
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    (X, y), (Xt, yt) = data(0, 1500), data(1, 1500)
+    return Benchmark(range(CLASSES), X, y, Xt, yt)
+
+
+@pytest.fixture
+def small(monkeypatch, benchmark):
+    monkeypatch.setattr("vicinal.reports.inputs.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
+    for module in (tuning, wear):
+        monkeypatch.setattr(module, "N_REFERENCE", 600)
+        monkeypatch.setattr(module, "SETTINGS", (Setting(2.0, 200),))
+    monkeypatch.setattr(wear, "N_POOL", 300)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_oracle_is_never_worse_than_the_plan(benchmark):
+    told = []
+    (row,) = tuning.measure(benchmark, 2, told.append)
+    assert sum(told) == tuning.work(2)
+    assert row.difference >= 0
+    assert 0.5 < row.foretold <= 1
+    assert "oracle" in tuning.text_table([row])
+
+
+@pytest.mark.usefixtures("small")
+def test_every_stream_has_a_row_at_both_paces(benchmark):
+    told = []
+    rows = wear.measure(benchmark, 1, told.append)
+    assert sum(told) == wear.work(1)
+    assert [(row.stream, row.pace) for row in rows] == [
+        (stream, pace) for stream in wear.STREAMS for pace in wear.PACES
+    ]
+    for row in rows:
+        assert row.used == pytest.approx(row.used_true, abs=0.15)
+        assert len(row.regions) == wear.REGIONS
+    assert len(wear.text_table(rows).splitlines()) == 1 + len(rows)
+
+
+def test_skewed_streams_are_skewed(benchmark):
+    trial = benchmark.trial(tuning.PublicMap(n_components=4), wear.split(1500, 600, 300, 0))
+    rng = np.random.default_rng(0)
+    classes = trial.truth[wear.STREAMS["one class"](trial, 200, rng)]
+    assert np.bincount(classes, minlength=CLASSES).max() >= 180
+    drifting = trial.truth[wear.STREAMS["class after class"](trial, 300, rng)]
+    assert all(np.bincount(part).max() > 80 for part in np.split(drifting, 3))
+    uniform = wear.STREAMS["as planned"](trial, 300, rng)
+    assert len(set(uniform.tolist())) == 300
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", ["planning", "wear"])
+def test_the_commands_print_tables_and_json(name, tmp_path):
+    arguments = ["reproduce", name, "--runs", "1", "--out", str(tmp_path)]
+    printed = CliRunner().invoke(app, arguments)
+    assert printed.exit_code == 0, printed.output
+    assert "without a guarantee" in " ".join(printed.stdout.split())
+    found = CliRunner().invoke(app, [*arguments, "--json"])
+    assert json.loads(found.stdout)["experiment"] == name
+    assert (tmp_path / f"{name}.txt").exists()
+    if name == "wear":
+        assert (tmp_path / "wear.png").read_bytes().startswith(b"\x89PNG")
