@@ -36,11 +36,8 @@ def real(
 
     `above` and `below` are strict, `least` and `most` are not. Booleans are not numbers here.
     """
-    bounds = [("> ", above), (">= ", least), ("< ", below), ("<= ", most)]
-    words = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
-    must = f"a finite number {words}".rstrip()
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise _reject(name, must, value)
+        raise _reject(name, _finite(above, least, below, most), value)
     number = float(value)
     inside = (
         math.isfinite(number)
@@ -50,8 +47,17 @@ def real(
         and (most is None or number <= most)
     )
     if not inside:
-        raise _reject(name, must, value)
+        raise _reject(name, _finite(above, least, below, most), value)
     return number
+
+
+def _finite(
+    above: float | None, least: float | None, below: float | None, most: float | None
+) -> str:
+    """Return bounds in words; made for errors only, as checks run for every query."""
+    bounds = [("> ", above), (">= ", least), ("< ", below), ("<= ", most)]
+    words = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
+    return f"a finite number {words}".rstrip()
 
 
 def integer(name: str, value: object, *, least: int, most: int | None = None) -> int:

@@ -15,6 +15,10 @@ class InvalidInput(VicinalError, ValueError):
     """An argument is unusable; nothing was changed and nothing was spent."""
 
 
+class KeyReused(InvalidInput):
+    """An idempotency key was used before, for something else."""
+
+
 class PrivacyRefused(VicinalError, RuntimeError):
     """The call would break the stated guarantee, so it was not carried out."""
 

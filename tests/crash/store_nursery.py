@@ -115,9 +115,11 @@ def change(store, seen, rng, what):
         store.erase(people)
         seen.note(gone=people)
     else:
-        X, y = tools.points(3, int(rng.integers(1 << 30)))
+        number = int(rng.integers(1 << 30))
+        X, y = tools.points(3, number)
         seen.note(coming=people)
-        store.add(X, y, people)
+        version = store.add(X, y, people, idempotency_key=str(number))
+        assert store.add(X, y, people, idempotency_key=str(number)) == version == store.version
 
 
 LIVES = {"one_of_each": one_of_each, "load": load, "only_open": only_open}

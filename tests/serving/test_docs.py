@@ -42,7 +42,8 @@ def shell(folder, script, **env):
 def test_the_quickstart(folder):
     python = "\n".join(text for kind, text in BLOCKS if kind == "python")
     subprocess.run([sys.executable, "-c", python], cwd=folder, check=True, timeout=300)
-    start, calls = (text for kind, text in BLOCKS if kind == "sh")
+    start, *calls = (text for kind, text in BLOCKS if kind == "sh")
+    calls = "".join(calls)
     port = str(tools.free_port())
     start = start.replace("pip install 'vicinal[serve]'\n", "").replace("8000", port)
     start, _, serve = start.partition("vicinal serve")
@@ -57,12 +58,13 @@ def test_the_quickstart(folder):
             folder, calls.replace("8000", port).replace("-s ", "-sw '\\n' "), KEY=keys[0],
             CURATOR=keys[1],
         )  # fmt: skip
-        answer, quota, guarantee, history, erased = map(json.loads, printed.splitlines())
+        answer, quota, guarantee, history, erased, more = map(json.loads, printed.splitlines())
         assert (len(answer["labels"]), answer["charged"], answer["left"]) == (1, 1, 199)
         assert quota["audiences"]["default"] == {"planned": 200, "used": 1, "left": 199}
         assert guarantee["guarantee"]["epsilon"] == 2
         assert [change["what"] for change in history["history"]] == ["add", "audience"]
         assert erased["done"] == "erased"
+        assert (len(more["labels"]), more["charged"]) == (2, 2)
     finally:
         process.terminate()
         assert process.wait(60) == 0

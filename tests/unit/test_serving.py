@@ -138,6 +138,9 @@ def test_a_curator_adds_and_erases(tmp_path):
             erased = service.call("DELETE", f"/v1/subjects/{subject}", key="curator")
             assert (erased.status, erased.body["done"]) == (200, "erased")
         assert service.call("DELETE", "/v1/subjects/8?kind=text", key="curator").status == 200
+        for wrong in ("kin=text", "kind=text&kind=integer", "kind=both"):
+            found = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
+            assert found.status == 422
         roll = service.store._parts.book.roll.slot_of
         assert [who in roll for who in (8, 9, 7, "person-3", "a/b c?")] == [True, True] + [
             False

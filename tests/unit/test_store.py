@@ -12,7 +12,7 @@ import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting.filter import UNITS
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger.account import exact_sum
 from vicinal.ledger.audiences import logged
 from vicinal.store import Extractor, Query, Reply, Store
@@ -46,6 +46,10 @@ PLANS = {
     "rdp": {"budget": "rdp"},
     "automatic": {"n_neighbors": "auto", "noise_multiplier": "auto", "epsilon": 20.0},
     "fixed radius": {"radius": 0.8, "n_neighbors": "auto"},
+    "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
+    "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
+    "answered neighbours": {"reuse_predictions": "neighbors"},
+    "answered neighbours, one by one": {"reuse_predictions": True, "execution": "sequential"},
 }
 
 
@@ -328,7 +332,9 @@ BAD = {
     "twice": lambda s: s.open_audience("default"),
     "plan": lambda s: s.open_audience("x", sigma=1),
     "kernel": lambda s: s.open_audience("x", kernel="rbf"),
-    "reuse": lambda s: s.open_audience("x", reuse_predictions=True),
+    "reuse": lambda s: s.open_audience("x", reuse_predictions="maybe"),
+    "index": lambda s: s.open_audience("x", index="lsh"),
+    "record key": lambda s: s.add(X[:1], [0], ["a"], idempotency_key="a\nb"),
     "epsilon": lambda s: s.open_audience("x", epsilon=-1),
 }
 
@@ -354,8 +360,9 @@ def shared(tmp_path_factory):
     "change",
     [
         {"classes": None}, {"classes": [0]}, {"public": None}, {"public": X[:50]}, {"epsilon": 0},
-        {"sigma": 1}, {"kernel": "linear"}, {"reuse_predictions": "gate"}, {"ledger": "mysql://x"},
-        {"noise_multiplier": 1e-12},
+        {"sigma": 1}, {"kernel": "linear"}, {"reuse_predictions": "maybe"}, {"ledger": "mysql://x"},
+        {"noise_multiplier": 1e-12}, {"index": "faiss"}, {"index": {"kind": "lsh", "bits": 99}},
+        {"index": {"kind": "centroids", "cells": 1000}},
         {"ledger": "postgresql://me:secret@host/db"},
     ],
 )  # fmt: skip
@@ -388,3 +395,78 @@ def test_features_are_extracted_alike_for_records_and_queries(tmp_path):
         np.testing.assert_array_equal(again.votes, first.votes)
         with pytest.raises(InvalidInput):
             store.predict(reference)
+
+
+# ---------------------------------------------------------------- adding once
+
+
+def test_records_with_a_key_are_added_once(tmp_path, ledger):
+    store = make(tmp_path / "store", ledger=ledger())
+    records = (*points(3, 8), ["new", "new", "newer"])
+    size = len(store._parts.shard)
+    version = store.add(*records, curator="carl", idempotency_key="k")
+    assert version == store.version
+    store.predict(Q[:2])
+    assert store.add(*records, curator="carl", idempotency_key="k") == version
+    store = reopened(store, tmp_path / "store")
+    assert store.add(*records, curator="carl", idempotency_key="k") == version == store.version
+    assert len(store._parts.shard) == size + 3
+    assert store.predict(Q[:2]).charged == 0, "no new version of the data"
+    others = {
+        "features": (*points(3, 9)[:1], *records[1:]),
+        "labels": (records[0], (records[1] + 1) % 3, records[2]),
+        "people": (*records[:2], ["new", "newer", "newer"]),
+        "nobody": (*records[:2], None),
+        "fewer": tuple(part[:2] for part in records),
+    }
+    for name, other in others.items():
+        with pytest.raises(KeyReused):
+            store.add(*other, curator="carl", idempotency_key="k")
+        assert len(store._parts.shard) == size + 3, name
+    assert store.add(*records, curator="cora", idempotency_key="k") == version + 1
+    assert store.add(*records, curator="carl") == version + 2
+    assert len(store._parts.shard) == size + 9
+    assert store.verify()
+    store.close()
+
+
+def test_a_late_repetition_brings_nobody_back(tmp_path):
+    """After an erasure no digest can confirm who was there, and the key adds nothing."""
+    store = make(tmp_path / "store")
+    records = (*points(2, 8), ["new", "new"])
+    store.add(*records, idempotency_key="k")
+    store.erase(["new"])
+    assert {
+        bytes(body) for (body,) in store._parts.database.execute("SELECT body FROM additions")
+    } == {b""}
+    for _ in range(2):
+        with pytest.raises(KeyReused):
+            store.add(*records, idempotency_key="k")
+        store = reopened(store, tmp_path / "store")
+    assert "new" not in store._parts.book.roll.slot_of
+    assert store.verify(["new"])
+    store.close()
+
+
+def test_keys_of_answers_and_of_records_do_not_meet(store):
+    store.predict(Q[:1], analyst="carl", idempotency_key="k")
+    store.add(*points(1, 8), ["new"], curator="carl", idempotency_key="k")
+    with pytest.raises(KeyReused):
+        store.predict(Q[:2], analyst="carl", idempotency_key="k")
+
+
+def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatch):
+    store = make(tmp_path / "store")
+    records = (*points(2, 8), ["new", "new"])
+    monkeypatch.setattr(type(store._parts.columns), "append", _fails)
+    with pytest.raises(OSError, match="full"):
+        store.add(*records, idempotency_key="k")
+    monkeypatch.undo()
+    store = reopened(store, tmp_path / "store")
+    store.add(*records, idempotency_key="k")
+    assert "new" in store._parts.book.roll.slot_of
+    store.close()
+
+
+def _fails(*_):
+    raise StorageFailed("The disk is full.")

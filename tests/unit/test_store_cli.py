@@ -94,6 +94,33 @@ def test_records_are_added_and_audiences_and_quotas_kept(data, store):
     assert facts["audiences"]["press"]["queries"] == {"planned": 4, "used": 0, "left": 4}
 
 
+def test_records_with_a_key_are_added_once(data, store):
+    more = table(points(3, 5)[0], colour=["red", "red", "blue"], who=["x", "x", "y"])
+    parquet.write_table(more, data / "more.parquet")
+    named = ("--label", "colour", "--subject", "who", "--key", "k")
+    for _ in range(2):
+        run("add", store, "--data", data / "more.parquet", *named)
+    assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["records"] == 303
+    parquet.write_table(more.slice(1), data / "more.parquet")
+    run("add", store, "--data", data / "more.parquet", *named, code=2)
+
+
+def test_an_index_and_reuse_from_the_command_line(data):
+    run(
+        "init", data / "store", "--data", data / "train.parquet", "--label", "colour", "--subject",
+        "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes",
+        "red,green,blue", "--records", 300, "--index", "centroids", "--reuse", "gate",
+    )  # fmt: skip
+    run("audience", data / "store", "press", "--reuse", "neighbors")
+    facts = json.loads(run("inspect", data / "store", "--json"))
+    assert facts["index"] == {"kind": "centroids"}
+    reuse = {name: told["plan"]["reuse_predictions"] for name, told in facts["audiences"].items()}
+    assert reuse == {"default": "gate", "press": "neighbors"}
+    found = run("predict", data / "store", "--data", data / "queries.csv", "--json")
+    assert json.loads(found)["confidence"] is None, "the gate's noise changes from day to day"
+    run("audience", data / "store", "more", "--reuse", "magic", code=2)
+
+
 def test_backup_and_restore(data, store):
     run("backup", store, data / "backup")
     run("predict", store, "--data", data / "queries.csv", "--key", "k")

@@ -134,7 +134,7 @@ def test_a_fault_before_the_commit_charges_nobody_and_the_store_goes_on(path, mo
     with Store.open(path) as store:
         before = units(store, "person-3")
         with monkeypatch.context() as broken:
-            broken.setattr("vicinal.store.requests.Batch._number", None)
+            broken.setattr("vicinal.store.batches.Batch._number", None)
             with pytest.raises(TypeError):
                 store.predict(Q[:3])
         assert units(store, "person-3") == before

@@ -33,6 +33,7 @@ squares and eta adds up.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from vicinal import checks
 
@@ -63,6 +64,7 @@ def grid_excess(scale: float, shift: float) -> float:
     return math.nextafter((1.77 + 0.8 * ratio) / (12 * scale**2) + normaliser, 1.0)
 
 
+@lru_cache(maxsize=4096)
 def grid_slack(scale: float) -> float:
     """Return eta: what one coordinate of one release adds to delta in a GDP guarantee.
 

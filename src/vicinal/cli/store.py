@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli.output import as_json, write_file
+from vicinal.cli.shards import Ray, opened_at, shard
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
@@ -17,13 +18,22 @@ if TYPE_CHECKING:
     from vicinal.store import Extractor, Reply
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
-Data = Annotated[Path, typer.Option(help="Records: .parquet, .csv, .csv.gz or .npz.")]
+Data = Annotated[
+    Path, typer.Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
+]
 Label = Annotated[str | None, typer.Option(help="Column of labels.")]
 Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
 Columns = Annotated[
     str | None, typer.Option(help="Feature columns, comma-separated; default: all others.")
 ]
 Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
+Model = Annotated[
+    str | None,
+    typer.Option(help="timm architecture, folder of a text model, or .onnx file. Public."),
+]
+Reuse = Annotated[
+    str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Ledger = Annotated[
     str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
@@ -46,7 +56,11 @@ def init(
     public: Annotated[
         Path | None, typer.Option(help="Public, unlabelled records, in the same columns.")
     ] = None,
-    features: Annotated[str, typer.Option(help="columns, hog or text.")] = "columns",
+    features: Annotated[
+        str, typer.Option(help="columns, hog, image, text or onnx: what makes vectors of records.")
+    ] = "columns",
+    model: Model = None,
+    weights: Annotated[Path | None, typer.Option(help="File of a timm network's weights.")] = None,
     components: Annotated[
         int, typer.Option(help="Reduce features to so many by a map learnt from --public; 0: none.")
     ] = 0,
@@ -58,6 +72,8 @@ def init(
     records: Annotated[
         int | None, typer.Option(help="Public number of records; default: estimated, with noise.")
     ] = None,
+    index: Annotated[str, typer.Option(help="exact, lsh or centroids; all audiences'.")] = "exact",
+    reuse: Reuse = "none",
     ledger: Ledger = None,
     witness: Witness = None,
     json: Json = False,
@@ -65,7 +81,9 @@ def init(
     """Make a store of private records; print its guarantee."""
     from vicinal.store import Extractor, Store
 
-    extractor = Extractor(features, columns=_listed(columns))
+    options = {"model": model, "weights": None if weights is None else str(weights)}
+    given = {name: value for name, value in options.items() if value is not None}
+    extractor = Extractor(features, given, columns=_listed(columns))
     dataset = _read(data, extractor, label, subject)
     reference = None if public is None else _read(public, extractor, None, None).features
     if components:
@@ -81,7 +99,8 @@ def init(
     made = Store.init(
         store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
         public=reference, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
-        epsilon=epsilon, delta=delta, n_queries=queries, release=release, n_records=records,
+        index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
+        epsilon=epsilon, delta=delta, n_queries=queries,
     )  # fmt: skip
     with made:
         _say(made.facts(), str(made.guarantee()), json)
@@ -92,15 +111,16 @@ def add(
     data: Data,
     label: Label = None,
     subject: Subject = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: sent again, added once.")
+    ] = None,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
-    from vicinal.store import Store
-
-    with Store.open(store) as opened:
+    with opened_at(store) as opened:
         dataset = _read(data, opened.frame.extractor, label, subject)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
-        opened.add(dataset.features, dataset.labels, dataset.subjects)
+        opened.add(dataset.features, dataset.labels, dataset.subjects, idempotency_key=key)
 
 
 def erase(
@@ -112,12 +132,10 @@ def erase(
     ] = False,
 ) -> None:
     """Erase people from every file, for good; answers already given stay."""
-    from vicinal.store import Store
-
     listed = [*(subject or []), *([] if subjects is None else _lines(subjects))]
     if not listed:
         raise InvalidInput("The 'subject' option must be given: at least one id.")
-    with Store.open(store) as opened:
+    with opened_at(store) as opened:
         gone = opened.erase(_ids(listed))
         found = opened.verify(_ids(listed))
     if not found:
@@ -132,12 +150,11 @@ def predict(
     analyst: Annotated[str, typer.Option(help="Whose quota.")] = "anyone",
     key: Annotated[str | None, typer.Option(help="Idempotency key: sent again, free.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the answers to this CSV file.")] = None,
+    ray: Ray = None,
     json: Json = False,
 ) -> None:
     """Answer queries; new ones spend budgets, durably before they are shown."""
-    from vicinal.store import Store
-
-    with Store.open(store) as opened:
+    with opened_at(store, ray) as opened:
         dataset = _read(data, opened.frame.extractor, None, None)
         reply = opened.predict(
             dataset.features, audience=audience, analyst=analyst, idempotency_key=key
@@ -158,9 +175,7 @@ def inspect(
     json: Json = False,
 ) -> None:
     """Show what is public about a store: plans, answers left, history, guarantees."""
-    from vicinal.store import Store
-
-    with Store.open(store) as opened:
+    with opened_at(store) as opened:
         facts = opened.facts(curator=curator)
     _say(facts, _described(facts), json)
 
@@ -172,9 +187,7 @@ def export_guarantee(
     json: Json = False,
 ) -> None:
     """State the guarantee of an audience's answers, whole."""
-    from vicinal.store import Store
-
-    with Store.open(store) as opened:
+    with opened_at(store) as opened:
         guarantee = opened.guarantee(audience)
     text = as_json(guarantee.to_dict()) if json else str(guarantee)
     if out is None:
@@ -189,9 +202,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
-    from vicinal.store import Store
-
-    with Store.open(store) as opened:
+    with opened_at(store) as opened:
         found = opened.verify(_ids(erased or []))
     if json:
         typer.echo(as_json({"faults": list(found.faults), "checked": list(found.checked)}))
@@ -206,9 +217,7 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="BACKUP", help="A new folder.")],
 ) -> None:
     """Write everything into a new folder, as it is at one moment."""
-    from vicinal.store import Store
-
-    with Store.open(store) as opened:
+    with opened_at(store) as opened:
         opened.backup(target)
 
 
@@ -220,9 +229,16 @@ def restore(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Make a store of a backup; refused if more was charged since, unless the loss is accepted."""
+    from vicinal.distributed import is_cluster, restore_cluster
     from vicinal.store import Store
 
-    Store.restore(source, store, ledger=ledger, witness=witness, accept_loss=accept_loss).close()
+    if not is_cluster(source):
+        given = {"ledger": ledger, "witness": witness, "accept_loss": accept_loss}
+        Store.restore(source, store, **given).close()
+    elif ledger is None and witness is None:
+        restore_cluster(source, store, accept_loss=accept_loss)
+    else:
+        raise InvalidInput("The options 'ledger' and 'witness' are not for clusters.")
 
 
 def allow(
@@ -232,9 +248,7 @@ def allow(
     audience: Audience = "default",
 ) -> None:
     """Set how many new answers an analyst may have."""
-    from vicinal.store import Store
-
-    with Store.open(store) as opened:
+    with opened_at(store) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
 
 
@@ -245,12 +259,14 @@ def audience(
     delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
     release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+    reuse: Reuse = "none",
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
-    from vicinal.store import Store
-
-    with Store.open(store) as opened:
-        opened.open_audience(name, epsilon=epsilon, delta=delta, n_queries=queries, release=release)
+    with opened_at(store) as opened:
+        opened.open_audience(
+            name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
+            reuse_predictions=_reused(reuse),
+        )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
 
 
@@ -258,21 +274,27 @@ def register(app: typer.Typer) -> None:
     """Give a program the commands of a store."""
     for command in (
         init, add, erase, predict, inspect, export_guarantee, verify, backup, restore, allow,
-        audience,
+        audience, shard,
     ):  # fmt: skip
         app.command(command.__name__.replace("_", "-"))(command)
 
 
 def _read(path: Path, extractor: Extractor, label: str | None, subject: str | None) -> Dataset:
     """Return the records of a file, raw, as the store's extractor takes them."""
-    from vicinal.datasets import load_table
+    from vicinal.datasets import load_images, load_table
 
+    if path.is_dir():
+        return load_images(path)
     if path.name.endswith(".npz"):
         return load_table(path)
     if extractor.kind == "text":
         text = extractor.columns[0] if extractor.columns else "text"
         return load_table(path, label, subject, text=text)
     return load_table(path, label, subject, extractor.columns)
+
+
+def _reused(reuse: str) -> bool | str:
+    return False if reuse == "none" else reuse
 
 
 def _listed(names: str | None) -> list[str] | None:
@@ -318,13 +340,7 @@ def _described(facts: dict[str, Any]) -> str:
 
 
 def _answers(reply: Reply) -> dict[str, Any]:
-    confidence = None if reply.confidence is None else reply.confidence.tolist()
-    return {
-        "labels": reply.labels.tolist(),
-        "confidence": confidence,
-        "charged": reply.charged,
-        "left": reply.left,
-    }
+    return {name: value for name, value in reply.to_dict().items() if name != "votes"}
 
 
 def _csv(reply: Reply) -> str:
@@ -334,6 +350,7 @@ def _csv(reply: Reply) -> str:
     if reply.confidence is None:
         writer.writerows([["label"], *([label] for label in labels)])
     else:
-        rows = zip(labels, reply.confidence.round(3).tolist(), strict=True)
+        leads = ["" if lead is None else round(lead, 3) for lead in reply.to_dict()["confidence"]]
+        rows = zip(labels, leads, strict=True)
         writer.writerows([["label", "confidence"], *map(list, rows)])
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""Records from files: npz, CSV and Parquet, and the MNIST digits that vicinal brings along.
+"""Records from files: npz, CSV, Parquet, folders of images, and the MNIST digits shipped along.
 
 Files may hold private records, so no error message here repeats a value from a file, not even a
 column's name: the "header" of a CSV file that has none is somebody's record.
@@ -6,7 +6,8 @@ column's name: the "header" of a CSV file that has none is somebody's record.
 
 from vicinal.datasets.arrays import image_npz
 from vicinal.datasets.dataset import Dataset
+from vicinal.datasets.folders import load_images
 from vicinal.datasets.mnist import load_mnist
 from vicinal.datasets.tables import load_table
 
-__all__ = ["Dataset", "image_npz", "load_mnist", "load_table"]
+__all__ = ["Dataset", "image_npz", "load_images", "load_mnist", "load_table"]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
 
-Features = npt.NDArray[Any] | tuple[str, ...]
+Features = npt.NDArray[Any] | tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,7 +23,8 @@ class Dataset:
     Attributes
     ----------
     features
-        Array (n, d) of vectors, (n, h, w) or (n, h, w, 3) of images; or a tuple of n texts.
+        Array (n, d) of vectors, (n, h, w) or (n, h, w, 3) of images; or a tuple of n texts, or of n
+        images of different shapes.
     labels
         Array (n,) of integers or strings, or None.
     subjects
@@ -55,7 +56,7 @@ class Dataset:
 
     def __repr__(self) -> str:
         if isinstance(self.features, tuple):
-            kind = "texts"
+            kind = "texts" if isinstance(self.features[0], str) else "images"
         else:
             kind = f"{self.features.dtype} records of shape {self.features.shape[1:]}"
         extras = [

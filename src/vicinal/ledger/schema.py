@@ -10,6 +10,8 @@ pages      units left, by slot, in arrays of :data:`PAGE` subjects
 charges    what was charged since the pages were last written: one array of slots and of units
 answers    everything that was released: one array a block, with the queries' digests
 requests   idempotency keys (digests), with where their answers are
+lessons    queries of those blocks that an audience's memory learns from, and which were asked
+additions  idempotency keys of records that were added (digests, keyed ones of the records)
 tiles      digests of the record files, part by part
 history    when the data changed, and how
 ========== =======================================================================================
@@ -58,11 +60,17 @@ STEPS = (
     CREATE TABLE history (
         clock WHOLE PRIMARY KEY, at TEXT NOT NULL, what TEXT NOT NULL, version WHOLE NOT NULL)
     """,
+    """
+    CREATE TABLE lessons (
+        seq WHOLE PRIMARY KEY, audience WHOLE NOT NULL, asked TEXT NOT NULL, queries TEXT NOT NULL);
+    CREATE TABLE additions (
+        name BYTES PRIMARY KEY, body BYTES NOT NULL, version WHOLE NOT NULL)
+    """,
 )
 
 TABLES = (
     "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
-    "requests", "tiles", "history",
+    "requests", "tiles", "history", "lessons", "additions",
 )  # fmt: skip
 
 

@@ -54,6 +54,8 @@ def create_app(store: Store, folder: Path, settings: Settings | None = None) -> 
         Limits.
     """
     chosen = settings or Settings()
+    # Asked here for the first time: it may open a network, for which no request should wait.
+    _ = store.frame.extractor.takes
     metrics = Metrics()
     batcher = Batcher(store, chosen, metrics)
     limit = RateLimit(chosen.rate, chosen.burst)

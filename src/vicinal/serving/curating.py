@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from vicinal import checks
 from vicinal.checks import SubjectId
 from vicinal.serving.limits import read_body
 from vicinal.serving.office import Office
-from vicinal.serving.predicting import parsed
+from vicinal.serving.predicting import idempotency_key, parsed
 from vicinal.serving.problems import Problem
 from vicinal.serving.rows import rows_of
 from vicinal.serving.schemas import RecordsRequest
@@ -21,9 +22,11 @@ _WHOLE = 2**63
 
 
 async def add_records(request: Request, office: Office) -> dict[str, Any]:
-    """Add records durably. Sent twice, they are added twice."""
-    office.admit(request, curator=True)
-    body = parsed(RecordsRequest, await read_body(request, office.settings))
+    """Add records durably. Sent twice with one Idempotency-Key, they are added once."""
+    key = office.admit(request, curator=True)
+    name = idempotency_key(request)
+    _, content = await read_body(request, office.settings)
+    body = parsed(RecordsRequest, content)
     rows, size = rows_of(body, office.store, office.settings.request_queries)
     people = body.subjects
     if len(body.labels) != size or (people is not None and len(people) != size):
@@ -31,17 +34,26 @@ async def add_records(request: Request, office: Office) -> dict[str, Any]:
     if people is not None and len({type(person) for person in people}) > 1:
         raise Problem(422, "unusable", "The subjects must be all integers or all texts.")
     labels = np.array(body.labels, dtype=object)
-    await office.with_store(office.store.add, rows, labels, people, adding=True)
-    return {"done": "added", "version": await version(office)}
+    work = partial(office.store.add, curator=key.name, idempotency_key=name)
+    made = await office.with_store(work, rows, labels, people, adding=True)
+    return {"done": "added", "version": made}
 
 
 async def erase_subject(request: Request, office: Office) -> dict[str, Any]:
     """Erase a person from every file. The response is the same whether they were there."""
     office.admit(request, curator=True)
-    kind = request.query_params.get("kind", "auto")
+    kind = kind_of(request)
     ids = ids_of(request.path_params["subject"], kind)
     await office.with_store(_erase, office, ids, adding=True)
     return {"done": "erased", "version": await version(office)}
+
+
+def kind_of(request: Request) -> str:
+    """Return the parameter `kind`; a misspelt one must not mean the default."""
+    given = request.query_params.multi_items()
+    if [name for name, _ in given] not in ([], ["kind"]):
+        raise Problem(422, "unusable", "The only parameter is 'kind', once at most.")
+    return given[0][1] if given else "auto"
 
 
 def ids_of(text: str, kind: str) -> list[SubjectId]:

@@ -12,25 +12,29 @@ from starlette.requests import ClientDisconnect, Request
 from vicinal.serving.problems import Problem
 from vicinal.serving.settings import Settings
 
+JSON = "application/json"
 
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """Return the body of a request.
+
+async def read_body(
+    request: Request, settings: Settings, media: tuple[str, ...] = (JSON,)
+) -> tuple[str, bytes]:
+    """Return the body of a request, and which of the types in `media` it is.
 
     Raises
     ------
     Problem
         413 as soon as more than ``settings.body_bytes`` are announced or have come; 408 if it takes
-        too long; 415 if it is not JSON.
+        too long; 415 if it is of another type.
     """
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != "application/json":
-        raise Problem(415, "media-type", "The body must be application/json.")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in media:
+        raise Problem(415, "media-type", f"The body must be {' or '.join(media)}.")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > settings.body_bytes:
         raise _too_large(settings)
     try:
         async with asyncio.timeout(settings.body_seconds):
-            return await _read(request, settings)
+            return kind, await _read(request, settings)
     except TimeoutError:
         raise Problem(408, "too-slow", "The body took too long to arrive.") from None
     except ClientDisconnect:

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from vicinal.serving import schemas
+from vicinal.serving.npy import NPY
 from vicinal.serving.problems import MEDIA
 
 _DESCRIPTION = """\
@@ -23,6 +24,10 @@ _IDEMPOTENCY = {
     "description": "The same key gets the same answers, at no further cost. Always send one.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"},
     "example": "monday-1",
+}
+_ONCE = {
+    **_IDEMPOTENCY,
+    "description": "The same key adds the same records once. Always send one.",
 }
 _SUBJECT = {
     "name": "subject",
@@ -48,8 +53,16 @@ def _body(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
+_NPY_FILE: dict[str, Any] = {
+    "schema": {
+        "type": "string",
+        "format": "binary",
+        "description": "A .npy file: float32, float64 or uint8, C order, one query a row.",
+    }
+}
 _PREDICT = {**_KEYED, **_body(schemas.PredictRequest), "parameters": [_IDEMPOTENCY]}
-_ADD = {**_KEYED, **_body(schemas.RecordsRequest)}
+_PREDICT["requestBody"]["content"][NPY] = _NPY_FILE
+_ADD = {**_KEYED, **_body(schemas.RecordsRequest), "parameters": [_ONCE]}
 _ERASE = {**_KEYED, "parameters": [_SUBJECT, _KIND]}
 
 BODIES: dict[str, tuple[dict[str, Any], type[BaseModel], str]] = {

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from vicinal.errors import VicinalError
-from vicinal.serving.limits import read_body
+from vicinal.serving.limits import JSON, read_body
+from vicinal.serving.npy import NPY, npy_rows
 from vicinal.serving.office import Office
 from vicinal.serving.problems import Problem, of_error, of_validation
 from vicinal.serving.rows import rows_of
@@ -34,8 +35,7 @@ async def predict(request: Request, office: Office) -> Response:
     key = office.admit(request)
     begin = time.perf_counter()
     name = idempotency_key(request)
-    body = parsed(PredictRequest, await read_body(request, office.settings))
-    rows, size = rows_of(body, office.store, office.settings.request_queries)
+    rows, size = await _rows(request, office)
     try:
         query = Query(rows, key.audience, key.name, name)
         reply = await office.batcher.ask(query, size)
@@ -43,6 +43,15 @@ async def predict(request: Request, office: Office) -> Response:
         raise of_error(error) from None
     office.metrics.answered(size, time.perf_counter() - begin)
     return Response(written(reply), media_type="application/json")
+
+
+async def _rows(request: Request, office: Office) -> tuple[Any, int]:
+    """Return the queries of a request, as JSON or as a .npy file, and how many."""
+    kind, content = await read_body(request, office.settings, (JSON, NPY))
+    most = office.settings.request_queries
+    if kind == NPY:
+        return npy_rows(content, office.store, most)
+    return rows_of(parsed(PredictRequest, content), office.store, most)
 
 
 def parsed(form: type[Body], content: bytes) -> Body:
@@ -65,15 +74,8 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def written(reply: Reply) -> bytes:
-    """Return a reply as JSON. Votes are finite: noise is integer."""
-    body = {
-        "labels": reply.labels.tolist(),
-        "votes": None if reply.votes is None else reply.votes.tolist(),
-        "confidence": None if reply.confidence is None else reply.confidence.tolist(),
-        "charged": reply.charged,
-        "left": reply.left,
-    }
-    return json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+    """Return a reply as JSON."""
+    return json.dumps(reply.to_dict(), allow_nan=False, separators=(",", ":")).encode()
 
 
 def _plain(text: str) -> bool:

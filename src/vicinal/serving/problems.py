@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.errors import KeyReused, PrivacyRefused, StorageFailed, VicinalError
 
 MEDIA = "application/problem+json"
 _TYPE = "https://vicinal.invalid/problems/"
@@ -91,9 +91,8 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
     if isinstance(error, StorageFailed):
         detail = "The store has failed and answers nothing until its operator opens it again."
         return Problem(503, "storage-failed", detail)
-    if isinstance(error, InvalidInput) and "'idempotency_key'" in str(error):
-        detail = "This Idempotency-Key was used for other queries. Use a new one."
-        return Problem(409, "key-used", detail)
+    if isinstance(error, KeyReused):
+        return _key_used(adding=adding)
     what = "records, labels or subjects" if adding else "queries"
     detail = f"The {what} are not what this store takes. GET /v1/status says what it takes."
     return Problem(422, "unusable", detail)
@@ -105,6 +104,17 @@ def of_validation(error: ValidationError, fields: frozenset[str]) -> Problem:
     place = next((part for part in first["loc"] if part in fields), None)
     where = "The body" if place is None else f"The field '{place}'"
     return Problem(422, "unusable", f"{where} is not what this path takes ({first['type']}).")
+
+
+def _key_used(*, adding: bool) -> Problem:
+    if adding:
+        detail = (
+            "This Idempotency-Key was used for other records, or somebody was erased since. "
+            "Nothing was added. See GET /v1/history, and use a new one."
+        )
+    else:
+        detail = "This Idempotency-Key was used for other queries. Use a new one."
+    return Problem(409, "key-used", detail)
 
 
 def _refused() -> Problem:

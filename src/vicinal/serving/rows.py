@@ -10,9 +10,6 @@ from vicinal.serving.problems import Problem
 from vicinal.serving.schemas import Rows
 from vicinal.store import Store
 
-FORM_OF = {"columns": "vectors", "hog": "images", "text": "texts"}
-"""What a store takes, by the kind of its extractor."""
-
 
 def width_of(store: Store) -> int | None:
     """Return how long a vector must be, or None where the store alone can tell."""
@@ -29,7 +26,7 @@ def rows_of(body: Rows, store: Store, most: int) -> tuple[Any, int]:
     Problem
         413 for too many rows; 422 if they are in another form, or not all of the same shape.
     """
-    form = FORM_OF[store.frame.extractor.kind]
+    form = store.frame.extractor.takes
     rows = getattr(body, form)
     if rows is None:
         raise Problem(422, "unusable", f"This store takes '{form}', and nothing else.")
@@ -39,7 +36,7 @@ def rows_of(body: Rows, store: Store, most: int) -> tuple[Any, int]:
 
 
 def _array(rows: Any, form: str, width: int | None) -> np.ndarray:
-    """Return rows as float64 (q, d) or (q, h, w)."""
+    """Return rows as float64 (q, d), (q, h, w) or (q, h, w, 3)."""
     if form == "vectors" and width is not None and any(len(row) != width for row in rows):
         raise Problem(422, "unusable", f"Every vector must have {width} numbers.")
     try:

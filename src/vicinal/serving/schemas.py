@@ -14,7 +14,9 @@ Name = (
     | Annotated[str, Strict(), StringConstraints(min_length=1, max_length=300)]
 )
 Vectors = Annotated[list[list[Finite]], Field(min_length=1)]
-Images = Annotated[list[list[list[Finite]]], Field(min_length=1)]
+Grey = list[list[Finite]]
+Colour = list[list[Annotated[list[Finite], Field(min_length=3, max_length=3)]]]
+Images = Annotated[list[Grey] | list[Colour], Field(min_length=1)]
 Texts = Annotated[list[Text], Field(min_length=1)]
 
 
@@ -24,7 +26,9 @@ class Rows(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     vectors: Vectors | None = Field(None, description="q vectors of d finite numbers each.")
-    images: Images | None = Field(None, description="q grey images, as h rows of w pixels.")
+    images: Images | None = Field(
+        None, description="q images: h rows of w pixels, grey or three numbers."
+    )
     texts: Texts | None = Field(None, description="q texts.")
 
     @model_validator(mode="after")
@@ -64,9 +68,12 @@ class PredictResponse(BaseModel):
     """Answers that have been paid for, durably."""
 
     labels: list[int | str] = Field(examples=[[1]])
-    votes: list[list[float]] | None = Field(description="Noisy votes (q, c), if votes leave.")
-    confidence: list[float] | None = Field(
-        description="Lead of the best class over the next, in standard deviations of its noise."
+    votes: list[list[float] | None] | None = Field(
+        description="Noisy votes (q, c), if votes leave; null where the gate asked nobody."
+    )
+    confidence: list[float | None] | None = Field(
+        description="Lead of the best class over the next, in standard deviations of its noise; "
+        "null where the gate asked nobody."
     )
     charged: int = Field(description="New answers; the others are replays and cost nothing.")
     left: int = Field(description="New answers that the audience's plan has left.")

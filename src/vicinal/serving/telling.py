@@ -9,7 +9,7 @@ from starlette.requests import Request
 from vicinal.serving.keys import CURATOR
 from vicinal.serving.office import Office
 from vicinal.serving.problems import Problem
-from vicinal.serving.rows import FORM_OF, width_of
+from vicinal.serving.rows import width_of
 
 
 async def guarantee(request: Request, office: Office) -> dict[str, Any]:
@@ -46,7 +46,7 @@ async def status(request: Request, office: Office) -> dict[str, Any]:
     frame = office.store.frame
     facts = await office.with_store(office.store.facts)
     return {
-        "takes": FORM_OF[frame.extractor.kind],
+        "takes": frame.extractor.takes,
         "numbers": width_of(office.store),
         "classes": list(frame.classes),
         "most_queries": office.settings.request_queries,

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from vicinal.checks import SubjectId
 from vicinal.predictors.answering import Turn
+from vicinal.store.additions import Addition
 from vicinal.store.columns import tiles_from
 from vicinal.store.desks import Desk, open_desk, pinned_plan
+from vicinal.store.indexes import learnt_index
 from vicinal.store.opening import Parts
+from vicinal.store.records import Records
 from vicinal.store.tiles import write_digests
 
 
-def add_records(
-    parts: Parts,
-    X: npt.NDArray[np.floating],
-    labels: npt.NDArray[np.int32],
-    ids: list[SubjectId] | None,
-) -> None:
-    """Add checked records durably; without ids each is a new subject.
+def add_records(parts: Parts, records: Records, addition: Addition | None = None) -> None:
+    """Add records durably; without ids each is a new subject.
 
-    Rows that reach the files without the transaction's commit are cut off at the next opening.
+    `addition` is the request's idempotency key, if it has one; it becomes durable with them. Rows
+    that reach the files without the transaction's commit are cut off at the next opening.
     """
     before = len(parts.shard)
-    integers = parts.shard.index.kernel.encode(X)
     with parts.book.change("add"):
-        subjects = _new_numbers(parts, len(X)) if ids is None else ids
-        parts.shard.add(integers, labels, subjects)
-        parts.columns.append(before, integers, labels, parts.shard.people.slots[before:])
+        if addition is not None:
+            addition.write(parts.database, parts.book.version + 1)
+        subjects = _new_numbers(parts, len(records)) if records.ids is None else records.ids
+        parts.shard.add(records.integers, records.labels, subjects)
+        slots = parts.shard.people.slots[before:]
+        parts.columns.append(before, records.integers, records.labels, slots)
         size = len(parts.shard)
         write_digests(parts.database, parts.columns, size, tiles_from(before, size))
 
@@ -43,12 +41,24 @@ def add_audience(parts: Parts, turn: Turn, name: str, plan: str) -> Desk:
         version = parts.book.version + 1
         args = (parts.database, parts.frame, parts.shard, audience, version, turn)
         desk, assembled = open_desk(*args)
-        audience.plan = pinned_plan(plan, assembled)
+        audience.plan = pinned_plan(plan, desk.settings, assembled)
         audience.slack = desk.slack.spent
         parts.book.write_charges(audience, 0)
         audience.update(parts.database)
     # Opened again, with everything pinned, it is the desk that every later opening finds.
     return open_desk(*args)[0]
+
+
+def settle_index(parts: Parts, desk: Desk) -> None:
+    """Learn what the index of a new store still needs, and move its records there.
+
+    The radius is that of its first audience; others may find a little more or less with it.
+    """
+    frame = parts.frame
+    kernel, radius = frame.kernel_of(desk.settings.bandwidth), desk.engine.radius
+    index = learnt_index(frame.index, kernel, frame.public, radius, parts.folder.path)
+    if index is not None:
+        parts.shard.replace_index(index)
 
 
 def _new_numbers(parts: Parts, size: int) -> list[SubjectId]:

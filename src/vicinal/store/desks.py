@@ -18,15 +18,16 @@ from vicinal.mechanisms import SlackMeter
 from vicinal.neighbours import RBF
 from vicinal.predictors.answering import Engine, Turn
 from vicinal.predictors.assembly import Assembled, engine_on, slack_meter
-from vicinal.predictors.settings import NO_REUSE, Settings
+from vicinal.predictors.settings import GATE, NO_REUSE, Settings
 from vicinal.predictors.shard import Shard, SharedShard
 from vicinal.predictors.wording import ind_knn_guarantee
 from vicinal.store.frame import Frame, form_of
+from vicinal.store.lessons import Lessons
 
 _SHARED = ("classes", "kernel", "norm_bound", "index")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Desk:
     """Everything that answers one audience.
 
@@ -44,6 +45,8 @@ class Desk:
         What the grid costs.
     answers : Answers
         What was released.
+    lessons : Lessons or None
+        What the engine's memory learns from, if it has one.
     """
 
     audience: Audience
@@ -52,6 +55,7 @@ class Desk:
     engine: Engine
     slack: SlackMeter
     answers: Answers
+    lessons: Lessons | None
 
     @property
     def left(self) -> int:
@@ -62,6 +66,16 @@ class Desk:
         """Forget charges and slack of answers that nobody will see."""
         self.audience.account.undo()
         self.slack.resume(self.audience.slack)
+        if self.lessons is not None:
+            self.engine = self.lessons.taught()
+
+    @property
+    def noise_scale(self) -> float | None:
+        """Noise of an answer of typical count, in votes; None if a gate sets it from day to day."""
+        if self.settings.multiplier is None:
+            return None
+        count = self.settings.typical_count(self.settings.n_neighbors)
+        return float(self.settings.multiplier * np.sqrt(count))
 
     def guarantee(self) -> Guarantee:
         """Return what this audience's answers guarantee to every subject."""
@@ -88,7 +102,8 @@ class Desk:
         pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
         fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
         release = "label" if self.settings.label_only else "votes"
-        return {**fixed, "n_queries": self.settings.n_queries, "release": release, **pinned}
+        told = {"n_queries": self.settings.n_queries, "release": release}
+        return {**fixed, **told, "reuse_predictions": self.settings.reuse, **pinned}
 
 
 def new_plan(frame: Frame, parameters: dict[str, Any]) -> str:
@@ -102,21 +117,20 @@ def new_plan(frame: Frame, parameters: dict[str, Any]) -> str:
     for name in _SHARED:
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
-    settings = _settings(frame, parameters)
-    if settings.reuse != NO_REUSE:
-        raise InvalidInput(
-            "The 'reuse_predictions' parameter must be False in a store. Answers are replayed to "
-            "equal queries, and to nothing else."
-        )
+    if _settings(frame, parameters).follows_wear:
+        raise InvalidInput("The 'pace' parameter must be 'plan' in a store, which keeps no shadow.")
     return json.dumps({"asked": parameters, "pinned": {}})
 
 
-def pinned_plan(plan: str, assembled: Assembled) -> str:
-    """Return a plan with everything fixed that was automatic, so that it stays what it was."""
-    pinned: dict[str, Any] = {
-        "n_records": assembled.n_records,
-        "noise_multiplier": assembled.engine.pace.multiplier,
-    }
+def pinned_plan(plan: str, settings: Settings, assembled: Assembled) -> str:
+    """Return a plan with everything fixed that was automatic, so that it stays what it was.
+
+    But for the noise behind a gate: it follows what is asked, from the same public facts.
+    """
+    gated = settings.reuse == GATE and settings.multiplier is None
+    pinned: dict[str, Any] = {"n_records": assembled.n_records}
+    if not gated:
+        pinned["noise_multiplier"] = assembled.engine.pace.multiplier
     if assembled.n_neighbors is not None:
         pinned["n_neighbors"] = assembled.n_neighbors
     if isinstance(assembled.engine.votes.kernel, RBF):
@@ -143,7 +157,11 @@ def open_desk(
     n_classes = None if settings.label_only else len(frame.classes)
     answers = Answers(database, audience, n_classes, version)
     engine = dataclasses.replace(assembled.engine, turn=turn)
-    return Desk(audience, asked, settings, engine, slack, answers), assembled
+    lessons = None
+    if settings.reuse != NO_REUSE:
+        lessons = Lessons(database, audience, frame, engine, n_classes)
+        engine = lessons.taught()
+    return Desk(audience, asked, settings, engine, slack, answers, lessons), assembled
 
 
 def _settings(frame: Frame, parameters: dict[str, Any]) -> Settings:
@@ -151,8 +169,7 @@ def _settings(frame: Frame, parameters: dict[str, Any]) -> Settings:
     return Settings.of(form_of({"classes": frame.classes, **shared, **parameters}))
 
 
-def lead(votes: np.ndarray, settings: Settings, multiplier: float) -> np.ndarray:
+def lead(votes: np.ndarray, scale: float) -> np.ndarray:
     """Return the lead of the best class over the next, in noise standard deviations, (q,)."""
     top = np.partition(votes, -2, axis=1)[:, -2:]
-    scale = multiplier * np.sqrt(settings.typical_count(settings.n_neighbors))
     return np.asarray((top[:, 1] - top[:, 0]) / (np.sqrt(2.0) * scale))

@@ -32,6 +32,7 @@ from vicinal.ledger.database import Database
 from vicinal.ledger.witness import Witness
 from vicinal.neighbours.tiles import fill_holes
 from vicinal.predictors.shard import Shard
+from vicinal.store.additions import forget_additions
 from vicinal.store.columns import TILE, Columns, tiles_from
 from vicinal.store.tiles import write_digests
 
@@ -93,6 +94,7 @@ def decide(book: Book, shard: Shard, subjects: Sequence[SubjectId]) -> int:
         hashes = b"".join(book.hash(subject) for subject in present)
         size = len(shard)
         shard.forget(subjects)
+        forget_additions(book.database)
         encoded = [base64.b64encode(part).decode() for part in (rows.tobytes(), hashes)]
         Erasure(_MOVING, size, encoded[0], encoded[1], book.clock + 1).write(book.database)
     return len(rows)

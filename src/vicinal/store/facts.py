@@ -57,6 +57,7 @@ def public_facts(parts: Parts, desks: Mapping[str, Desk]) -> dict[str, Any]:
         "classes": frame.classes,
         "features": {"number": frame.n_features, **frame.extractor.spec()},
         "kernel": frame.kernel,
+        "index": frame.index,
         "version": parts.book.version,
         "history": [{"at": at, "what": what, "version": v} for at, what, v in history],
         "audiences": {name: _audience(desk) for name, desk in desks.items()},

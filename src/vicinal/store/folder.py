@@ -19,7 +19,7 @@ from vicinal.mechanisms import fresh_key
 
 LEDGER = "ledger.db"
 KEY = "key"
-_CONFIG = "store.json"
+CONFIG = "store.json"
 _FORMAT = 1
 _SQLITE = "sqlite"
 
@@ -112,7 +112,7 @@ class Folder:
 def read_config(path: Path) -> dict[str, Any]:
     """Return what `store.json` says."""
     try:
-        config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
         known = config["format"] == _FORMAT
     except (OSError, ValueError, KeyError, TypeError):
         raise InvalidInput(f"There is no store at {path}.") from None
@@ -126,7 +126,7 @@ def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup
     config = {
         "format": _FORMAT, "id": identity, "ledger": ledger, "witness": witness, "backup": backup,
     }  # fmt: skip
-    replace_file(path / _CONFIG, json.dumps(config, indent=2).encode())
+    replace_file(path / CONFIG, json.dumps(config, indent=2).encode())
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -1,10 +1,10 @@
-"""What all audiences of a store share and everybody may know: classes, kernel, reference."""
+"""What all audiences of a store share and everybody may know: classes, kernel, index, reference."""
 
 from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from vicinal.predictors import IndKNNClassifier, inputs
 from vicinal.predictors.assembly import kernel_for
 from vicinal.predictors.settings import Settings
 from vicinal.store.extractors import Extractor
+from vicinal.store.indexes import plain_index
 
 _PUBLIC = "public.npy"
 
@@ -43,6 +44,8 @@ class Frame:
         How raw records become vectors.
     public : array (m, d) or None
         The public reference.
+    index : dict
+        Kind and options of the index that the records lie in.
     """
 
     classes: list[Any]
@@ -52,6 +55,7 @@ class Frame:
     precision: Precision
     extractor: Extractor
     public: npt.NDArray[np.floating] | None
+    index: dict[str, Any] = field(default_factory=plain_index)
 
     @cached_property
     def form(self) -> IndKNNClassifier:
@@ -118,12 +122,13 @@ class Frame:
                 "limit": self.precision.limit,
                 "extractor": self.extractor.spec(),
                 "public": self.public is not None,
+                "index": self.index,
             }
         )
 
     def save_arrays(self, folder: Path) -> None:
-        """Write the public reference and the public map into `folder`."""
-        self.extractor.save_map(folder)
+        """Write the public reference, the public map and the model into `folder`."""
+        self.extractor.save(folder)
         if self.public is not None:
             content = io.BytesIO()
             np.save(content, self.public, allow_pickle=False)
@@ -142,6 +147,7 @@ class Frame:
             Precision(found["norm"], found["limit"]),
             Extractor.load(found["extractor"], folder),
             public,
+            found.get("index", plain_index()),
         )
 
 
@@ -171,7 +177,7 @@ def new_frame(
     kernel = kernel_for(settings, reference)
     classes, bound = settings.classes.tolist(), getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
-    return Frame(classes, features.shape[1], *args), features
+    return Frame(classes, features.shape[1], *args, settings.index), features
 
 
 def form_of(parameters: dict[str, Any]) -> IndKNNClassifier:

@@ -12,11 +12,13 @@ from vicinal.ledger.database import Database
 from vicinal.ledger.lock import Lock
 from vicinal.ledger.schema import migrate
 from vicinal.ledger.witness import Witness
+from vicinal.neighbours import IndexFactory
 from vicinal.predictors.shard import Shard
 from vicinal.store import erasure
 from vicinal.store.columns import Columns
 from vicinal.store.folder import Folder
 from vicinal.store.frame import Frame
+from vicinal.store.indexes import first_index, index_of
 from vicinal.store.tiles import faults_of_tiles
 
 LOST = "loss accepted"
@@ -49,7 +51,8 @@ def create_parts(folder: Folder, frame: Frame) -> Parts:
         frame.save_arrays(folder.path)
         witness = Witness.create(folder.witness, bytes.fromhex(folder.identity), 0)
         resources.callback(witness.close)
-        return _loaded(folder, database, witness, frame, resources)
+        index = first_index(frame.index)
+        return _loaded(folder, database, witness, frame, index, resources)
 
 
 def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
@@ -64,7 +67,11 @@ def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
     StorageFailed
         If a file or the database is damaged.
     """
-    folder = Folder.read(path)
+    return open_folder(Folder.read(path), accept_loss=accept_loss)
+
+
+def open_folder(folder: Folder, *, accept_loss: bool = False) -> Parts:
+    """Return the parts that lie in a known folder, see :func:`open_parts`."""
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
         migrate(database)
@@ -74,7 +81,8 @@ def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
         witness, lost = _witness(folder, clock, accept_loss)
         resources.callback(witness.close)
         frame = Frame.load(database.get("frame") or "", folder.path)
-        parts = _loaded(folder, database, witness, frame, resources)
+        index = index_of(frame.index, folder.path)
+        parts = _loaded(folder, database, witness, frame, index, resources)
         if lost:
             _spend_and_erase_again(parts, clock)
         return parts
@@ -117,7 +125,12 @@ def _refuse_loss(accept_loss: bool, reason: str) -> None:
 
 
 def _loaded(
-    folder: Folder, database: Database, witness: Witness, frame: Frame, resources: ExitStack
+    folder: Folder,
+    database: Database,
+    witness: Witness,
+    frame: Frame,
+    index: IndexFactory,
+    resources: ExitStack,
 ) -> Parts:
     """Finish what a crash has left, then read everything into memory."""
     columns = Columns(folder.path / "records", frame.precision.dtype, frame.n_features)
@@ -129,7 +142,7 @@ def _loaded(
     if faults:
         raise StorageFailed(" ".join([*faults, "Restore a backup."]))
     book = Book(database, folder.key())
-    shard = Shard(frame.kernel_of(None), frame.n_features, book)
+    shard = Shard(frame.kernel_of(None), frame.n_features, book, index)
     shard.resume(
         columns.features_in_parts(size),
         columns.column("labels", size),

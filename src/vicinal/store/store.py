@@ -6,30 +6,30 @@ is returned. See docs/store.md for what a reader of the folder finds where.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
-from vicinal.ledger.ids import check_length
-from vicinal.predictors import inputs
 from vicinal.predictors.answering import Turn
 from vicinal.store import backups, erasure
-from vicinal.store.changes import add_audience, add_records
+from vicinal.store.additions import Addition
+from vicinal.store.batches import Batch, desk_of
+from vicinal.store.changes import add_audience, add_records, settle_index
 from vicinal.store.desks import Desk, new_plan, open_desk
 from vicinal.store.extractors import Extractor
 from vicinal.store.facts import Quota, curator_facts, public_facts, quota_of
 from vicinal.store.folder import Folder
 from vicinal.store.frame import Frame, new_frame
 from vicinal.store.opening import Parts, create_parts, open_parts
-from vicinal.store.requests import Batch, Query, Reply, checked_name, desk_of
+from vicinal.store.records import Records
+from vicinal.store.requests import Query, Reply, checked_name
 from vicinal.store.verify import Verification, traces, verify
 
 DEFAULT = "default"
@@ -73,6 +73,7 @@ class Store:
         witness: str | Path | None = None,
         kernel: str = "cosine",
         norm_bound: float | str = "auto",
+        index: str | Mapping[str, Any] = "exact",
         **plan: Any,
     ) -> Self:
         """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
@@ -84,7 +85,7 @@ class Store:
         X, y, subjects
             Private records, labels and subject ids, as for
             :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
-        classes, kernel, norm_bound
+        classes, kernel, norm_bound, index
             As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences.
         public : array (m, d), optional
             Public reference, features (after extraction).
@@ -103,35 +104,26 @@ class Store:
         InvalidInput
             Before anything is written.
         """
-        shared = {"classes": classes, "kernel": kernel, "norm_bound": norm_bound}
+        shared = {"classes": classes, "kernel": kernel, "norm_bound": norm_bound, "index": index}
         frame, X = new_frame(X, public, extractor or Extractor(), {**shared, **plan})
-        labels = frame.label_indices(y, len(X))
-        ids = None if subjects is None else inputs.subjects(subjects, len(X))
-        check_length(ids or ())
+        records = Records.of(frame, X, y, subjects)
         written = new_plan(frame, plan)
         place = None if witness is None else Path(witness)
         folder = Folder.create(Path(path), ledger, place)
         try:
-            return cls._filled(folder, frame, X, labels, ids, written)
+            return cls._filled(folder, frame, records, written)
         except BaseException:
             folder.discard()
             raise
 
     @classmethod
-    def _filled(
-        cls,
-        folder: Folder,
-        frame: Frame,
-        X: npt.NDArray[np.floating],
-        labels: npt.NDArray[np.int32],
-        ids: list[SubjectId] | None,
-        plan: str,
-    ) -> Self:
+    def _filled(cls, folder: Folder, frame: Frame, records: Records, plan: str) -> Self:
         """Return a new store with its first records and its first audience."""
         store = cls(create_parts(folder, frame))
         try:
-            add_records(store._parts, X, labels, ids)
+            add_records(store._parts, records)
             store._desks[DEFAULT] = add_audience(store._parts, store._turn, DEFAULT, plan)
+            settle_index(store._parts, store._desks[DEFAULT])
             store._changed()
             folder.save()
         except BaseException:
@@ -203,19 +195,45 @@ class Store:
 
     # ------------------------------------------------------------ the data
 
-    def add(self, X: Any, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None) -> None:
+    def add(
+        self,
+        X: Any,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        *,
+        curator: str = "anyone",
+        idempotency_key: str | None = None,
+    ) -> int:
         """Add records durably; a subject that is known, or was, keeps what it has left.
 
-        Arguments as in :meth:`init`. The data get a new version: earlier queries are asked anew.
+        The data get a new version, which is returned: earlier queries are asked anew.
+
+        Parameters
+        ----------
+        X, y, subjects
+            As in :meth:`init`.
+        curator, idempotency_key : str
+            The same curator's same key adds the same records once, and returns the version that
+            they made.
+
+        Raises
+        ------
+        InvalidInput
+            If anything is unusable; KeyReused if the key was used for other records, or somebody
+            was erased since.
         """
-        X = self._parts.frame.vectors(X)
-        labels = self._parts.frame.label_indices(y, len(X))
-        ids = None if subjects is None else inputs.subjects(subjects, len(X))
-        check_length(ids or ())
-        self._parts.frame.refuse_public_rows(X)
+        frame, book = self._parts.frame, self._parts.book
+        name = checked_name("curator", curator)
+        key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
+        records = Records.of(frame, frame.vectors(X), y, subjects)
         with self._whole():
-            add_records(self._parts, X, labels, ids)
+            addition = None if key is None else Addition.of(book, name, key, records)
+            done = None if addition is None else addition.done(self._parts.database)
+            if done is not None:
+                return done
+            add_records(self._parts, records, addition)
             self._changed()
+            return book.version
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return how many records went, which is private.

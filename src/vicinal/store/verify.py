@@ -117,6 +117,10 @@ def _answers(book: Book) -> Iterator[str]:
         _, charged = logged(book.database, audience.number)
         if not released == charged + audience.folded_queries == audience.used:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
+        learnt = "SELECT seq FROM lessons WHERE audience = ?"
+        lessons = book.database.execute(learnt, (audience.number,))
+        if lessons and len(lessons) != len(rows):
+            yield f"Audience {audience.name!r} has not learnt from all its answers."
 
 
 def _witness(parts: Parts) -> Iterator[str]:

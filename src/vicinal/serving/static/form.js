@@ -108,14 +108,16 @@ export function answerView(reply, classes, ms) {
     `${number.format(reply.left)} left`,
     `${number.format(ms)} ms`,
   ];
-  if (reply.confidence !== null) chips.unshift(confidence(reply.confidence[0]));
+  const votes = reply.votes === null ? null : reply.votes[0];
+  if (reply.confidence !== null && reply.confidence[0] !== null) chips.unshift(confidence(reply.confidence[0]));
   const verdict = make("p", { className: "verdict" }, make("strong", {}, String(reply.labels[0])),
     ...chips.map((words) => make("span", { className: "chip" }, words)));
   const note = make("p", { className: "note" }, reply.votes === null
     ? "Only labels leave this store: there are no votes to show."
+    : votes === null ? "Earlier answers were enough for this one: nobody was asked, nobody was charged."
     : "Votes of the neighbours, with the noise that protects them. Confidence is the lead of the best "
       + "class over the next, in standard deviations of that noise.");
-  return make("div", {}, make("p", { className: "label" }, "Label"), verdict, ...(reply.votes === null ? [] : [bars(reply, classes)]), note);
+  return make("div", {}, make("p", { className: "label" }, "Label"), verdict, ...(votes === null ? [] : [bars(reply, classes)]), note);
 }
 
 function confidence(lead) {
