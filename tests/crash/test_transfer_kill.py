@@ -23,8 +23,8 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["crash.transfer_child"])
 
 
-def start(folder, *death):
-    process = PROCESSES.Process(target=transfer_child.main, args=(folder, *death))
+def start(folder, *death, main=transfer_child.main):
+    process = PROCESSES.Process(target=main, args=(folder, *death))
     process.start()
     return process
 
@@ -121,6 +121,28 @@ def test_killed_at_random_times_and_resumed(tmp_path, uninterrupted):
     last = finish(tmp_path)
     assert_goes_on(entry, last)
     assert_costs_the_same(last, uninterrupted)
+
+
+def test_planned_labellers_are_killed_at_random_times_and_resumed(tmp_path):
+    """Private-kNN: as many questions as planned, each answered once, whatever is killed."""
+    generator = np.random.default_rng(int.from_bytes(os.urandom(4)))
+    entry = None
+    for _ in range(3):
+        process = start(tmp_path, main=transfer_child.main_planned)
+        wait_for_journal(tmp_path, process)
+        time.sleep(generator.uniform(0, 1.0))
+        process.kill()
+        assert ended(process) in (-signal.SIGKILL, 0)
+        later = read(tmp_path)
+        assert_goes_on(entry, later)
+        entry = later
+    assert ended(start(tmp_path, main=transfer_child.main_planned)) == 0
+    last = read(tmp_path)
+    assert_goes_on(entry, last)
+    assert last.state["asked"].tolist() == [5_000, 5_000]
+    assert all(asked.complete for asked in last.rounds)
+    for asked in last.rounds:
+        assert len(np.unique(asked.questions)) == 5_000, "no question is asked twice"
 
 
 def wait_for_journal(folder, process):

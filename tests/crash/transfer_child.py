@@ -6,8 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from vicinal.labelling import FileJournal, IndKNNLabeller, Job, Plan, Round, transfer
+from vicinal.labelling import (
+    FileJournal,
+    IndKNNLabeller,
+    Job,
+    Labeller,
+    Plan,
+    PlannedLabeller,
+    Round,
+    transfer,
+)
 from vicinal.labelling import journal as journal_module
+from vicinal.predictors import PrivateKNNClassifier
 
 N, D, POOL, QUESTIONS, CLASSES = 2_000, 12, 5_000, 5_000, 3
 
@@ -27,12 +37,12 @@ class Turned:
 
 
 class Learner:
-    def learn(self, _examples, rows, labels, number, _begin):
+    def learn(self, _examples, rows, labels, number, _begin, _guide):
         assert len(rows) == len(labels) > 0
         return Turned(number + 1)
 
     def save(self, student, path, guarantee):
-        assert guarantee.epsilon == 1.0
+        assert 0 < guarantee.epsilon <= 1.0
         path.write_text(str(student.number))
 
     def load(self, path):
@@ -72,19 +82,37 @@ def die_at(stage: str, count: int) -> None:
 
 
 def main(folder: Path, *death: str | int) -> None:
-    """Carry out the rounds; `death` is a stage of writing, and at which time it kills."""
+    """Carry out rounds of Ind-KNN; `death` is a stage of writing, and at which time it kills."""
+    labels, subjects = data()[1], np.arange(N) // 2  # two records a person
+    labeller = IndKNNLabeller(range(CLASSES), labels, subjects, epsilon=1.0, n_records=N)
+    carry_out(folder, labeller, *death)
+
+
+def main_planned(folder: Path, *death: str | int) -> None:
+    """Carry out rounds of Private-kNN."""
+    labeller = PlannedLabeller(private_knn, plan(), data()[1])
+    carry_out(folder, labeller, *death)
+
+
+def private_knn(_part: Round) -> PrivateKNNClassifier:
+    return PrivateKNNClassifier(range(CLASSES), 30, 0.3, sigma_votes=400.0)
+
+
+def plan() -> Plan:
+    part = {"questions": QUESTIONS, "share": 0.5, "components": None}
+    return Plan((Round(**part), Round(**part)))
+
+
+def carry_out(folder: Path, labeller: Labeller, *death: str | int) -> None:
     if death:
         die_at(*death)
-    records, labels, pool = data()
-    subjects = np.arange(N) // 2  # two records a person
-    labeller = IndKNNLabeller(range(CLASSES), labels, subjects, epsilon=1.0, n_records=N)
-    part = {"questions": QUESTIONS, "share": 0.5, "components": None}
+    records, _, pool = data()
     with FileJournal(folder) as kept:
         transfer(
             Job(records, pool, Turned(0)),
             labeller,
             Learner(),
-            Plan((Round(**part), Round(**part))),
+            plan(),
             kept,
             lambda _name, _size: lambda _done: None,
         )

@@ -53,10 +53,11 @@ class Learner:
     """Keeps what it was told, so that tests can look at it."""
 
     def __init__(self):
-        self.lessons = []
+        self.lessons, self.guides = [], []
 
-    def learn(self, examples, rows, labels, _number, _begin):
+    def learn(self, examples, rows, labels, _number, _begin, guide):
         self.lessons.append((rows, labels))
+        self.guides.append(guide())
         means = [examples[rows[labels == place]].mean(axis=0) for place in range(C)]
         return Centres(np.array(means))
 
@@ -160,9 +161,28 @@ def test_labels_alone_keep_all_answers(world, tmp_path):
 
 def test_kept_answers_are_those_with_the_largest_margins():
     margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
-    assert Round(6, 1.0, keep=0.5).kept(margins).tolist() == [1, 3, 4]
-    assert Round(6, 1.0, keep=0.01).kept(margins).tolist() == [1]
-    assert Round(6, 1.0, keep=1.0).kept(margins).tolist() == list(range(6))
+    labels = np.zeros(6, dtype=np.int64)
+    assert Round(6, 1.0, keep=0.5).kept(margins, labels).tolist() == [1, 3, 4]
+    assert Round(6, 1.0, keep=0.01).kept(margins, labels).tolist() == [1]
+    assert Round(6, 1.0, keep=1.0).kept(margins, labels).tolist() == list(range(6))
+
+
+def test_kept_by_class_no_class_is_left_out():
+    margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
+    labels = np.array([0, 1, 0, 1, 1, 2])
+    part = Round(6, 1.0, keep=0.5, by_class=True)
+    assert part.kept(margins, labels).tolist() == [0, 1, 4, 5]
+    assert part.kept(margins[:0], labels[:0]).tolist() == []
+
+
+def test_guides_see_all_answers_so_far_and_nothing_else(world, tmp_path):
+    learner = Learner()
+    run(world, tmp_path, rounds(choose="unsure"), learner=learner)
+    for guide in learner.guides:
+        assert guide.shape == (700, C)
+        np.testing.assert_allclose(guide.sum(axis=1), 1, rtol=1e-5)
+        assert (guide.argmax(axis=1) == world[3]).mean() > 0.9
+    assert not np.array_equal(*learner.guides), "the second knows more"
 
 
 def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path):
@@ -398,6 +418,15 @@ def test_the_settled_plan_spends_the_whole_budget(number):
     assert len(plan.rounds) == number
     assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
     assert all(part.questions == 1500 for part in plan.rounds)
+    assert not any(part.by_class for part in plan.rounds)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_plans_for_overlapping_classes_leave_no_class_out(number):
+    plan = planned(number, 5000, overlapping=True)
+    assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
+    assert all(part.by_class and part.choose == "shuffled" for part in plan.rounds)
+    assert plan.questions == (3000 if number == 1 else 1500 * number)
 
 
 def test_answers_come_back_from_their_file(tmp_path):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from vicinal.cli.label import class_names
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
-from vicinal.labelling import load_answers
+from vicinal.labelling import FileJournal, load_answers
 
 QUESTIONS = 120
 
@@ -157,6 +157,40 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
 
     student = students.load(tmp_path / "student.pt")
     assert student.guarantee == told["guarantee"]
+
+
+SOFT = ("--method", "uda", "--augmentation", "digits", "--steps", 4, "--overlapping", "--json")
+
+
+def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    answers, folder = tmp_path / "answers.npz", tmp_path / "run"
+    asking = ("--folder", folder, "--out", answers, "--questions", QUESTIONS, "--epsilon", 4)
+    run("label", *data(files, "images"), *asking, "--by-class")
+    told = load_answers(answers)
+    for name in np.unique(told.labels):
+        share = told.kept[told.labels == name]
+        assert share.sum() == max(1, round(0.75 * len(share)))
+    public = ("--public", files / "images-public.npz", "--out", tmp_path / "s.pt")
+    trained = json.loads(run("student", answers, *public, *SOFT))
+    assert trained["answers"] == told.kept.sum()
+
+
+def test_overlapping_rounds_ask_in_shuffled_order(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    asking = ("--folder", tmp_path / "run", "--out", tmp_path / "s.pt")
+    told = json.loads(run("transfer", *data(files, "images"), *asking, *SOFT))
+    assert [part["questions"] for part in told["rounds"]] == [149, 149]
+    with FileJournal(tmp_path / "run") as journal:
+        first, second = journal.read().rounds
+    assert not set(first.questions) & set(second.questions)
+
+
+def test_overlapping_needs_augmented_examples(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    asking = ("--folder", tmp_path / "run", "--out", tmp_path / "s.pt", "--overlapping")
+    assert "needs --method uda" in run("transfer", *data(files, "images"), *asking, code=2)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,31 @@ def test_students_learn_from_few_answers(digits, method):
     assert right > 0.75, right
 
 
+def test_a_guide_helps_where_answers_are_few(digits):
+    images, labels = digits
+    rows = np.arange(25)
+    guide = np.full((len(labels), 10), 0.02, dtype=np.float32)
+    guide[np.arange(len(labels)), labels] = 0.82
+    rights = []
+    for guided in (0.0, 0.7):
+        how = recipe(
+            method="uda", augmentation="digits", steps=60, sure=0.0, sharpness=1.0, guided=guided
+        )
+        student = students.train_student(images, rows, labels[rows], range(10), how, guide=guide)
+        rights.append((student.predict(images[500:]) == labels[500:]).mean())
+    assert rights[1] > rights[0] + 0.05, rights
+
+
+@pytest.mark.parametrize("guide", [None, np.ones((3, 10), np.float32), np.ones((1797, 9))])
+def test_guided_recipes_want_a_guide_that_fits(digits, guide):
+    images, labels = digits
+    how = recipe(method="uda", augmentation="digits", guided=0.5)
+    with pytest.raises(InvalidInput, match="guide"):
+        students.train_student(images, np.arange(9), labels[:9], range(10), how, guide=guide)
+    with pytest.raises(InvalidInput, match="guided"):
+        recipe(guided=0.5)
+
+
 def test_students_of_vectors_learn(digits):
     images, labels = digits
     vectors = images.reshape(len(images), -1)

@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from vicinal.cli import labellers
 from vicinal.cli.output import as_json
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
-    from vicinal.labelling import Answers, Asked, IndKNNLabeller, Job
+    from vicinal.labelling import Answers, Asked, IndKNNLabeller, Job, PlannedLabeller
+    from vicinal.labelling.roles import Extractor
 
 Private = Annotated[Path, typer.Option(help="npz with x and y, perhaps subjects: the records.")]
 Public = Annotated[Path, typer.Option(help="npz with x: public examples of the same kind.")]
@@ -42,28 +44,48 @@ def label(
     delta: Delta = 1e-5,
     questions: Annotated[int | None, typer.Option(help="How many; 30 % if left out.")] = None,
     keep: Annotated[float, typer.Option(help="Share to learn from, by noisy margin.")] = 0.75,
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="Keep that share of each class: if they overlap.")
+    ] = False,
     release: Annotated[str, typer.Option(help="'votes', or 'label' for labels alone.")] = "votes",
     records: Records = None,
+    labeller: labellers.Labeller = labellers.IND_KNN,
+    neighbours: labellers.Neighbours = None,
+    gamma: labellers.Gamma = None,
+    teachers: labellers.Teachers = None,
+    sigma_votes: labellers.SigmaVotes = None,
+    sigma_screen: labellers.SigmaScreen = None,
+    threshold: labellers.Threshold = None,
+    price: labellers.Price = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Label public examples by the noisy votes of private records.
 
-    Answers are on the disk, with what they cost, before they are used: after a crash the same
-    command goes on where it stopped, and nothing is asked or paid for twice.
+    What it costs is known before the first question, and never more than epsilon. Answers are on
+    the disk, with what they cost, before they are used: after a crash the same command goes on
+    where it stopped, and nothing is asked or paid for twice.
     """
     from vicinal import labelling
 
     names = class_names(classes)
+    choice = labellers.Choice(
+        labeller, epsilon, delta, release, records, neighbours, gamma, teachers, sigma_votes,
+        sigma_screen, threshold,
+    )  # fmt: skip
     dataset, pool = load(private), load(public)
-    labeller = make_labeller(dataset, names, epsilon, delta, records, release)
     size = questions or labelling.planned(1, len(pool)).questions
-    plan = labelling.Plan((labelling.Round(size, 1.0, keep),), seed)
+    plan = labelling.Plan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
+    answering = choice.labeller(dataset, names, plan)
+    if price:
+        told = labellers.price_of(answering, plan)
+        typer.echo(as_json(told) if json else labellers.price_text(told))
+        return
     with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
-        asked, kept = labelling.label(make_job(dataset, pool), labeller, plan, journal, begin)
-    answers = released(labeller, asked, kept)
+        asked, kept = labelling.label(make_job(dataset, pool), answering, plan, journal, begin)
+    answers = released(answering, asked, kept)
     labelling.save_answers(answers, out)
-    result = {**summary(answers), "out": str(out)}
+    result = {**summary(asked, answers), "out": str(out)}
     typer.echo(as_json(result) if json else _text(result))
 
 
@@ -101,33 +123,19 @@ def load(path: Path) -> Dataset:
     return load_table(path)
 
 
-def make_labeller(
-    dataset: Dataset,
-    classes: list[int] | list[str],
-    epsilon: float,
-    delta: float,
-    n_records: int | None,
-    release: str = "votes",
-) -> IndKNNLabeller:
-    """Return Ind-KNN over the labels of private records."""
-    from vicinal.labelling import IndKNNLabeller
-
-    if dataset.labels is None:
-        raise InvalidInput("The private file must have labels, called y.")
-    return IndKNNLabeller(
-        classes, dataset.labels, dataset.subjects, epsilon=epsilon, delta=delta, release=release,
-        n_records=n_records,
-    )  # fmt: skip
-
-
 def make_job(dataset: Dataset, pool: Dataset) -> Job:
-    """Return private and public examples, with histograms of gradients if they are images."""
-    from vicinal.features import HOGFeatures
+    """Return private and public examples, with the features of the first round."""
     from vicinal.labelling import Job
 
     records, public = np.asarray(dataset.features), np.asarray(pool.features)
-    extractor = HOGFeatures(n_jobs=-1) if records.ndim > 2 else _AsTheyAre()
-    return Job(records, public, extractor)
+    return Job(records, public, extractor_of(records))
+
+
+def extractor_of(examples: npt.NDArray[Any]) -> Extractor:
+    """Return histograms of gradients for images; vectors are taken as they are."""
+    from vicinal.features import HOGFeatures
+
+    return HOGFeatures(n_jobs=-1) if examples.ndim > 2 else _AsTheyAre()
 
 
 class _AsTheyAre:
@@ -137,26 +145,30 @@ class _AsTheyAre:
         return examples
 
 
-def released(labeller: IndKNNLabeller, asked: Asked, kept: npt.NDArray[np.int64]) -> Answers:
-    """Return answers as they may be published."""
-    from vicinal.labelling import Answers
+def released(
+    labeller: IndKNNLabeller | PlannedLabeller, asked: Asked, kept: npt.NDArray[np.int64]
+) -> Answers:
+    """Return answers as they may be published; questions without an answer are left out."""
+    from vicinal.labelling import ABSTAINED, Answers
 
     chosen = np.zeros(len(asked.labels), dtype=bool)
     chosen[kept] = True
+    given = asked.labels != ABSTAINED
     return Answers(
-        asked.questions,
-        labeller.classes[asked.labels],
-        asked.margins,
-        chosen,
+        asked.questions[given],
+        labeller.classes[asked.labels[given]],
+        None if asked.margins is None else asked.margins[given],
+        chosen[given],
         tuple(labeller.classes.tolist()),
         labeller.guarantee().to_dict(),
     )
 
 
-def summary(answers: Answers) -> dict[str, Any]:
+def summary(asked: Asked, answers: Answers) -> dict[str, Any]:
     """Return what may be told about answers, for JSON."""
     return {
-        "questions": len(answers.rows),
+        "questions": len(asked.questions),
+        "answered": len(answers.rows),
         "kept": int(answers.kept.sum()),
         "guarantee": answers.guarantee,
     }
@@ -164,6 +176,6 @@ def summary(answers: Answers) -> dict[str, Any]:
 
 def _text(result: dict[str, Any]) -> str:
     return (
-        f"{result['questions']:,} questions answered, {result['kept']:,} kept to learn from; "
-        f"written to {result['out']}\n\n{result['guarantee']['text']}"
+        f"{result['questions']:,} questions, {result['answered']:,} answered, {result['kept']:,} "
+        f"kept to learn from; written to {result['out']}\n\n{result['guarantee']['text']}"
     )

@@ -13,17 +13,23 @@ from typer.core import TyperGroup
 
 from vicinal.cli import (
     account,
+    attributes,
     bench,
     demo,
     efficiency,
+    feature_maps,
     keys,
     label,
+    methods,
+    plan,
+    planning,
     reproduce,
     serve,
     smoothed,
     store,
     student,
     table1,
+    table1_cifar,
     transfer,
 )
 from vicinal.errors import PrivacyRefused, VicinalError
@@ -84,14 +90,23 @@ app.command("bench")(bench.bench)
 app.command("calibrate")(account.calibrate)
 app.command("demo")(demo.demo)
 app.command("label")(label.label)
+app.command("plan")(plan.plan)
 app.command("serve")(serve.serve)
 app.command("student")(student.student)
 app.command("transfer")(transfer.transfer)
+reproduce.app.command(attributes.NAME)(attributes.market)
 reproduce.app.command(table1.NAME)(table1.table1)
+reproduce.app.command(table1_cifar.NAME)(table1_cifar.table1_cifar)
 store.register(app)
 reproduce.app.command("accounting")(account.reproduce_accounting)
+reproduce.app.command(feature_maps.NAME)(feature_maps.reproduce_ablation)
 reproduce.app.command(efficiency.NAME)(efficiency.reproduce_efficiency)
 reproduce.app.command(efficiency.LABELS)(efficiency.reproduce_labels)
+reproduce.app.command(methods.ACCURACY)(methods.reproduce_accuracy)
+reproduce.app.command(methods.ROBUSTNESS)(methods.reproduce_robustness)
+reproduce.app.command(methods.FIGURES)(methods.reproduce_figures)
+reproduce.app.command(planning.PLANNING)(planning.reproduce_planning)
+reproduce.app.command(planning.WEAR)(planning.reproduce_wear)
 reproduce.app.command("smoothed-figures")(smoothed.reproduce_figures)
 reproduce.app.command("smoothed-reference")(smoothed.reproduce_reference)
 app.add_typer(keys.app, name="keys")

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import typer
 
-from vicinal.cli.label import Json, Public, Seed, load
+from vicinal.cli.label import Json, Public, Seed, extractor_of, load
 from vicinal.cli.output import as_json
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from vicinal.labelling import Answers
     from vicinal.students import Recipe, Student
 
 Out = Annotated[Path, typer.Option(help="Where to write the student. Publishable.")]
@@ -23,6 +25,9 @@ Method = Annotated[str, typer.Option(help="plain, vat, uda, or both.")]
 Network = Annotated[str, typer.Option(help="small, mnist, svhn, cifar10, or mlp for vectors.")]
 Augmentation = Annotated[str, typer.Option(help="none, digits, clothes or objects.")]
 Steps = Annotated[int, typer.Option(help="Steps of training in a round.")]
+Overlapping = Annotated[
+    bool, typer.Option("--overlapping", help="Classes overlap: soft targets, by class.")
+]
 
 
 def student(
@@ -34,6 +39,7 @@ def student(
     network: Network = "small",
     augmentation: Augmentation = "none",
     steps: Steps = 800,
+    overlapping: Overlapping = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -45,11 +51,14 @@ def student(
     from vicinal.students import train_student
 
     told, pool = load_answers(answers), np.asarray(load(public).features)
-    recipe = make_recipe(pool.ndim, method, network, augmentation, steps, seed)
+    recipe = make_recipe(
+        pool.ndim, method, network, augmentation, steps, seed, overlapping=overlapping
+    )
     rows, labels = told.rows[told.kept], told.labels[told.kept]
     with progress(silent=json) as begin:
+        guided = _guide(told, pool) if recipe.guided else None
         step = begin("student", recipe.steps)
-        trained = train_student(pool, rows, labels, told.classes, recipe, step)
+        trained = train_student(pool, rows, labels, told.classes, recipe, step, guided)
     trained = replace(trained, guarantee=told.guarantee)
     write_student(trained, out, onnx)
     agreement = np.mean(trained.predict(pool[rows]) == labels)
@@ -63,17 +72,40 @@ def student(
     typer.echo(as_json(result) if json else _text(result))
 
 
+def _guide(told: Answers, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return what all answers say of all examples, by the features that they were given on."""
+    from vicinal.features import PublicMap
+    from vicinal.labelling import guide
+
+    features = extractor_of(pool).transform(pool)
+    place_of = {name: place for place, name in enumerate(told.classes)}
+    places = np.array([place_of[name] for name in told.labels.tolist()], dtype=np.int64)
+    mapped = PublicMap().fit(features).transform(features)
+    return guide(mapped, told.rows, places, len(told.classes))
+
+
 def make_recipe(
-    dimensions: int, method: str, network: str, augmentation: str, steps: int, seed: int
+    dimensions: int,
+    method: str,
+    network: str,
+    augmentation: str,
+    steps: int,
+    seed: int,
+    *,
+    overlapping: bool = False,
 ) -> Recipe:
     """Return the recipe that options describe; vectors get the network for vectors."""
-    from vicinal.students import Recipe
+    from vicinal.students import Recipe, for_overlapping
+
+    if overlapping and method not in ("uda", "both"):
+        raise InvalidInput("The option --overlapping needs --method uda, or both.")
 
     if dimensions == 2:
         if method in ("uda", "both"):
             raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
         network, augmentation = "mlp", "none"
-    return Recipe(method, network, augmentation, steps, seed=seed)
+    recipe = Recipe(method, network, augmentation, steps, seed=seed)
+    return for_overlapping(recipe) if overlapping else recipe
 
 
 def write_student(trained: Student, out: Path, onnx: Path | None) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from vicinal.cli.output import as_json, output_folder, peak_memory, write_file
 from vicinal.cli.progress import progress
+from vicinal.cli.student import Overlapping
 
 NAME = "table1-mnist"
 
@@ -37,13 +38,14 @@ def table1(
     rounds: Annotated[int, typer.Option(help="Rounds of asking and learning.", min=1)] = 2,
     runs: Annotated[int, typer.Option(help="Splits and seeds to take the mean over.", min=1)] = 3,
     augmentation: Annotated[str, typer.Option(help="digits, clothes or objects.")] = "digits",
+    overlapping: Overlapping = False,
     out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("out/reproduce"),
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Train the student of ZYCW20's Table 1 by rounds of Ind-KNN."""
     from vicinal.datasets import image_npz, load_mnist
     from vicinal.reports import labelling_runs
-    from vicinal.students import Recipe, StudentLearner
+    from vicinal.students import Recipe, StudentLearner, for_overlapping
 
     start = time.perf_counter()
     folder = output_folder(out)
@@ -54,12 +56,16 @@ def table1(
         for target in epsilon or (0.25, 0.47, 1.0):
             for run in range(runs):
                 recipes = [
-                    Recipe("uda", "small", augmentation, steps, trust=0.5, seed=run)
-                    for steps in _STEPS
+                    Recipe("uda", "small", augmentation, steps, seed=run) for steps in _STEPS
                 ]
+                if overlapping:
+                    recipes = [for_overlapping(recipe) for recipe in recipes]
                 learner = StudentLearner(range(10), recipes)
+                world = labelling_runs.World.of(dataset, cached, run)
                 results.append(
-                    labelling_runs.one_run(dataset, cached, learner, target, rounds, run, begin)
+                    labelling_runs.one_run(
+                        world, learner, target, rounds, run, begin, overlapping=overlapping
+                    )
                 )
     name = NAME if data is None else f"table1-{data.stem}"
     words = f"{labelling_runs.PAPER}; {labelling_runs.OURS_OF_PAPER}."

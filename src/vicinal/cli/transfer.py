@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal.cli import labellers
 from vicinal.cli.label import (
     Classes,
     Delta,
@@ -21,7 +22,6 @@ from vicinal.cli.label import (
     class_names,
     load,
     make_job,
-    make_labeller,
 )
 from vicinal.cli.output import as_json, write_file
 from vicinal.cli.progress import progress
@@ -31,6 +31,7 @@ from vicinal.cli.student import (
     Network,
     Onnx,
     Out,
+    Overlapping,
     Steps,
     make_recipe,
     write_student,
@@ -53,30 +54,50 @@ def transfer(
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     records: Records = None,
+    labeller: labellers.Labeller = labellers.IND_KNN,
+    neighbours: labellers.Neighbours = None,
+    gamma: labellers.Gamma = None,
+    teachers: labellers.Teachers = None,
+    sigma_votes: labellers.SigmaVotes = None,
+    sigma_screen: labellers.SigmaScreen = None,
+    threshold: labellers.Threshold = None,
+    price: labellers.Price = False,
     method: Method = "vat",
     network: Network = "small",
     augmentation: Augmentation = "none",
     steps: Steps = 800,
+    overlapping: Overlapping = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Ask private records about public examples, train a student, ask again by its features.
 
-    One budget lasts for all rounds. After a crash the same command goes on where it stopped. The
-    student carries the guarantee of everything together, and may be published.
+    One budget lasts for all rounds, and what they cost is known before the first question. After a
+    crash the same command goes on where it stopped. The student carries the guarantee of everything
+    together, and may be published.
     """
     from vicinal import labelling, students
 
     start = time.perf_counter()
     names = class_names(classes)
+    choice = labellers.Choice(
+        labeller, epsilon, delta, "votes", records, neighbours, gamma, teachers, sigma_votes,
+        sigma_screen, threshold,
+    )  # fmt: skip
     dataset, pool = load(private), load(public)
-    labeller = make_labeller(dataset, names, epsilon, delta, records)
+    plan = labelling.planned(rounds, len(pool), seed=seed, overlapping=overlapping)
+    answering = choice.labeller(dataset, names, plan)
+    if price:
+        told = labellers.price_of(answering, plan)
+        typer.echo(as_json(told) if json else labellers.price_text(told))
+        return
     job = make_job(dataset, pool)
-    recipe = make_recipe(job.pool.ndim, method, network, augmentation, steps, seed)
+    recipe = make_recipe(
+        job.pool.ndim, method, network, augmentation, steps, seed, overlapping=overlapping
+    )
     learner = students.StudentLearner(names, [recipe])
-    plan = labelling.planned(rounds, len(pool), seed=seed)
     with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
-        outcome = labelling.transfer(job, labeller, learner, plan, journal, begin)
+        outcome = labelling.transfer(job, answering, learner, plan, journal, begin)
         final = students.load(journal.folder / f"student-{rounds}.pt")
     write_student(final, out, onnx)
     if report is not None:

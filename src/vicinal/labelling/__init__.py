@@ -5,13 +5,17 @@ labeller sees private records.
 """
 
 from vicinal.labelling.answers import Answers, load_answers, save_answers
+from vicinal.labelling.guide import guide
 from vicinal.labelling.journal import Asked, Entry, FileJournal, Journal
-from vicinal.labelling.labellers import Answered, IndKNNLabeller, Labeller
-from vicinal.labelling.loop import Job, Learner, Outcome, Student, label, transfer
+from vicinal.labelling.labellers import ABSTAINED, Answered, IndKNNLabeller, Labeller
+from vicinal.labelling.loop import Job, Outcome, label, transfer
+from vicinal.labelling.noise import least_noise, noise_of
 from vicinal.labelling.plan import Plan, Round, planned
 from vicinal.labelling.planned_labeller import PlannedLabeller
+from vicinal.labelling.roles import Learner, Student
 
 __all__ = [
+    "ABSTAINED",
     "Answered",
     "Answers",
     "Asked",
@@ -27,8 +31,11 @@ __all__ = [
     "PlannedLabeller",
     "Round",
     "Student",
+    "guide",
     "label",
+    "least_noise",
     "load_answers",
+    "noise_of",
     "planned",
     "save_answers",
     "transfer",

@@ -146,7 +146,7 @@ class IndKNNLabeller:
         """Answer queries (q, d); spends budget."""
         answers = self._classifier.ask(queries)
         votes = answers.votes
-        margins = None if votes is None else self._classifier.confidence(votes)
+        margins = None if votes is None else self._classifier.confidence(votes, answers.noise)
         return Answered(answers.labels, margins)
 
     def state(self) -> State:

@@ -6,8 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,58 +14,14 @@ import numpy.typing as npt
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
+from vicinal.labelling.guide import guide
 from vicinal.labelling.journal import Asked, Entry, Journal
 from vicinal.labelling.labellers import ABSTAINED, Labeller
 from vicinal.labelling.plan import UNSURE, Plan, Round
-
-Examples = npt.NDArray[Any]
-Places = npt.NDArray[np.int64]
-Step = Callable[[int], None]
-Begin = Callable[[str, int], Step]
-"""Announces a piece of work by name and size, and returns what to call as it proceeds."""
+from vicinal.labelling.roles import Begin, Examples, Extractor, Learner, Places, Student
 
 BLOCK = 256
 """Questions between two entries of the journal."""
-
-
-class Extractor(Protocol):
-    """Makes features of examples, each from that example and public things alone."""
-
-    def transform(self, examples: Examples, /) -> npt.NDArray[Any]:
-        """Return features (n, d)."""
-        ...
-
-
-class Student(Extractor, Protocol):
-    """What was learnt from released answers; may be published."""
-
-    def predict_proba(self, examples: Examples, /) -> npt.NDArray[Any]:
-        """Return the probability of every class, (n, c)."""
-        ...
-
-
-AnyStudent = TypeVar("AnyStudent", bound=Student)
-
-
-class Learner(Protocol[AnyStudent]):
-    """Trains students, and keeps them."""
-
-    def learn(
-        self, examples: Examples, rows: Places, labels: Places, number: int, begin: Begin
-    ) -> AnyStudent:
-        """Return a student trained on answers about `rows` of public examples, for round `number`.
-
-        `labels` are positions of classes. Nothing else may be learnt from.
-        """
-        ...
-
-    def save(self, student: AnyStudent, path: Path, guarantee: Guarantee) -> None:
-        """Write a student so that a kill leaves the whole file or none."""
-        ...
-
-    def load(self, path: Path) -> AnyStudent:
-        """Return the student in a file."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +143,7 @@ class _Transfer:
         students: list[Student] = []
         for number in range(len(self.plan.rounds)):
             self._answer(number, students)
-            students.append(self._student(number))
+            students.append(self._student(number, students))
         return Outcome(
             students[-1],
             tuple(students),
@@ -208,7 +163,10 @@ class _Transfer:
         if number == len(self.rounds):
             self.rounds.append(_unasked(self._questions(part, students)))
         if not self.rounds[number].complete:
-            self._ask(number, part, students[-1] if students else self.job.extractor)
+            self._ask(number, part, self._extractor(students))
+
+    def _extractor(self, students: list[Student]) -> Extractor:
+        return students[-1] if students else self.job.extractor
 
     def _take_up(self) -> None:
         """Go on where the journal ends."""
@@ -274,32 +232,44 @@ class _Transfer:
     def _commit(self) -> None:
         self.journal.commit(Entry(self.run, tuple(self.rounds), self.labeller.state()))
 
+    def _given(self, number: int) -> Places:
+        """Return which questions of a round were answered."""
+        return np.flatnonzero(self.rounds[number].labels != ABSTAINED)
+
     def _kept(self, number: int) -> Places:
         """Return which answers of a round are learnt from."""
-        asked = self.rounds[number]
-        margins = np.zeros(len(asked.labels)) if asked.margins is None else asked.margins
-        given = np.flatnonzero(asked.labels != ABSTAINED)
+        asked, given = self.rounds[number], self._given(number)
         if asked.margins is None:
             return given
-        return given[self.plan.rounds[number].kept(margins[given])]
+        return given[self.plan.rounds[number].kept(asked.margins[given], asked.labels[given])]
 
-    def _student(self, number: int) -> Student:
+    def _student(self, number: int, students: list[Student]) -> Student:
         """Return the student of a round: the stored one, or a new one, which is stored."""
         assert self.learner is not None  # noqa: S101 (narrows the type: label() trains nobody)
         path = self.journal.folder / f"student-{number + 1}.pt"
         if path.exists():
             stored: Student = self.learner.load(path)
             return stored
-        rows, labels = self._lessons(number)
-        student: Student = self.learner.learn(self.job.pool, rows, labels, number, self.begin)
+        rows, labels = self._lessons(number, self._kept)
+        student: Student = self.learner.learn(
+            self.job.pool, rows, labels, number, self.begin,
+            lambda: self._guide(number, self._extractor(students)),
+        )  # fmt: skip
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
-    def _lessons(self, number: int) -> tuple[Places, Places]:
+    def _guide(self, number: int, extractor: Extractor) -> npt.NDArray[np.float32]:
+        """Return what all answers up to a round say of all examples, by that round's features."""
+        features = extractor.transform(self.job.pool)
+        mapped = PublicMap(self.plan.rounds[number].components).fit(features).transform(features)
+        rows, labels = self._lessons(number, self._given)
+        return guide(mapped, rows, labels, len(self.labeller.classes))
+
+    def _lessons(self, number: int, which: Callable[[int], Places]) -> tuple[Places, Places]:
         """Return examples and answers up to a round; a later answer replaces an earlier one."""
         lessons: dict[int, int] = {}
         for earlier in range(number + 1):
-            asked, kept = self.rounds[earlier], self._kept(earlier)
+            asked, kept = self.rounds[earlier], which(earlier)
             lessons |= zip(asked.questions[kept].tolist(), asked.labels[kept].tolist(), strict=True)
         rows = np.array(sorted(lessons), dtype=np.int64)
         return rows, np.array([lessons[row] for row in rows.tolist()], dtype=np.int64)

@@ -35,6 +35,9 @@ class Round:
     keep : float
         Share of the answers that a student learns from: those with the largest noisy margin, which
         costs nothing. All of them, where the labeller gives no margins.
+    by_class : bool
+        Whether that share is kept of each answer's class, so that classes that overlap, whose
+        margins are small, are not left out.
     components : int or None
         Public principal components of the features; None for the features as they are.
     choose : {"shuffled", "unsure"}
@@ -47,6 +50,7 @@ class Round:
     keep: float = 0.75
     components: int | None = 100
     choose: str = FIRST
+    by_class: bool = False
 
     def __post_init__(self) -> None:
         checks.integer("questions", self.questions, least=1)
@@ -56,10 +60,25 @@ class Round:
         if self.components is not None:
             checks.integer("components", self.components, least=1)
 
-    def kept(self, margins: npt.NDArray[np.float64]) -> Places:
-        """Return which answers are kept, ascending: those with the largest margins."""
-        size = max(1, round(self.keep * len(margins)))
-        return np.sort(np.argsort(-margins, kind="stable")[:size])
+    def kept(self, margins: npt.NDArray[np.float64], labels: Places) -> Places:
+        """Return which answers are kept, ascending: those with the largest margins.
+
+        Parameters
+        ----------
+        margins : float64 (a,)
+            Noisy leads of the answers.
+        labels : int64 (a,)
+            The answers.
+        """
+        if not self.by_class:
+            return np.sort(self._surest(np.arange(len(margins)), margins))
+        classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        parts = [self._surest(places, margins) for places in classes]
+        return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *parts]))
+
+    def _surest(self, places: Places, margins: npt.NDArray[np.float64]) -> Places:
+        size = max(1, round(self.keep * len(places)))
+        return places[np.argsort(-margins[places], kind="stable")[:size]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +131,17 @@ class Plan:
         return asdict(self)
 
 
-def planned(rounds: int, pool: int, *, seed: int = 0) -> Plan:
+def planned(rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False) -> Plan:
     """Return the plan that decision 29 settled on, for any number of rounds.
 
     The first round asks 30 % of the public examples, from 30 % of the budgets, and keeps three
     quarters of the answers: its features are the weakest, and a student needs few right answers to
     begin with. Later rounds share the rest evenly, ask where the student before is least sure, and
     keep nine tenths. One round alone asks as many from all.
+
+    Where classes overlap, least sure means that nobody can tell, and large margins mean easy
+    classes: then every round asks in shuffled order, and keeps three quarters of
+    each class. One round alone asks 60 %.
 
     Parameters
     ----------
@@ -128,10 +151,17 @@ def planned(rounds: int, pool: int, *, seed: int = 0) -> Plan:
         How many public examples there are.
     seed : int
         Of the order of questions.
+    overlapping : bool
+        Whether classes overlap, as far as is publicly known.
     """
     rounds = checks.integer("rounds", rounds, least=1)
-    questions = max(1, round(0.3 * checks.integer("pool", pool, least=1)))
+    asked = 0.6 if overlapping and rounds == 1 else 0.3
+    questions = max(1, round(asked * checks.integer("pool", pool, least=1)))
     if rounds == 1:
-        return Plan((Round(questions, 1.0),), seed)
-    later = Round(questions, 0.7 / (rounds - 1), keep=0.9, choose=UNSURE)
-    return Plan((Round(questions, 0.3), *[later] * (rounds - 1)), seed)
+        return Plan((Round(questions, 1.0, by_class=overlapping),), seed)
+    first = Round(questions, 0.3, by_class=overlapping)
+    share = 0.7 / (rounds - 1)
+    later = Round(questions, share, keep=0.9, choose=UNSURE)
+    if overlapping:
+        later = Round(questions, share, by_class=True)
+    return Plan((first, *[later] * (rounds - 1)), seed)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.accounting.guarantee import Guarantee
+from vicinal.accounting.plan import Plan as PricedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.labellers import ABSTAINED, Answered, State
 from vicinal.labelling.plan import Plan, Round
@@ -123,14 +124,25 @@ class PlannedLabeller:
             raise InvalidInput("The journal does not hold the questions of this plan.")
         self._asked = asked
 
+    def plan(self) -> dict[str, Any]:
+        """Return the releases of all rounds as the JSON that ``vicinal account`` reads."""
+        plans = [classifier.plan() for classifier in self._classifiers()]
+        releases = list(chain.from_iterable(plan["releases"] for plan in plans))
+        return {**plans[0], "releases": releases}
+
+    def epsilon(self) -> float:
+        """Return what all rounds cost, as :meth:`guarantee` does, also in a simulation."""
+        plan = PricedPlan.from_dict(self.plan())
+        total = plan.composition()
+        methods = [method for method in total.methods() if method != "rdp_mironov"]
+        return min(total.to_epsilon(plan.delta, method) for method in methods)
+
     def guarantee(self) -> Guarantee:
         """Return the guarantee of all rounds together, known before the first question."""
         classifiers = self._classifiers()
-        plans = [classifier.plan() for classifier in classifiers]
-        releases = list(chain.from_iterable(plan["releases"] for plan in plans))
         settings = [classifier._planned() for classifier in classifiers]
         return guarantee_of(
-            {**plans[0], "releases": releases},
+            self.plan(),
             summed(chain.from_iterable(each.draws().items() for each in settings)),
             simulated=any(each.seed is not None for each in settings),
             public=classifiers[0]._also_public,

@@ -143,9 +143,14 @@ def published_outcome(trial: Trial, setting: Setting, point: Point, seed: int) -
 
 def yardstick_outcome(trial: Trial) -> Outcome:
     """Return what a plain majority of the nearest neighbours reaches, without any privacy."""
+    return Outcome.of(plain_neighbors(trial), trial.truth)
+
+
+def plain_neighbors(trial: Trial) -> npt.NDArray[Any]:
+    """Return the majority label of each query's nearest neighbours, (q,), without any privacy."""
     from sklearn.neighbors import KNeighborsClassifier
 
     # On rows of length one, the nearest are those with the largest cosine.
     neighbors = min(YARDSTICK_NEIGHBORS, len(trial.records))
     plain = KNeighborsClassifier(neighbors, algorithm="brute").fit(trial.records, trial.labels)
-    return Outcome.of(plain.predict(trial.queries), trial.truth)
+    return np.asarray(plain.predict(trial.queries))

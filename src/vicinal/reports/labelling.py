@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.labelling import Outcome, Plan
+from vicinal.labelling import ABSTAINED, Outcome, Plan
 from vicinal.labelling.journal import Asked
 from vicinal.reports import words
 from vicinal.reports.markup import Markup, image, table, tag
@@ -113,11 +113,12 @@ def _evenly(asked: Asked) -> list[int]:
 def _tile(
     asked: Asked, place: int, kept: bool, pool: npt.NDArray[Any], classes: Sequence[Any]
 ) -> Markup:
-    row = int(asked.questions[place])
-    margin = "" if asked.margins is None else f"lead {asked.margins[place]:.1f}"
+    row, label = int(asked.questions[place]), int(asked.labels[place])
+    given = label != ABSTAINED
+    margin = "" if asked.margins is None or not given else f"lead {asked.margins[place]:.1f}"
     caption = tag(
         "figcaption",
-        tag("span", str(classes[int(asked.labels[place])]), class_="answer"),
+        tag("span", str(classes[label]) if given else "not answered", class_="answer"),
         tag("span", margin, class_="lead-of"),
     )
     shown = image(picture(pool[row]), "png", f"public example {row}")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,18 @@ import numpy.typing as npt
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
-from vicinal.labelling import FileJournal, IndKNNLabeller, Job, Outcome, Plan, planned, transfer
-from vicinal.labelling.loop import Extractor, Learner
+from vicinal.labelling import (
+    ABSTAINED,
+    FileJournal,
+    IndKNNLabeller,
+    Job,
+    Labeller,
+    Outcome,
+    Plan,
+    planned,
+    transfer,
+)
+from vicinal.labelling.roles import Extractor, Learner, Student
 from vicinal.reports.accuracy import mean_and_spread, rightness
 from vicinal.reports.experiments import split
 from vicinal.reports.inputs import labels_of
@@ -87,6 +97,11 @@ class Cached:
         Images with a test part.
     begin : Begin
         Is told of progress.
+
+    Attributes
+    ----------
+    private : array (n, h, w) or (n, h, w, 3)
+        The private images; :meth:`of` knows them by being this object.
     """
 
     def __init__(self, dataset: Dataset, begin: Begin) -> None:
@@ -95,11 +110,15 @@ class Cached:
         step = begin("HOG features", len(records) + len(test))
         self._records = hog.transform(np.asarray(records.features), progress=step)
         self._test = hog.transform(np.asarray(test.features), progress=step)
-        self._private = np.asarray(records.features)
+        self.private = np.asarray(records.features)
+
+    def tested(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return features of test rows."""
+        return self._test[rows]
 
     def of(self, rows: npt.NDArray[np.int64]) -> Extractor:
         """Return an extractor for a run whose public examples are these test rows."""
-        return _Looked(self._private, self._records, self._test[rows])
+        return _Looked(self.private, self._records, self.tested(rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,60 +133,104 @@ class _Looked:
         return self.records if examples is self.private else self.public
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    """A public split of a data set: who answers, who is asked about, who tests.
+
+    Attributes
+    ----------
+    cached : Cached
+        Features of all images.
+    job : Job
+        The training part as private records, half of the test part as public examples.
+    labels : array (n,)
+        Of the records.
+    public, tested : int64 (p,), (t,)
+        Which test rows are public, and which are the student's test.
+    images, truth : arrays (m, ...), (m,)
+        The whole test part.
+    """
+
+    cached: Cached
+    job: Job
+    labels: npt.NDArray[Any]
+    public: npt.NDArray[np.int64]
+    tested: npt.NDArray[np.int64]
+    images: npt.NDArray[Any]
+    truth: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, dataset: Dataset, cached: Cached, run: int) -> Self:
+        """Return the split of a run.
+
+        Raises
+        ------
+        InvalidInput
+            If the test part is smaller than twice the public part.
+        """
+        records, test = dataset.split()
+        if len(test) < 2 * N_PUBLIC:
+            raise InvalidInput(f"The test part must have {2 * N_PUBLIC} images. Got {len(test)}.")
+        parts = split(len(test), N_PUBLIC, N_PUBLIC, run)
+        images = np.asarray(test.features)
+        job = Job(cached.private, images[parts.reference], cached.of(parts.reference))
+        rest = parts.reference, parts.queries, images, labels_of(test)
+        return cls(cached, job, labels_of(records), *rest)
+
+    @property
+    def classes(self) -> range:
+        """Class names."""
+        return range(int(self.truth.max()) + 1)
+
+    def right(self, student: Student) -> float:
+        """Return the share of test examples that a student gets right."""
+        guesses = student.predict_proba(self.images[self.tested]).argmax(axis=1)
+        return float(rightness(guesses, self.truth[self.tested]).mean())
+
+
 def one_run(
-    dataset: Dataset,
-    cached: Cached,
+    world: World,
     learner: Learner[Any],
     epsilon: float,
     rounds: int,
     run: int,
     begin: Begin,
+    *,
+    overlapping: bool = False,
 ) -> RunResult:
-    """Simulate a whole transfer: half of the test part is public, the other half tests.
-
-    Raises
-    ------
-    InvalidInput
-        If the test part is smaller than twice the public part.
-    """
-    start = time.perf_counter()
-    records, test = dataset.split()
-    if len(test) < 2 * N_PUBLIC:
-        raise InvalidInput(f"The test part must have {2 * N_PUBLIC} images. Got {len(test)}.")
-    parts = split(len(test), N_PUBLIC, N_PUBLIC, run)
-    images, truth = np.asarray(test.features), labels_of(test)
-    job = Job(cached._private, images[parts.reference], cached.of(parts.reference))
-    classes = range(int(truth.max()) + 1)
-    labeller = IndKNNLabeller(classes, labels_of(records), epsilon=epsilon, simulation_seed=run)
-    plan = planned(rounds, N_PUBLIC, seed=run)
-    with tempfile.TemporaryDirectory() as folder, FileJournal(Path(folder)) as journal:
-        outcome = transfer(job, labeller, learner, plan, journal, begin)
-    found = _measured(outcome, plan, truth, images, parts.reference, parts.queries)
-    return RunResult(epsilon, run, found, time.perf_counter() - start)
+    """Simulate a whole transfer by Ind-KNN, as decision 29 plans it."""
+    plan = planned(rounds, N_PUBLIC, seed=run, overlapping=overlapping)
+    labeller = IndKNNLabeller(world.classes, world.labels, epsilon=epsilon, simulation_seed=run)
+    return carried_out(world, labeller, learner, plan, epsilon, run, begin)
 
 
-def _measured(
-    outcome: Outcome,
+def carried_out(
+    world: World,
+    labeller: Labeller,
+    learner: Learner[Any],
     plan: Plan,
-    truth: npt.NDArray[Any],
-    images: npt.NDArray[Any],
-    public: npt.NDArray[np.int64],
-    tested: npt.NDArray[np.int64],
-) -> tuple[RoundResult, ...]:
+    epsilon: float,
+    run: int,
+    begin: Begin,
+) -> RunResult:
+    """Simulate a whole transfer; `epsilon` is what it would cost, for the record."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, FileJournal(Path(folder)) as journal:
+        outcome = transfer(world.job, labeller, learner, plan, journal, begin)
+    return RunResult(epsilon, run, _measured(outcome, world), time.perf_counter() - start)
+
+
+def _measured(outcome: Outcome, world: World) -> tuple[RoundResult, ...]:
     results = []
-    for number in range(len(plan.rounds)):
-        asked, kept = outcome.rounds[number], outcome.kept[number]
-        right = rightness(asked.labels, truth[public[asked.questions]])
-        guesses = outcome.students[number].predict_proba(images[tested]).argmax(axis=1)
+    for asked, kept, student in zip(outcome.rounds, outcome.kept, outcome.students, strict=True):
+        right = rightness(asked.labels, world.truth[world.public[asked.questions]])
+        given = asked.labels != ABSTAINED
         results.append(
             RoundResult(
-                len(right),
-                len(kept),
-                float(right.mean()),
-                float(right[kept].mean()),
-                float(rightness(guesses, truth[tested]).mean()),
+                int(given.sum()), len(kept), float(right[given].mean()),
+                float(right[kept].mean()), world.right(student),
             )
-        )
+        )  # fmt: skip
     return tuple(results)
 
 

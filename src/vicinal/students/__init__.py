@@ -17,13 +17,14 @@ from vicinal.students.files import load, save
 from vicinal.students.learner import StudentLearner, train_student
 from vicinal.students.onnx_file import save_onnx
 from vicinal.students.student import Preprocessing, Student
-from vicinal.students.training import Recipe
+from vicinal.students.training import Recipe, for_overlapping
 
 __all__ = [
     "Preprocessing",
     "Recipe",
     "Student",
     "StudentLearner",
+    "for_overlapping",
     "load",
     "save",
     "save_onnx",

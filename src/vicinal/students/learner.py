@@ -25,6 +25,7 @@ _RANGED = 1000
 
 Places = npt.NDArray[np.int64]
 Begin = Callable[[str, int], Callable[[int], None]]
+Guide = Callable[[], npt.NDArray[np.float32]]
 
 
 def train_student(
@@ -34,6 +35,7 @@ def train_student(
     classes: Sequence[Any],
     recipe: Recipe,
     progress: Callable[[int], None] | None = None,
+    guide: npt.NDArray[np.float32] | None = None,
 ) -> Student:
     """Return a student trained on released answers and on public examples without any.
 
@@ -52,6 +54,8 @@ def train_student(
         same machine with as many threads.
     progress : callable, optional
         Called with the number of steps just done.
+    guide : float32 (m, c), optional
+        What all answers say of all public examples; needed if the recipe is guided.
 
     Raises
     ------
@@ -77,7 +81,7 @@ def train_student(
         targets = torch.nn.functional.one_hot(places, len(names)).float()
         trained = train(
             network, examples[torch.from_numpy(chosen.astype(np.int64))], targets, examples,
-            recipe, progress,
+            recipe, progress, None if guide is None else torch.from_numpy(guide),
         )  # fmt: skip
     largest = ranges(trained.body, examples[:_RANGED])
     return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, largest)
@@ -101,13 +105,20 @@ class StudentLearner:
         self._recipes = tuple(recipes)
 
     def learn(
-        self, examples: Examples, rows: Places, labels: Places, number: int, begin: Begin
+        self,
+        examples: Examples,
+        rows: Places,
+        labels: Places,
+        number: int,
+        begin: Begin,
+        guide: Guide | None = None,
     ) -> Student:
-        """Return the student of round `number`, see :class:`vicinal.labelling.loop.Learner`."""
+        """Return the student of round `number`, see :class:`vicinal.labelling.roles.Learner`."""
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
         step = begin(f"round {number + 1}: student", recipe.steps)
         names = self._classes[labels]
-        return train_student(examples, rows, names, self._classes.tolist(), recipe, step)
+        guided = guide() if guide is not None and recipe.guided else None
+        return train_student(examples, rows, names, self._classes.tolist(), recipe, step, guided)
 
     def save(self, student: Student, path: Path, guarantee: Guarantee) -> None:
         """Write a student with the guarantee of all answers so far."""

@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,10 @@ class Recipe:
     sure : float
         UDA heeds examples of which the averaged student is at least this sure.
     sharpness : float
-        UDA's targets are sharpened by this temperature.
+        UDA's targets are sharpened by this temperature; 1 leaves them as they are.
+    guided : float
+        Share of UDA's targets that is the guide's opinion (:mod:`vicinal.labelling.guide`), the
+        rest being the averaged student's; 0 for no guide.
     seed : int
         Repeats a training exactly, on the same machine with as many threads. No privacy hangs on
         it: what goes in is released already.
@@ -78,6 +81,7 @@ class Recipe:
     reach: float = 2.0
     sure: float = 0.8
     sharpness: float = 0.5
+    guided: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -92,13 +96,20 @@ class Recipe:
         checks.real("decay", self.decay, least=0)
         checks.real("reach", self.reach, above=0)
         checks.real("sharpness", self.sharpness, above=0, most=1)
-        for name in ("average", "trust", "sure"):
+        for name in ("average", "trust", "sure", "guided"):
             checks.real(name, getattr(self, name), least=0, most=1)
         if self.method in ("uda", "both") and self.augmentation == "none":
             raise InvalidInput(
                 "The 'augmentation' parameter must not be 'none' for the method "
                 f"{self.method!r}, which learns from augmented examples."
             )
+        if self.guided and self.method not in ("uda", "both"):
+            raise InvalidInput("The 'guided' parameter is for the methods 'uda' and 'both'.")
+
+
+def for_overlapping(recipe: Recipe) -> Recipe:
+    """Return a recipe for classes that overlap: targets are soft, most of them the guide's."""
+    return replace(recipe, guided=0.8, sure=0.0, sharpness=1.0)
 
 
 def train(
@@ -108,6 +119,7 @@ def train(
     unlabelled: Tensor,
     recipe: Recipe,
     progress: Progress | None = None,
+    guide: Tensor | None = None,
 ) -> Network:
     """Return the averaged student.
 
@@ -125,7 +137,16 @@ def train(
         How.
     progress : callable, optional
         Called with the number of steps just done.
+    guide : Tensor (u, c), optional
+        How likely every class is for all public examples; needed if the recipe is guided.
+
+    Raises
+    ------
+    InvalidInput
+        If the recipe is guided and there is no guide, or one of another shape.
     """
+    if recipe.guided and (guide is None or guide.shape != (len(unlabelled), targets.shape[1])):
+        raise InvalidInput("A guided recipe needs a guide: a row for each public example.")
     course = _Course(network, recipe)
     batches = zip(
         _batches(len(examples), recipe.labelled, course.generator),
@@ -133,7 +154,8 @@ def train(
         strict=False,
     )
     for step, (rows, others) in zip(range(recipe.steps), batches, strict=False):
-        course.step(step, examples[rows], targets[rows], unlabelled[others])
+        guided = None if guide is None else guide[others]
+        course.step(step, examples[rows], targets[rows], unlabelled[others], guided)
         if progress is not None:
             progress(1)
     return in_format(course.averaged, torch.contiguous_format)
@@ -156,19 +178,33 @@ class _Course:
         self._half = not exact and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
         self._augment = AUGMENTATIONS.get(recipe.augmentation)
 
-    def step(self, step: int, examples: Tensor, targets: Tensor, unlabelled: Tensor) -> None:
+    def step(
+        self,
+        step: int,
+        examples: Tensor,
+        targets: Tensor,
+        unlabelled: Tensor,
+        guide: Tensor | None = None,
+    ) -> None:
         """Take one step of the schedule."""
         done = step / self.recipe.steps
         for group in self._optimizer.param_groups:
             group["lr"] = self.recipe.rate * _warm(step) * 0.5 * (1 + math.cos(math.pi * done))
         self._optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
-            loss = self._loss(examples, targets, unlabelled, done)
+            loss = self._loss(examples, targets, unlabelled, guide, done)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._follow(min(self.recipe.average, (step + 1) / (step + 10)))
 
-    def _loss(self, examples: Tensor, targets: Tensor, unlabelled: Tensor, done: float) -> Tensor:
+    def _loss(
+        self,
+        examples: Tensor,
+        targets: Tensor,
+        unlabelled: Tensor,
+        guide: Tensor | None,
+        done: float,
+    ) -> Tensor:
         """Return what is asked of both kinds of examples, in one pass through the student."""
         recipe, parts = self.recipe, [self._varied(examples)]
         if recipe.method in ("uda", "both"):
@@ -178,7 +214,7 @@ class _Course:
         trusted = self._trusted(examples, targets, 1 - (1 - recipe.trust) * done)
         loss = functional.cross_entropy(answers[0], trusted)
         if recipe.method in ("uda", "both"):
-            loss = loss + self._consistency(unlabelled, answers[1])
+            loss = loss + self._consistency(unlabelled, answers[1], guide)
         if recipe.method in ("vat", "both"):
             with _statistics_kept(self.network):
                 loss = loss + virtual_adversarial_loss(
@@ -197,10 +233,13 @@ class _Course:
             thought = functional.softmax(self.averaged(examples).float(), dim=1)
         return trust * targets + (1 - trust) * thought
 
-    def _consistency(self, unlabelled: Tensor, answers: Tensor) -> Tensor:
+    def _consistency(self, unlabelled: Tensor, answers: Tensor, guide: Tensor | None) -> Tensor:
         """Return UDA's loss: answers to augmented examples against those to plain ones."""
         with torch.no_grad():
             logits = self.averaged(_channels_last(unlabelled)).float()
+            if guide is not None:
+                own = functional.softmax(logits, dim=1)
+                logits = own.lerp(guide, self.recipe.guided).log()
             target = functional.softmax(logits / self.recipe.sharpness, dim=1)
             sure = functional.softmax(logits, dim=1).amax(dim=1) >= self.recipe.sure
         if not bool(sure.any()):

@@ -1,0 +1,294 @@
+"""Measure what shards cost next to one machine, and what follows for large data.
+
+`python -m benchmarks.shards [--json]` prints the table: what Ray adds to a block, throughput of two
+actors next to two threads, bytes and commits. `--large` puts 20,000,000 records of 128 features
+into two actors. `--model` prints the cost model of docs/scaling.md, read out for 1e8 and 1e9
+records, from constants measured now, or before (`--constants FILE`, of an earlier --json).
+Works that are compared run in turn, so that a machine that slows down slows all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.generated import CLASSES, GeneratedLinks, Scene
+from benchmarks.shard_model import Constants, read_out
+from vicinal.distributed import Absence, Coordinator, RayCluster
+from vicinal.distributed.orders import Order
+from vicinal.neighbours import threads
+
+BLOCK = 256
+_PATIENCE = Absence(deadline=600.0)
+_MEMORY = 256 << 20
+_MANY = 1_000_000
+
+
+class Running:
+    """A cluster of generated shards that is open.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it may write.
+    scene : Scene
+        What is in it.
+    engine : RayCluster or None
+        Where its shards run; None: in this process.
+    delay : float
+        Seconds that every message takes, either way.
+    """
+
+    def __init__(
+        self, folder: Path, scene: Scene, engine: RayCluster | None, delay: float = 0.0
+    ) -> None:
+        self._links = GeneratedLinks(scene, engine)
+        self._rng = np.random.default_rng(5)
+        self._features = scene.features
+        self.watched: list[Watched] = []
+
+        def connect(paths: Any) -> list[Watched]:
+            self.watched = [Watched(link, delay) for link in self._links(paths)]
+            return self.watched
+
+        self.coordinator = Coordinator.open(scene.cluster(folder), connect, _PATIENCE)
+
+    def block(self) -> float:
+        """Have a block of new queries answered; return the seconds it took."""
+        rows = self._rng.standard_normal(size=(BLOCK, self._features), dtype=np.float32)
+        start = time.perf_counter()
+        reply = self.coordinator.predict(rows)
+        took = time.perf_counter() - start
+        assert reply.charged == BLOCK
+        return took
+
+    def measured(self) -> list[dict[str, float]]:
+        """Return what every shard has cost."""
+        return self._links.measured()
+
+
+class Watched:
+    """A way to a shard that counts bytes, and on which messages may take their time."""
+
+    def __init__(self, link: Any, delay: float) -> None:
+        self._link = link
+        self._delay = delay
+        self._pool = ThreadPoolExecutor(1) if delay else None
+        self.sent = self.received = 0
+
+    def send(self, task: Any) -> Any:
+        """Send a task, after the delay."""
+        if isinstance(task, Order):
+            self.sent = len(pickle.dumps(task, 5))
+            self.received = len(pickle.dumps(np.zeros((len(task.queries), CLASSES), np.int64), 5))
+        if self._pool is None:
+            return self._link.send(task)
+        return Late(self._pool.submit(self._there_and_back, task))
+
+    def settle(self, turn: int) -> None:
+        """Pass it on; nobody waits for it."""
+        self._link.settle(turn)
+
+    def close(self) -> None:
+        """Close the shard."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._link.close()
+
+    def _there_and_back(self, task: Any) -> Any:
+        time.sleep(self._delay)
+        found = self._link.send(task).result(_PATIENCE.deadline)
+        time.sleep(self._delay)
+        return found
+
+
+class Late:
+    """A task under way through a slow network."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        self._future = future
+
+    def result(self, seconds: float) -> Any:
+        """Return what came of it."""
+        return self._future.result(seconds)
+
+
+@contextmanager
+def running(**scenes: tuple[Scene, bool]) -> Iterator[dict[str, Running]]:
+    """Open clusters by name, each with whether it runs on Ray; warm them up."""
+    with ExitStack() as resources:
+        engine = RayCluster(memory=_MEMORY, cpus=max(4, threads.COUNT))
+        resources.callback(engine.stop)
+        found = {}
+        for name, (scene, on_ray) in scenes.items():
+            folder = Path(resources.enter_context(tempfile.TemporaryDirectory()))
+            found[name] = Running(folder, scene, engine if on_ray else None)
+            resources.callback(found[name].coordinator.close)
+        for one in found.values():
+            one.block()
+        yield found
+
+
+def interleaved(clusters: dict[str, Running], repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of blocks, asked of all clusters in turn."""
+    times: dict[str, list[float]] = {name: [] for name in clusters}
+    for _ in range(repeats):
+        for name, cluster in clusters.items():
+            times[name].append(cluster.block())
+    return times
+
+
+def added(times: dict[str, list[float]], more: str, less: str) -> float:
+    """Return the median of what one cluster takes longer than another, pair by pair."""
+    return statistics.median(np.subtract(times[more], times[less]).tolist())
+
+
+def small(n: int, d: int, repeats: int) -> dict[str, Any]:
+    """Return what shards add, and the constants of the model."""
+    whole = Scene(n, d, 1, max(10, n // 1000))
+    tiny = Scene(2_000, d, 1, 20)
+    with running(
+        local=(whole, False), ray=(whole, True), two=(Scene(n, d, 2, whole.neighbours), True),
+        tiny=(tiny, False), tiny_ray=(tiny, True), tiny_three=(Scene(2_000, d, 3, 20), True),
+    ) as clusters:  # fmt: skip
+        times = interleaved(clusters, repeats)
+        shard = clusters["ray"].measured()[0]
+        link = clusters["ray"].watched[0]
+    middle = {name: statistics.median(found) for name, found in times.items()}
+    fixed = middle["tiny"]
+    scan = max(0.0, middle["local"] - fixed) * threads.COUNT
+    constants = Constants(
+        product=scan / ((n - tiny.records) * d * BLOCK),
+        block=fixed,
+        engine=max(0.0, added(times, "tiny_ray", "tiny")),
+        shard=max(0.0, added(times, "tiny_three", "tiny_ray") / 2),
+        commit=shard["commit_seconds"],
+        sent=link.sent,
+        received=link.received,
+        charged=shard["charge_bytes"] / (repeats + 1),
+        record=memory_of_a_record(d),
+        features=d,
+        queries=BLOCK,
+    )
+    return {
+        "records": n,
+        "features": d,
+        "threads": threads.COUNT,
+        "block_ms": {name: 1e3 * value for name, value in middle.items()},
+        "ray_adds_ms": 1e3 * added(times, "ray", "local"),
+        "queries_a_second": {
+            "two threads": BLOCK / middle["local"],
+            "two actors": BLOCK / middle["two"],
+        },
+        "constants": asdict(constants),
+    }
+
+
+def memory_of_a_record(d: int) -> float:
+    """Return the bytes of a record in memory with its budget, of very many."""
+    scene = Scene(_MANY, d, 1, 100)
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Running(Path(folder), scene, None)
+        try:
+            return cluster.measured()[0]["bytes_a_record"]
+        finally:
+            cluster.coordinator.close()
+
+
+def large(n: int, d: int, repeats: int) -> dict[str, Any]:
+    """Return memory and time of two actors that hold `n` records."""
+    scene = Scene(n, d, 2, max(10, n // 10_000), reference=20_000)
+    start = time.perf_counter()
+    with running(large=(scene, True)) as clusters:
+        made = time.perf_counter() - start
+        times = interleaved(clusters, repeats)["large"]
+        shards = clusters["large"].measured()
+    return {
+        "records": n,
+        "features": d,
+        "generated_and_warm_seconds": made,
+        "ms_a_query": 1e3 * statistics.median(times) / BLOCK,
+        "gib": [one["resident_bytes"] / 2**30 for one in shards],
+        "gib_together": sum(one["resident_bytes"] for one in shards) / 2**30,
+        "bytes_a_record": [one["bytes_a_record"] for one in shards],
+        "charge_bytes_a_block": [one["charge_bytes"] / (repeats + 1) for one in shards],
+        "commit_ms": [1e3 * one["commit_seconds"] for one in shards],
+    }
+
+
+def delayed(n: int, d: int, repeats: int) -> dict[str, float]:
+    """Return the milliseconds of a block with so many milliseconds of network, either way."""
+    found = {}
+    for milliseconds in (0.0, 1.0, 5.0, 20.0):
+        scene = Scene(n, d, 3, max(10, n // 1000))
+        with ExitStack() as resources:
+            engine = RayCluster(memory=_MEMORY, cpus=4)
+            resources.callback(engine.stop)
+            folder = Path(resources.enter_context(tempfile.TemporaryDirectory()))
+            cluster = Running(folder, scene, engine, milliseconds / 1e3)
+            resources.callback(cluster.coordinator.close)
+            cluster.block()
+            times = [cluster.block() for _ in range(repeats)]
+        found[f"{milliseconds:g} ms"] = 1e3 * statistics.median(times)
+    return found
+
+
+def show(found: dict[str, Any], indent: str = "") -> None:
+    """Print nested figures, a line each."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            print(f"{indent}{name}")
+            show(value, indent + "  ")
+        else:
+            print(f"{indent}{name:<28}{_figure(value)}")
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_figure(one) for one in value)
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.shards", description=__doc__)
+    parser.add_argument("--records", type=int, help="default: 200,000; large: 20,000,000")
+    parser.add_argument("--features", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=25)
+    parser.add_argument("--large", action="store_true", help="two actors with many records")
+    parser.add_argument("--delays", action="store_true", help="three shards, a slow network")
+    parser.add_argument("--model", action="store_true", help="read the cost model out")
+    parser.add_argument("--constants", type=Path, help="measured before, with --json")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    given = parser.parse_args()
+    d, repeats = given.features, given.repeats
+    if given.large:
+        found = large(given.records or 20_000_000, d, repeats)
+    elif given.delays:
+        found = delayed(given.records or 200_000, d, repeats)
+    elif given.model and given.constants:
+        found = json.loads(given.constants.read_text())
+    else:
+        found = small(given.records or 200_000, d, repeats)
+    if given.model:
+        found = {"constants": found["constants"], **read_out(Constants(**found["constants"]))}
+    if given.json:
+        print(json.dumps(found))
+    else:
+        show(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""`vicinal shard`: a store over several shards; and how commands open a store or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vicinal.cli.output import as_json
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal.distributed import Absence, Coordinator
+    from vicinal.distributed.coordinator import Connect
+    from vicinal.store import Store
+
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        help="Run a cluster's shards on Ray: auto (the engine that runs here), its address, or "
+        "local (start one). Default: in this process."
+    ),
+]
+
+_LOCAL = "local"
+_MEMORY = 256 << 20
+"""Bytes of the object store of an engine that is started here: it holds a few blocks."""
+
+
+def shard(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")],
+    out: Annotated[Path, typer.Option(help="A new folder for the cluster.")],
+    shards: Annotated[int, typer.Option(help="How many.")] = 2,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Spread a store over shards; the store retires, as no budget may exist twice."""
+    from vicinal.distributed import split
+
+    split(store, out, shards)
+    if json:
+        typer.echo(as_json({"cluster": str(out), "shards": shards}))
+    else:
+        typer.echo(f"{out} answers now, and {store} no more. Back the cluster up, then delete it.")
+
+
+@contextmanager
+def opened_at(
+    path: Path, ray: str | None = None, absence: Absence | None = None
+) -> Iterator[Store | Coordinator]:
+    """Open the store or the cluster that lies at `path`, and close it at the end."""
+    from vicinal.distributed import Coordinator, RayCluster, is_cluster, local_links
+    from vicinal.store import Store
+
+    if not is_cluster(path):
+        if ray is not None:
+            raise InvalidInput(
+                f"The 'ray' option needs a cluster, and {path} is none. Make one of a store with: "
+                "vicinal shard"
+            )
+        with Store.open(path) as store:
+            yield store
+        return
+    with ExitStack() as resources:
+        connect: Connect = local_links
+        if ray is not None:
+            engine = RayCluster(None, memory=_MEMORY) if ray == _LOCAL else RayCluster(ray)
+            resources.callback(engine.stop)
+            connect = engine.links
+        yield resources.enter_context(Coordinator.open(path, connect, absence))

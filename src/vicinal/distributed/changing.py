@@ -1,0 +1,211 @@
+"""Changes of a cluster's data: decided by the coordinator, made by every shard, in one order.
+
+A change is decided by one transaction of the coordinator, which counts its clock on (so that no
+votes that shards keep can meet later ones) and notes the change as pending. What it consists of
+lies in a file until every shard has made it: records and ids, as private as those of the shards.
+Then the file is overwritten and removed. Whatever breaks off half-way is gone on with before
+anything else is done, also by the next process.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.checks import SubjectId
+from vicinal.distributed.gathering import Absence, Link, gather
+from vicinal.distributed.tasks import Add, Erase, OpenAudience, Task
+from vicinal.errors import StorageFailed
+from vicinal.ledger.book import Book
+from vicinal.ledger.files import guarded, replace_file, sync_folder
+from vicinal.neighbours.integers import IntegerMatrix
+
+ADD, ERASE, AUDIENCE = "add", "erase", "audience"
+PENDING = "pending"
+"""Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
+
+_FILE = "change"
+_NO_ROWS = np.zeros((0, 0), dtype=np.int8)
+_NOTHING = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """What all shards have to do; private.
+
+    Attributes
+    ----------
+    what : str
+        :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
+    subjects : list of int or str
+        Whose each record is; or who goes.
+    integers, labels, places : int8 or float32 (n, d), int32 (n,), int32 (n,)
+        Records that come, and the shard of each.
+    audience : dict
+        Number, name and plan of a new audience.
+    turn : int
+        The coordinator's clock.
+    """
+
+    what: str
+    subjects: list[SubjectId] = field(default_factory=list)
+    integers: IntegerMatrix = field(default_factory=_NO_ROWS.copy)
+    labels: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
+    places: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
+    audience: dict[str, Any] = field(default_factory=dict)
+    turn: int = 0
+
+    def task(self, shard: int) -> Task:
+        """Return what one shard has to do."""
+        if self.what == ERASE:
+            return Erase(self.turn, self.subjects)
+        if self.what == AUDIENCE:
+            return OpenAudience(self.turn, **self.audience)
+        rows = np.flatnonzero(self.places == shard)
+        theirs = [self.subjects[row] for row in rows.tolist()]
+        return Add(self.turn, self.integers[rows], self.labels[rows], theirs)
+
+    def concerns(self, shard: int) -> bool:
+        """Tell whether a shard has anything to do."""
+        return self.what != ADD or bool((self.places == shard).any())
+
+    def save(self, path: Path) -> None:
+        """Write it down, durably."""
+        said = {
+            "what": self.what, "turn": self.turn, "subjects": self.subjects,
+            "audience": self.audience,
+        }  # fmt: skip
+        content = io.BytesIO()
+        np.savez(
+            content,
+            said=np.frombuffer(json.dumps(said).encode(), dtype=np.uint8),
+            integers=self.integers,
+            labels=self.labels,
+            places=self.places,
+        )
+        replace_file(path, content.getvalue())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the change that was written down, or raise StorageFailed."""
+        try:
+            with guarded(path), path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+                said = json.loads(found["said"].tobytes())
+                return cls(
+                    said["what"], said["subjects"], found["integers"], found["labels"],
+                    found["places"], said["audience"], said["turn"],
+                )  # fmt: skip
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            raise StorageFailed(f"{path} is damaged. Restore a backup.") from None
+
+
+class Changes:
+    """Makes changes on all shards.
+
+    Parameters
+    ----------
+    folder : Path
+        The coordinator's.
+    book : Book
+        Its ledger.
+    links : sequence of Link
+        The ways to all shards.
+    deadline : float
+        Seconds that a change waits for them; none is made without one of them.
+    """
+
+    def __init__(self, folder: Path, book: Book, links: Sequence[Link], deadline: float) -> None:
+        self._path = folder / _FILE
+        self._book = book
+        self._links = dict(enumerate(links))
+        self._patience = Absence(deadline)
+        self._pending = int(book.database.get(PENDING) or 0)
+        if not self._pending:
+            _wipe(self._path)  # of a change that was never decided
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change was decided that some shard may not have made."""
+        return bool(self._pending)
+
+    def every(self, task: Task | Sequence[Task]) -> dict[int, Any]:
+        """Have all shards do something; return what came of it, by shard.
+
+        Raises
+        ------
+        ShardMissing
+            If one is missing.
+        """
+        return gather(self._links, task, self._patience)
+
+    def make(self, what: str, made: Callable[[], Change]) -> dict[int, Any]:
+        """Decide a change and make it on all shards; return what they returned.
+
+        `made` returns it, and may write to the ledger, in the same transaction.
+        """
+        with self._book.change(what):
+            turn = self._book.clock + 1
+            replace(made(), turn=turn).save(self._path)
+            self._book.database.put(PENDING, str(turn))
+        self._pending = turn
+        return self.finish()
+
+    def finish(self) -> dict[int, Any]:
+        """Have shards make the change that is pending.
+
+        Raises
+        ------
+        ShardMissing
+            If one is missing. The change stays pending.
+        """
+        change = Change.read(self._path)
+        if change.turn != self._pending:
+            raise StorageFailed(f"{self._path} is not the change that was decided.")
+        links = {number: link for number, link in self._links.items() if change.concerns(number)}
+        found = gather(links, [change.task(number) for number in links], self._patience)
+        with self._book.database.transaction():
+            self._book.database.put(PENDING, "0")
+        self._pending = 0
+        _wipe(self._path)
+        return found
+
+
+def places_of(
+    subjects: Sequence[SubjectId],
+    known: Mapping[int, npt.NDArray[np.int8]],
+    otherwise: Callable[[SubjectId], int],
+) -> npt.NDArray[np.int32]:
+    """Return the shard of every subject: where it is, or was, or else where `otherwise` says.
+
+    Parameters
+    ----------
+    known : mapping of int to int8 (subjects,)
+        What each shard knows of them.
+    """
+    table = np.stack([known[number] for number in sorted(known)])
+    places: npt.NDArray[np.int32] = table.argmax(axis=0).astype(np.int32)
+    for at in np.flatnonzero(table.max(axis=0) == 0).tolist():
+        places[at] = otherwise(subjects[at])
+    return places
+
+
+def _wipe(path: Path) -> None:
+    """Overwrite a file with zeros and remove it, if it is there; and one that was half written."""
+    for one in (path, path.with_name(path.name + ".new")):
+        if one.is_file():
+            with guarded(one), one.open("r+b") as file:
+                file.write(bytes(one.stat().st_size))
+                file.flush()
+                os.fsync(file.fileno())
+            with guarded(one):
+                one.unlink()
+                sync_folder(one.parent)

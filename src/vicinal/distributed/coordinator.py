@@ -1,0 +1,423 @@
+"""The coordinator of a cluster: sums what shards send, adds noise once, stores, releases.
+
+To those who ask it is a store: the same requests, quotas, keys, replays and replies. Its folder is
+a store's without records. Order of durability: every shard's charge before its votes leave it; the
+answer before it leaves here; then shards are told to delete the votes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import checks
+from vicinal.accounting.guarantee import Guarantee
+from vicinal.checks import SubjectId
+from vicinal.distributed.answers import CoordinatorBook, ShardedBatch, ShardedReply
+from vicinal.distributed.backups import pack_part, write_cluster
+from vicinal.distributed.changing import (
+    ADD,
+    AUDIENCE,
+    ERASE,
+    Change,
+    Changes,
+    places_of,
+)
+from vicinal.distributed.folders import COORDINATOR, Cluster, ShardFolder, shard_paths
+from vicinal.distributed.gathering import Absence, Link, ShardMissing, gather
+from vicinal.distributed.remote import RemoteShards
+from vicinal.distributed.splitting import place_by_hash, ready_cluster
+from vicinal.distributed.tasks import UNKNOWN, Backup, Facts, Known, Ping, Verify
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.predictors.answering import Engine, Turn
+from vicinal.store import DEFAULT, Query, Quota, Verification
+from vicinal.store.additions import Addition, forget_additions
+from vicinal.store.batches import desk_of
+from vicinal.store.desks import Desk, new_plan, open_desk, pinned_plan
+from vicinal.store.facts import public_facts, quota_of
+from vicinal.store.frame import Frame
+from vicinal.store.opening import Parts, open_folder
+from vicinal.store.records import Records
+from vicinal.store.requests import checked_name
+from vicinal.store.verify import verify
+
+Connect = Callable[[Sequence[Path]], Sequence[Link]]
+"""Makes the ways to shards, given their folders."""
+
+
+class Coordinator:
+    """A cluster that answers; one process at a time. All methods may be called from any thread.
+
+    Make a cluster with :func:`~vicinal.distributed.splitting.split`; open it with :meth:`open`.
+    """
+
+    def __init__(
+        self, parts: Parts, cluster: Cluster, links: Sequence[Link], absence: Absence
+    ) -> None:
+        self._cluster = cluster
+        self._links = links
+        self._absence = absence
+        self._turn = Turn()
+        self._failed = False
+        self._shards = {name: self._remote(name) for name in parts.book.audiences}
+        self._book = CoordinatorBook(parts.database, parts.folder.key(), self._shards)
+        self._parts = dataclasses.replace(parts, book=self._book)
+        self._desks = {name: self._desk(name) for name in self._shards}
+        self._changes = Changes(parts.folder.path, self._book, links, absence.deadline)
+        # What an earlier coordinator had answered is durable: its votes can go.
+        self._settle()
+
+    @classmethod
+    def open(cls, path: str | Path, connect: Connect, absence: Absence | None = None) -> Self:
+        """Open the cluster in a folder.
+
+        Parameters
+        ----------
+        path
+            The folder.
+        connect
+            Makes the ways to the shards: :func:`~vicinal.distributed.local.local_links`, or
+            :meth:`~vicinal.distributed.actors.RayCluster.links`.
+        absence
+            What to do about shards that are missing.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no cluster.
+        PrivacyRefused
+            If another process has it open, or it is an old copy.
+        StorageFailed
+            If a file or the database is damaged.
+        ShardMissing
+            If a change of the data was broken off, and a shard that it needs is missing.
+        """
+        place = Path(path)
+        cluster = ready_cluster(place)
+        found = ShardFolder.read(place / COORDINATOR)
+        if found.cluster != cluster.identity:
+            raise PrivacyRefused("The coordinator belongs to another cluster.")
+        parts = open_folder(found.folder)
+        with ExitStack() as resources:
+            resources.callback(parts.resources.close)
+            links = connect(shard_paths(place, cluster.shards))
+            for link in links:
+                resources.callback(link.close)
+            coordinator = cls(parts, cluster, links, absence or Absence())
+            with coordinator._whole():
+                pass  # a change that was broken off is finished before anybody is told anything
+            resources.pop_all()
+        return coordinator
+
+    def close(self) -> None:
+        """Let go of shards, files and lock. Closing twice does no harm."""
+        with self._turn:
+            if not self._failed:
+                self._settle()
+            self._failed = True
+            for link in self._links:
+                link.close()
+            self._parts.resources.close()
+
+    def __enter__(self) -> Self:
+        """Return the coordinator."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    # ------------------------------------------------------------ answers
+
+    def predict(
+        self,
+        queries: Any,
+        *,
+        audience: str = DEFAULT,
+        analyst: str = "anyone",
+        idempotency_key: str | None = None,
+    ) -> ShardedReply:
+        """Answer queries as :meth:`vicinal.store.Store.predict` does.
+
+        Raises
+        ------
+        ShardMissing
+            If a shard is missing and the policy is to refuse. It can be asked again.
+        """
+        (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
+        if isinstance(reply, VicinalError):
+            raise reply
+        return reply
+
+    def predict_many(self, queries: Sequence[Query]) -> list[ShardedReply | VicinalError]:
+        """Answer many requests as :meth:`vicinal.store.Store.predict_many` does."""
+        with self._whole():
+            for shards in self._shards.values():
+                shards.fresh()
+            before = self._book.clock
+            replies = ShardedBatch(self._book, self._parts.frame, self._desks).run(queries)
+            self._parts.witness.advance(self._book.clock)
+            if self._book.clock > before:
+                self._settle()
+        return replies  # type: ignore[return-value]  # a ShardedBatch makes ShardedReplies
+
+    def guarantee(self, audience: str = DEFAULT) -> Guarantee:
+        """Return what all answers to an audience guarantee, to every subject."""
+        return desk_of(self._desks, audience).guarantee()
+
+    def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
+        """Return what an audience's plan, and an analyst of it, have left. Public."""
+        return quota_of(desk_of(self._desks, audience), analyst)
+
+    @property
+    def sound(self) -> bool:
+        """Whether it answers; once it does not, it must be opened again. Public."""
+        return not self._failed and self._book.sound
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """The names of all audiences."""
+        return tuple(self._desks)
+
+    @property
+    def frame(self) -> Frame:
+        """Classes, kernel, extractor and reference. Public."""
+        return self._parts.frame
+
+    @property
+    def version(self) -> int:
+        """How often the data changed. Public."""
+        return self._book.version
+
+    # ------------------------------------------------------------ the data
+
+    def add(
+        self,
+        X: Any,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        *,
+        curator: str = "anyone",
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Add records durably, as :meth:`vicinal.store.Store.add` does; return the version.
+
+        Who is known to a shard, or was, goes there, and keeps what is left; others go by a keyed
+        hash of their id.
+
+        Raises
+        ------
+        ShardMissing
+            If a shard is missing. If the change was decided before, it is finished later.
+        """
+        name = checked_name("curator", curator)
+        key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
+        records = Records.of(self.frame, self.frame.vectors(X), y, subjects)
+        with self._whole():
+            addition = None if key is None else Addition.of(self._book, name, key, records)
+            done = None if addition is None else addition.done(self._parts.database)
+            if done is not None:
+                return done
+            self._add(records, addition)
+            return self._book.version
+
+    def erase(self, subjects: npt.ArrayLike) -> int:
+        """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
+
+        Returns how many records went, which is private; those that went before a shard broke off
+        are not counted.
+
+        Raises
+        ------
+        ShardMissing
+            If a shard is missing. If the erasure was decided before, nothing is answered until it
+            is finished.
+        """
+        ids = checks.subject_ids("subjects", subjects)
+        with self._whole():
+            self._changes.every(Ping())
+            gone = self._change(ERASE, lambda: self._erasure(ids))
+        return sum(int(went) for went in gone.values())
+
+    def open_audience(self, name: str, **plan: Any) -> None:
+        """Give every subject a further budget, as :meth:`vicinal.store.Store.open_audience` does.
+
+        A plan without `n_records` takes the number that the first audience was planned with.
+        """
+        if checked_name("name", name) in self._desks:
+            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+        if plan.get("n_records") is None:
+            plan["n_records"] = next(iter(self._desks.values())).plan()["n_records"]
+        written = new_plan(self.frame, plan)
+        with self._whole():
+            self._changes.every(Ping())
+            self._change(AUDIENCE, lambda: self._audience(name, written))
+
+    def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
+        """Set how many new answers an analyst may have; None for what the audience has left."""
+        desk = desk_of(self._desks, audience)
+        name = checked_name("analyst", analyst)
+        most = None if quota is None else checks.integer("quota", quota, least=0)
+        with self._whole():
+            self._book.allow(desk.audience, name, most)
+
+    # ------------------------------------------------------------ care
+
+    def facts(self, *, curator: bool = False) -> dict[str, Any]:
+        """Return public facts; with `curator` also private ones of every shard."""
+        with self._whole():
+            found = {**public_facts(self._parts, self._desks), "shards": len(self._links)}
+            if curator:
+                found["private"] = self._changes.every(Facts())
+        return found
+
+    def verify(
+        self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
+    ) -> Verification:
+        """Check every invariant on the disks of coordinator and shards, as one state."""
+        ids = checks.subject_ids("erased", list(erased))
+        with self._whole():
+            rows = None
+            if features is not None:
+                rows = self._parts.shard.index.kernel.encode(self.frame.vectors(features))
+            own = verify(self._parts, ids, rows)
+            found = self._changes.every(Verify(ids, rows))
+        faults = [f"Shard {n}: {fault}" for n, one in found.items() for fault in one.faults]
+        return Verification((*own.faults, *faults), own.checked)
+
+    def health(self, seconds: float = 1.0) -> dict[int, str]:
+        """Return, for every shard, why it does not answer, in public words; "" if it does.
+
+        A shard that is at work answers when it is through.
+        """
+        found = {}
+        for number, link in enumerate(self._links):
+            try:
+                gather({number: link}, Ping(), Absence(seconds))
+                found[number] = ""
+            except ShardMissing as missing:
+                found[number] = str(missing)
+        return found
+
+    def backup(self, path: str | Path) -> None:
+        """Write coordinator and shards into a new folder as they are at one moment.
+
+        Each part is written by its own machine, into this path; see :func:`restore_cluster`.
+        """
+        with self._whole():
+            place = Path(path).absolute()
+            self._settle()
+            pack_part(self._parts, place / COORDINATOR)
+            paths = shard_paths(place, len(self._links))
+            self._changes.every([Backup(one) for one in paths])
+            write_cluster(self._cluster, place)
+
+    # ------------------------------------------------------------ inside
+
+    def _remote(self, name: str) -> RemoteShards:
+        cluster = bytes.fromhex(self._cluster.identity)
+        return RemoteShards(cluster, name, self._links, self._absence, self._clock)
+
+    def _change(self, what: str, made: Callable[[], Change]) -> dict[int, Any]:
+        """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
+        try:
+            return self._changes.make(what, made)
+        finally:
+            for desk in self._desks.values():
+                desk.answers.forget_queries()
+            self._parts.witness.advance(self._book.clock)
+            self._parts.witness.sync()
+
+    def _add(self, records: Records, addition: Addition | None) -> None:
+        database = self._parts.database
+        first = int(database.get("next_number") or 0)
+        people = self._numbered(first, len(records)) if records.ids is None else records.ids
+        known = self._changes.every(Known(people))
+        places = places_of(people, known, self._place)
+
+        def made() -> Change:
+            if addition is not None:
+                addition.write(database, self._book.version + 1)
+            if records.ids is None:
+                database.put("next_number", str(int(people[-1]) + 1 if people else first))
+            return Change(ADD, people, records.integers, records.labels, places)
+
+        self._change(ADD, made)
+
+    def _place(self, subject: SubjectId) -> int:
+        return place_by_hash(self._book.hash(subject), len(self._links))
+
+    def _numbered(self, first: int, size: int) -> list[SubjectId]:
+        """Return ids for new subjects: the next numbers that nobody has, or had."""
+        numbers: list[SubjectId] = []
+        start = first
+        while len(numbers) < size:
+            asked: list[SubjectId] = list(range(start, start + size - len(numbers)))
+            known = self._changes.every(Known(asked)).values()
+            free = ~np.any([found != UNKNOWN for found in known], axis=0)
+            numbers += [number for number, new in zip(asked, free.tolist(), strict=True) if new]
+            start += len(asked)
+        return numbers
+
+    def _erasure(self, ids: list[SubjectId]) -> Change:
+        forget_additions(self._parts.database)
+        return Change(ERASE, ids)
+
+    def _audience(self, name: str, written: str) -> Change:
+        """Open an audience here, with everything planned, inside a change."""
+        parts, book = self._parts, self._book
+        audience = book.open_audience(name, written)
+        args = (parts.database, parts.frame, parts.shard, audience, book.version + 1, self._turn)
+        desk, assembled = open_desk(*args)
+        audience.plan = pinned_plan(written, desk.settings, assembled)
+        audience.slack = desk.slack.spent
+        audience.update(parts.database)
+        self._shards[name] = self._remote(name)
+        self._desks[name] = self._desk(name)
+        told = {"number": audience.number, "name": name, "plan": audience.plan}
+        return Change(AUDIENCE, audience=told)
+
+    def _clock(self) -> int:
+        return self._book.clock
+
+    def _settle(self) -> None:
+        for link in self._links:
+            link.settle(self._book.clock)
+
+    def _desk(self, name: str) -> Desk:
+        """Return the desk of an audience whose engine asks the shards."""
+        parts, book = self._parts, self._book
+        args = (parts.database, parts.frame, parts.shard, book.audiences[name], book.version)
+        desk, _ = open_desk(*args, self._turn)
+        if desk.lessons is None:
+            return dataclasses.replace(desk, engine=self._asking(name, desk.engine))
+        untaught = self._asking(name, desk.lessons.untaught)
+        lessons = dataclasses.replace(desk.lessons, untaught=untaught)
+        return dataclasses.replace(desk, lessons=lessons, engine=lessons.taught())
+
+    def _asking(self, name: str, engine: Engine) -> Engine:
+        return dataclasses.replace(engine, shard=self._shards[name])
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Take the turn, and close the coordinator if its disk fails."""
+        with self._turn:
+            if self._failed:
+                raise StorageFailed("The cluster is closed, or has failed. Open it again.")
+            self._book.check()
+            try:
+                if self._changes.pending:
+                    self._changes.finish()
+                yield
+            except ShardMissing:
+                raise  # it may be back for the next call
+            except BaseException as error:
+                if isinstance(error, OSError) or not isinstance(error, Exception):
+                    self._failed = True
+                raise

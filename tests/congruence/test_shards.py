@@ -1,0 +1,222 @@
+"""Shards answer and charge as one machine does: any split, any index, here or on Ray.
+
+Noise is injected: with a seed it is the same draws in the same order, so that labels, votes and
+charges can be compared bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import numpy as np
+import pytest
+
+import shard_tools
+import store_tools as tools
+from vicinal import IndKNNClassifier
+from vicinal.distributed import Coordinator
+from vicinal.neighbours import ExactIndex, HyperplaneLSH, PublicCentroids
+from vicinal.predictors.carrying import Several
+from vicinal.predictors.shard import Shard
+
+INDEXES = {
+    "exact": "exact",
+    "lsh": {"kind": "lsh", "tables": 4, "bits": 3, "seed": 5},
+    "centroids": {"kind": "centroids", "cells": 5, "recall": 0.6},
+}
+PLANS = {
+    "votes": {},
+    "labels": {"release": "label"},
+    "rbf": {"kernel": "rbf"},
+    "rdp": {"budget": "rdp"},
+    "fixed radius": {"radius": 0.8, "n_neighbors": "auto"},
+    "private count": {"count": "private"},
+    "private count, one by one": {"count": "private", "execution": "sequential"},
+    "private count, labels": {"count": "private", "release": "label"},
+}
+REUSE = {"reuse": {"reuse_predictions": True}, "gate": {"reuse_predictions": "gate"}}
+PRESET = {"epsilon": 2.0, "tau": 0.5, "noise_multiplier": 1.5}
+
+indexes = pytest.mark.parametrize("index", INDEXES)
+plans = pytest.mark.parametrize("plan", PLANS)
+
+
+def queries(size, seed=3):
+    rng = np.random.default_rng(seed)
+    return tools.CENTRES[rng.integers(0, 3, size)] + 0.6 * rng.normal(size=(size, tools.D))
+
+
+# ---------------------------------------------------------------- the engine
+
+
+def factory_of(index):
+    """Return what makes an empty index like this one, from public things."""
+    if isinstance(index, HyperplaneLSH):
+        return partial(HyperplaneLSH, tables=4, bits=3, seed=5)
+    if isinstance(index, PublicCentroids):
+        return partial(PublicCentroids, cells=index.cells)
+    return ExactIndex
+
+
+def spread(classifier, place, shards):
+    """Move the records of a fitted classifier to several shards; return those."""
+    engine = classifier._engine
+    kernel, labels = engine.votes.kernel, tools.Y.astype(np.int32)
+    integers, make = kernel.encode(tools.X), factory_of(engine.shard.index)
+    where = np.array([place(person) for person in tools.PEOPLE])
+    parts = []
+    for number in range(shards):
+        rows = np.flatnonzero(where == number)
+        shard = Shard(kernel, tools.D, index=make)
+        shard.add(integers[rows], labels[rows], [tools.PEOPLE[row] for row in rows])
+        parts.append(shard)
+    classifier._engine = dataclasses.replace(engine, shard=Several(parts))
+    return parts
+
+
+def left_of(shards):
+    return {
+        person: int(shard.ledger.remaining[shard.ledger.slots([person])[0]])
+        for shard in shards
+        for person in shard.ledger._roll.slot_of
+    }
+
+
+def compared(make, shards, seed, blocks):
+    """Ask one shard, then several; fails if anything differs."""
+    whole, parted = (make().fit(tools.X, tools.Y, tools.PEOPLE, public=tools.R) for _ in range(2))
+    place = shard_tools.scattered(seed, shards)
+    parts = spread(parted, place, shards)
+    for block in blocks:
+        one, many = whole.ask(block), parted.ask(block)
+        np.testing.assert_array_equal(one.labels, many.labels)
+        np.testing.assert_array_equal(one.asked, many.asked)
+        if one.votes is not None:
+            np.testing.assert_array_equal(one.votes, many.votes)
+    left = left_of([whole._engine.shard])
+    assert left_of(parts) == left
+    assert len(set(left.values())) > 20, "hardly anybody was charged"
+
+
+@indexes
+@plans
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_several_shards_answer_and_charge_as_one(index, plan, shards):
+    """Fails if a split of the records changes a vote, a label or anybody's charge."""
+    make = partial(
+        IndKNNClassifier, range(3), n_records=300, simulation_seed=7, index=INDEXES[index],
+        **{**tools.PLAN, **PLANS[plan]},
+    )  # fmt: skip
+    compared(make, shards, seed=shards, blocks=[queries(10), queries(30, seed=4)])
+
+
+@pytest.mark.parametrize("execution", ["sequential", "block"])
+@pytest.mark.parametrize("shards", [2, 5])
+def test_the_papers_algorithm_over_shards_is_the_papers_algorithm(execution, shards):
+    """Fails if the two rounds of a private count differ from those of one shard."""
+    make = partial(
+        IndKNNClassifier.zhu2023, range(3), n_queries=60, execution=execution, simulation_seed=7,
+        **PRESET,
+    )  # fmt: skip
+
+    def sized():
+        classifier = make()
+        return classifier.set_params(n_records=300)
+
+    compared(sized, shards, seed=9, blocks=[queries(20), queries(30, seed=4)])
+
+
+@pytest.mark.parametrize("reuse", [True, "gate"])
+@pytest.mark.parametrize("execution", ["block", "sequential"])
+def test_earlier_answers_join_the_sums_once(reuse, execution):
+    """Fails if the votes of earlier answers are counted on every shard, or on none."""
+    make = partial(
+        IndKNNClassifier, range(3), n_records=300, simulation_seed=7, reuse_predictions=reuse,
+        execution=execution, **{**tools.PLAN, "n_queries": 320},
+    )  # fmt: skip
+    compared(make, 3, seed=2, blocks=[queries(20), queries(300, seed=4)])
+
+
+# ---------------------------------------------------------------- the cluster
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with shard_tools.ray_engine() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["local", "ray"])
+def opened(request):
+    """Return what opens a cluster: with shards in this process, or on Ray."""
+    if request.param == "local":
+        return shard_tools.local
+    return on_ray(request.getfixturevalue("engine"))
+
+
+def on_ray(engine):
+    return lambda path: Coordinator.open(path, engine.links, shard_tools.PATIENCE)
+
+
+def answered(source, blocks):
+    return [source.predict(block) for block in blocks]
+
+
+def check_like_store(tmp_path, opened, shards, blocks, **plan):
+    """Compare a cluster with the store that it was made of; fails if anything differs."""
+    settings = {**plan, "simulation_seed": 7}
+    with tools.make(tmp_path / "one", **settings) as store:
+        expected = answered(store, blocks)
+        left = {person: tools.units(store, person) for person in set(tools.PEOPLE)}
+    place = shard_tools.scattered(shards, shards)
+    path = shard_tools.clustered(tmp_path, shards, place=place, **settings)
+    with opened(path) as cluster:
+        replies = answered(cluster, blocks)
+        assert cluster.verify(), cluster.verify().faults
+    for reply, one in zip(replies, expected, strict=True):
+        np.testing.assert_array_equal(reply.labels, one.labels)
+        assert reply.missing == ()
+        assert (reply.charged, reply.left) == (one.charged, one.left)
+        if one.votes is not None:
+            np.testing.assert_array_equal(reply.votes, one.votes)
+    assert shard_tools.budgets(path) == left
+    assert len(set(left.values())) > 20, "hardly anybody was charged"
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_a_cluster_answers_500_queries_as_a_store(tmp_path, opened, shards):
+    """Fails if a label, a vote or a charge differs from those of the store it was made of."""
+    blocks = np.array_split(queries(500), 3)
+    check_like_store(tmp_path, opened, shards, blocks, n_queries=500, noise_multiplier=5.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_a_cluster_answers_10_000_queries_as_a_store(tmp_path, opened, shards, release):
+    """The same at length, over many blocks and restarts of the rows that hold charges."""
+    blocks = np.array_split(queries(10_000), 13)
+    settings = {"n_queries": 10_000, "noise_multiplier": 20.0, "release": release}
+    check_like_store(tmp_path, opened, shards, blocks, **settings)
+
+
+@pytest.mark.parametrize("plan", [*PLANS, *REUSE])
+def test_a_cluster_answers_as_a_store_whatever_the_plan(tmp_path, plan):
+    """Fails if a kind of release, kernel, budget, count or reuse is lost on the way."""
+    blocks = [tools.Q[:9], tools.Q[9:24]]
+    check_like_store(tmp_path, shard_tools.local, 2, blocks, **{**PLANS, **REUSE}[plan])
+
+
+@pytest.mark.parametrize("plan", ["labels", "private count", "private count, one by one"])
+def test_ray_answers_as_a_store_in_one_round_and_in_two(tmp_path, engine, plan):
+    """The same where messages differ: labels have another price, private counts a second round."""
+    blocks = [tools.Q[:9], tools.Q[9:24]]
+    check_like_store(tmp_path, on_ray(engine), 2, blocks, **PLANS[plan])
+
+
+@pytest.mark.parametrize("index", ["lsh", "centroids"])
+def test_a_cluster_answers_as_a_store_whatever_the_index(tmp_path, opened, index):
+    """Fails if shards' buckets or cells depend on which records they hold."""
+    blocks = [tools.Q[:20], tools.Q[20:50]]
+    check_like_store(tmp_path, opened, 3, blocks, index=INDEXES[index])

@@ -1,0 +1,155 @@
+"""Shards and coordinators are killed under load: nobody pays twice, no answer is lost or doubled.
+
+Every request is asked until it is answered, and so every charge must be exactly that of a store
+that was asked the same requests once, whatever was killed, repeated or late. The normal run takes
+about a minute; VICINAL_CLUSTER_SECONDS makes it longer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shard_tools
+import store_tools as tools
+from crash.cluster_child import request, seen
+from vicinal.distributed import ShardKeeper
+from vicinal.distributed.folders import shard_paths
+
+SECONDS = float(os.environ.get("VICINAL_CLUSTER_SECONDS", "45"))
+"""How long shards and coordinators are killed for."""
+
+SHARD_EVERY, COORDINATOR_EVERY = 5.0, 15.0
+PLAN = {"n_queries": 100_000, "noise_multiplier": 12.0}
+
+
+@pytest.fixture(scope="module")
+def address():
+    with shard_tools.ray_engine() as cluster:
+        yield cluster.address
+
+
+def started(path, address, notes, seed):
+    child = Path(__file__).with_name("cluster_child.py")
+    errors = notes.with_suffix(f".{seed}.log").open("wb")
+    command = [sys.executable, child, path, address, notes, str(seed)]
+    with errors:
+        return subprocess.Popen(command, stdout=errors, stderr=errors)
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def killed_again_and_again(path, address, notes, rng):
+    """Kill shards and coordinators for a while; return how many of each."""
+    shards, coordinators, until = 0, 0, time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        child = started(path, address, notes, coordinators)
+        try:
+            before = len(seen(notes))
+            wait_for(lambda before=before: len(seen(notes)) > before, child)
+            for _ in range(int(COORDINATOR_EVERY / SHARD_EVERY)):
+                time.sleep(rng.uniform(0, 0.4))
+                shards += kill(int(rng.choice(seen(notes)[-1]["shards"])))
+                time.sleep(rng.uniform(0, SHARD_EVERY))
+            assert child.poll() is None, "the coordinator ended by itself"
+        finally:
+            child.kill()
+            child.wait(timeout=60)
+        coordinators += 1
+    return shards, coordinators
+
+
+def wait_for(happened, child):
+    for _ in range(1200):
+        if happened():
+            return
+        assert child.poll() is None, "the coordinator did not start"
+        time.sleep(0.1)
+    pytest.fail("nothing was answered for two minutes")
+
+
+def in_peace(path):
+    """Wait until the actors of a coordinator that was killed have let go of their folders."""
+    for folder in shard_paths(path, 2):
+        for _ in range(300):
+            try:
+                ShardKeeper.open(folder).close()
+                break
+            except RuntimeError:
+                time.sleep(0.1)
+
+
+def check(path, store, notes):
+    """Everything that was seen is there, and was paid for once."""
+    answered = {note["number"]: note["votes"] for note in notes}
+    assert len(answered) == len(notes), "a request was answered twice"
+    last = max(answered)
+    assert sorted(answered) == list(range(last + 1)), "an answer was lost"
+    with shard_tools.local(path) as cluster:
+        before = cluster.quota().used
+        for number, votes in answered.items():
+            reply = cluster.predict(request(number), idempotency_key=f"request {number}")
+            assert [vote.hex() for vote in reply.votes.ravel().tolist()] == votes
+        assert cluster.quota().used == before, "an answer that was seen had not been paid for"
+        # One more may have been under way when the last coordinator was killed.
+        cluster.predict(request(last + 1), idempotency_key=f"request {last + 1}")
+        assert cluster.verify(), cluster.verify().faults
+        used = cluster.quota().used
+    for number in range(last + 2):
+        store.predict(request(number))
+    assert used == store.quota().used
+    expected = {person: tools.units(store, person) for person in set(tools.PEOPLE)}
+    assert shard_tools.budgets(path) == expected
+
+
+def test_killed_under_load_everybody_pays_exactly_once(tmp_path, address):
+    """Fails if a kill, a repeated or a late message charges anybody twice, or loses an answer."""
+    path = shard_tools.clustered(tmp_path, 2, **PLAN)
+    notes, rng = tmp_path / "seen.jsonl", np.random.default_rng()
+    shards, coordinators = killed_again_and_again(path, address, notes, rng)
+    assert shards >= 2
+    assert coordinators >= 1
+    in_peace(path)
+    found = seen(notes)
+    gaps = np.diff([note["at"] for note in found])
+    print(f"{len(found)} answers, {shards} shards and {coordinators} coordinators killed, "
+          f"longest silences {np.sort(gaps)[-6:].round(1).tolist()} s")  # fmt: skip
+    with tools.make(tmp_path / "twin", **PLAN) as store:
+        check(path, store, found)
+
+
+def test_a_store_that_charged_twice_would_be_found_out(tmp_path):
+    """The control: one request charged once more than it was answered must not pass the check."""
+    path = shard_tools.clustered(tmp_path, 2, **PLAN)
+    asked = []
+    with shard_tools.local(path) as cluster:
+        for number in range(3):
+            reply = cluster.predict(request(number), idempotency_key=f"request {number}")
+            asked.append([vote.hex() for vote in reply.votes.ravel().tolist()])
+        cluster._shards["default"].carry(*charge(cluster, request(9)))
+    notes = [{"number": number, "votes": votes} for number, votes in enumerate(asked)]
+    with tools.make(tmp_path / "twin", **PLAN) as store, pytest.raises(AssertionError):
+        check(path, store, notes)
+    shutil.rmtree(path)
+
+
+def charge(cluster, queries):
+    """Return what makes shards charge for queries that nobody answers."""
+    engine = cluster._desks["default"].engine
+    block = engine.votes.kernel.encode(queries)
+    release = engine.votes.release(engine.pace.multiplier * np.sqrt(engine.radius.expected(block)))
+    return release, block, engine.radius.thresholds(block)

@@ -1,0 +1,65 @@
+"""What the tests of clusters share: a store split over shards, on one machine or on Ray."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import store_tools as tools
+from vicinal.distributed import Absence, Coordinator, RayCluster, ShardKeeper, local_links, split
+from vicinal.distributed.folders import shard_paths
+from vicinal.distributed.splitting import ready_cluster
+
+PATIENCE = Absence(deadline=60.0)
+MEMORY = 100 << 20
+"""Bytes of Ray's object store."""
+
+
+def clustered(folder, shards, *, place=None, **plan):
+    """Return the path of a new cluster of 300 records of 150 people."""
+    tools.make(folder / "store", **plan).close()
+    split(folder / "store", folder / "cluster", shards, place=place)
+    return folder / "cluster"
+
+
+def scattered(seed, shards):
+    """Return any split of the people: some shards may be empty."""
+    rng = np.random.default_rng(seed)
+    where = {person: int(rng.integers(shards)) for person in tools.PEOPLE}
+    return where.__getitem__
+
+
+def budgets(path, audience="default"):
+    """Return what everybody has left, by id, of a cluster that is closed; check every shard."""
+    left = {}
+    for folder in shard_paths(path, ready_cluster(path).shards):
+        keeper = ShardKeeper.open(folder)
+        try:
+            found = keeper.verify()
+            assert found, found.faults
+            book = keeper._parts.book
+            units = book.audiences[audience].account.remaining
+            here = {person: int(units[slot]) for person, slot in book.roll.slot_of.items()}
+            assert not left.keys() & here.keys(), "somebody is on two shards"
+            left |= here
+        finally:
+            keeper.close()
+    return left
+
+
+def local(path, absence=PATIENCE):
+    """Open a cluster whose shards are in this process."""
+    return Coordinator.open(path, local_links, absence)
+
+
+@contextmanager
+def ray_engine():
+    """Run a Ray engine of two cores; skip where Ray is not installed."""
+    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
+    cluster = RayCluster(cpus=2, memory=MEMORY)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()

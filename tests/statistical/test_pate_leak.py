@@ -1,0 +1,196 @@
+"""Two worlds of PATE at few people: the exact law of what leaves, and what a person changes.
+
+Teachers say what most of their people say, so the law of the labels can be written down: who has
+which teacher is enumerated, and each label is a threshold of a normal margin. (1) What the
+estimator returns has that law. (2) Over *all* small data sets, the law with a person and without
+are no further apart than the accounting says. Broken mechanisms fail (1), broken claims (2).
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import binom, chisquare
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from statistical.power import P_VALUE
+from vicinal.accounting.plan import Plan
+from vicinal.mechanisms.noisy_max import GaussianMax
+from vicinal.predictors import pate_settings
+from vicinal.predictors.pate import PATEClassifier
+
+pytestmark = pytest.mark.statistical
+
+FITS = 2_000
+ANSWERS = 3
+SIGMA = 0.7
+
+
+class Majority(ClassifierMixin, BaseEstimator):
+    """Says what most of its records say, 0 at a tie."""
+
+    def fit(self, X, y):  # noqa: ARG002
+        self.label_ = int(2 * y.sum() > len(y))
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.label_)
+
+
+def says(labels):
+    """Return what a teacher with these people says; 0 without any."""
+    return int(2 * sum(labels) > len(labels))
+
+
+def law(labels, teachers):
+    """Return the chances of 0 .. ANSWERS labels 0, over everybody's teacher and all noise."""
+    total = np.zeros(ANSWERS + 1)
+    for parts in product(range(teachers), repeat=len(labels)):
+        votes = [
+            says([y for y, part in zip(labels, parts, strict=True) if part == teacher])
+            for teacher in range(teachers)
+        ]
+        first = ndtr((teachers - 2 * sum(votes)) / (np.sqrt(2) * SIGMA))
+        total += binom.pmf(np.arange(ANSWERS + 1), ANSWERS, first)
+    return total / teachers ** len(labels)
+
+
+# ---------------------------------------------------------------- (1) what leaves has the law
+
+
+def ask(labels, teachers, ids=None):
+    """Return how often each number of labels 0 came of `ANSWERS` queries, over many fits."""
+    found = np.zeros(ANSWERS + 1)
+    places, y = np.zeros((len(labels), 1)), np.array(labels)
+    for _ in range(FITS):
+        estimator = PATEClassifier(
+            range(2), teachers, SIGMA, teacher=Majority(), n_queries=ANSWERS, release="label"
+        ).fit(places, y, ids)
+        found[(estimator.predict(np.zeros((ANSWERS, 1))) == 0).sum()] += 1
+    return found
+
+
+def law_p(found, expected):
+    return float(chisquare(found, expected * found.sum()).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("labels", "teachers"), [((1, 1, 0, 1), 1), ((1, 1, 0, 1), 2), ((1, 0), 3)]
+)
+def test_labels_have_the_exact_law(labels, teachers):
+    assert law_p(ask(labels, teachers), law(labels, teachers)) > P_VALUE
+
+
+MANY = (1, 1, 1, 0, 1), ("one", "one", "one", "b", "one")
+
+
+def test_a_person_with_many_records_has_one_teacher():
+    """Fails if records of one person go to several teachers, as `by_record` below lets them."""
+    found = ask(MANY[0], 3, MANY[1])
+    # With all four records at one teacher, who then says 1 whoever else is there.
+    assert law_p(found, law((1, 1, 1, 1, 0), 3)) < P_VALUE
+    assert law_p(found, law_of_a_person_of_four()) > P_VALUE
+
+
+def law_of_a_person_of_four():
+    """Return the law of one person with four records 1, and another with one record 0.
+
+    Whichever teacher has the four says 1, also in the other's company; both others say 0.
+    """
+    first = ndtr(1 / (np.sqrt(2) * SIGMA))
+    return binom.pmf(np.arange(ANSWERS + 1), ANSWERS, first)
+
+
+def quieter(patch):
+    """Draw half of the noise."""
+    honest = GaussianMax._draw
+    patch.setattr(GaussianMax, "_draw", lambda self, noise, size: honest(self, noise, size) // 2)
+
+
+def equal_parts(patch):
+    """Cut a random order into parts of equal size, as is usual: decision 27 says what is wrong."""
+    rng = np.random.default_rng(0)
+
+    def cut(ids, key, n_teachers):  # noqa: ARG001 (takes the place of a function)
+        return rng.permutation(len(ids)) % n_teachers
+
+    patch.setattr(pate_settings, "teachers_of", cut)
+
+
+def one_teacher(patch):
+    """Give everybody the same teacher."""
+    patch.setattr(pate_settings, "teachers_of", lambda ids, *_: np.zeros(len(ids), dtype=np.int64))
+
+
+BROKEN = {
+    "too little noise": (quieter, 1),
+    "parts of equal size": (equal_parts, 2),
+    "one teacher for all": (one_teacher, 2),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_mechanism_is_caught(monkeypatch, broken):
+    breaks, teachers = BROKEN[broken]
+    breaks(monkeypatch)
+    assert law_p(ask((1, 1, 0, 1), teachers), law((1, 1, 0, 1), teachers)) < P_VALUE
+
+
+def test_teachers_by_record_are_caught(monkeypatch):
+    honest = pate_settings.teachers_of
+
+    def by_record(ids, key, n_teachers):
+        return honest(list(range(len(ids))), key, n_teachers)
+
+    monkeypatch.setattr(pate_settings, "teachers_of", by_record)
+    assert law_p(ask(MANY[0], 3, MANY[1]), law_of_a_person_of_four()) < P_VALUE
+
+
+# ---------------------------------------------------------------- (2) the law keeps the claim
+
+
+ORDERS = np.array([1.5, 2.0, 4.0, 16.0])
+
+
+def divergences(p, q):
+    """Return the Renyi divergences of two laws at :data:`ORDERS`, the larger direction."""
+    both = [
+        np.log((a[:, None] ** ORDERS * b[:, None] ** (1 - ORDERS)).sum(axis=0)) / (ORDERS - 1)
+        for a, b in ((p, q), (q, p))
+    ]
+    return np.maximum(*both)
+
+
+def worst_over_all_data(teachers, most=4):
+    """Return the largest divergence over all data sets of up to `most` people, all victims."""
+    worst = np.zeros_like(ORDERS)
+    for size in range(1, most + 1):
+        for labels in product((0, 1), repeat=size):
+            whole = law(labels, teachers)
+            for victim in range(size):
+                without = law(labels[:victim] + labels[victim + 1 :], teachers)
+                worst = np.maximum(worst, divergences(whole, without))
+    return worst
+
+
+def claimed(sensitivity=1.0):
+    """Return the RDP that the accounting says of `ANSWERS` labels; the argument makes it wrong."""
+    release = {"kind": "gnmax", "sigma": SIGMA / sensitivity, "count": ANSWERS, "release": "label"}
+    return Plan.from_dict({"delta": 1e-5, "releases": [release]}).composition().rdp(ORDERS)
+
+
+@pytest.mark.parametrize("teachers", [1, 2, 3])
+def test_no_data_set_leaks_more_than_is_claimed(teachers):
+    assert (worst_over_all_data(teachers) <= claimed()).all()
+
+
+def test_the_claim_is_not_idle():
+    """With one teacher a person decides its vote: the claim's worst case, but for a margin."""
+    assert worst_over_all_data(1)[0] >= 0.4 * claimed()[0]
+
+
+def test_a_wrong_claim_is_caught():
+    assert (worst_over_all_data(1) > claimed(sensitivity=0.5)).any()

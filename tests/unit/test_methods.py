@@ -1,0 +1,399 @@
+"""All methods side by side, on data small enough to see; what goes wrong costs accuracy only."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
+from vicinal.accounting.plan import Plan, account
+from vicinal.cli.main import app
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.predictors import NoisySGDClassifier
+from vicinal.reports import (
+    accuracy_grid,
+    accuracy_table,
+    calibrated,
+    indknn_figures,
+    method_plots,
+    retraining,
+    robustness,
+)
+from vicinal.reports.accuracy_grid import Job, Table
+from vicinal.reports.calibrated import Facts
+from vicinal.reports.cells import Cells, Place, Score
+from vicinal.reports.contenders import CONTENDERS, answered, chosen, public_radius
+from vicinal.reports.experiments import Benchmark, Setting, Trial
+
+CLASSES, D = 3, 12
+PLACE = Place("toy", 10, 5, "default", 1.0, 100, 0)
+SCORE = Score(0.9, 1.0, 0.5, 0.1, {"k": 3.0})
+
+
+def data(seed, n=1500):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, 2 * n)
+    X = (3 * np.eye(CLASSES, D)[y] + rng.normal(size=(2 * n, D))).astype(np.float32)
+    return Benchmark(range(CLASSES), X[:n], y[:n], X[n:], y[n:])
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    return data(0)
+
+
+@pytest.fixture(scope="module")
+def trial(benchmark):
+    return accuracy_grid.trial_of(benchmark, Table((), (4.0,), (200,), 1), 0)
+
+
+@pytest.fixture
+def unpriced(monkeypatch):
+    """Noise of 2 votes, without the seconds that pricing a plan takes."""
+    rules = calibrated.private_knn, calibrated.pate
+    monkeypatch.setattr(calibrated, "_noise", lambda *_: 2.0)
+    for rule in rules:
+        rule.cache_clear()
+    yield
+    for rule in rules:
+        rule.cache_clear()
+
+
+# ---------------------------------------------------------------- calibrated rivals
+
+
+def spent(classifier):
+    plan = Plan.from_dict(classifier.plan())
+    return min(plan.composition().to_epsilon(plan.delta, method) for method in ("rdp", "pld"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("screened", [False, True])
+def test_a_calibrated_pate_keeps_epsilon_and_does_not_waste_it(screened):
+    options = calibrated.pate(Setting(1.0, 300), Facts(60000, 10), screened)
+    assert 0.98 < spent(PATEClassifier(range(10), **options)) <= 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("screened", [False, True])
+def test_a_calibrated_private_knn_keeps_epsilon_and_does_not_waste_it(screened):
+    options = calibrated.private_knn(Setting(1.0, 300), Facts(60000, 10), screened)
+    assert 0.98 < spent(PrivateKNNClassifier(range(10), **options)) <= 1.0
+
+
+@pytest.mark.parametrize("start", [0.1, 50.0, 1e5])
+@pytest.mark.parametrize("power", [0.6, 1.0, 1.4])
+def test_noise_is_found_from_anywhere_on_the_safe_side(start, power):
+    def cost(noise):
+        return (30 / noise) ** power
+
+    assert 0.98 < cost(calibrated._noise(cost, 1.0, start)) <= 1.0
+
+
+@pytest.mark.usefixtures("unpriced")
+def test_sizes_stay_within_what_the_records_allow():
+    few = Facts(600, 10)
+    assert calibrated.private_knn(Setting(0.5, 300), few, False)["k"] <= 4
+    assert calibrated.pate(Setting(0.5, 300), few, False)["n_teachers"] <= 10
+
+
+def test_no_noise_helps_where_nothing_gets_cheaper():
+    with pytest.raises(PrivacyRefused, match="No noise was found"):
+        calibrated._noise(lambda _: 5.0, 1.0, 1.0)
+
+
+# ---------------------------------------------------------------- contenders
+
+
+@pytest.mark.usefixtures("unpriced")
+@pytest.mark.parametrize("name", list(CONTENDERS))
+def test_every_contender_answers_every_query(name, trial):
+    reply = answered(name, trial, Setting(8.0, 200), 0)
+    assert reply.labels.shape == reply.asked.shape == trial.truth.shape
+    known = np.isin(reply.labels, trial.classes)
+    assert known.all() or name.endswith("screened")
+    right = (reply.labels == trial.truth)[known]
+    assert right.mean() > 0.5 or not known.any()
+    again = answered(name, trial, Setting(8.0, 200), 0)
+    assert np.array_equal(reply.labels, again.labels)
+
+
+def test_what_depends_on_nothing_says_so(trial):
+    for name, contender in CONTENDERS.items():
+        if not contender.by_queries:
+            few = answered(name, trial.first(50), Setting(2.0, 50), 0)
+            many = answered(name, trial, Setting(2.0, 200), 0)
+            assert np.array_equal(few.labels, many.labels[:50])
+
+
+def test_the_public_radius_reads_public_rows_only(trial):
+    other = Trial(
+        trial.classes, -trial.records, trial.labels[::-1], trial.reference, trial.queries,
+        trial.truth,
+    )  # fmt: skip
+    setting = Setting(1.0, 200)
+    assert public_radius(trial, setting) == public_radius(other, setting)
+    assert -1 < public_radius(trial, setting) < 1
+
+
+def test_unknown_methods_are_refused():
+    assert chosen(None, ("default",)) == ("default",)
+    assert chosen(["labels", "labels"], ()) == ("labels",)
+    with pytest.raises(InvalidInput, match="no method 'guess'"):
+        chosen(["guess"], ())
+
+
+# ---------------------------------------------------------------- cells
+
+
+def test_cells_come_back_from_the_disk(tmp_path):
+    path = tmp_path / "x.cells.jsonl"
+    cells = Cells.at(path, resume=False)
+    cells.put(PLACE, SCORE)
+    cells.put(PLACE._replace(run=1), SCORE)
+    with pytest.raises(InvalidInput, match="--resume"):
+        Cells.at(path, resume=False)
+    again = Cells.at(path, resume=True)
+    assert PLACE in again
+    assert PLACE._replace(run=2) not in again
+    assert again.runs() == {PLACE._replace(run=-1): [SCORE, SCORE]}
+
+
+def test_a_line_cut_off_is_measured_again(tmp_path):
+    path = tmp_path / "x.cells.jsonl"
+    cells = Cells.at(path, resume=False)
+    cells.put(PLACE, SCORE)
+    cells.put(PLACE._replace(run=1), SCORE)
+    path.write_bytes(path.read_bytes()[:-9])
+    again = Cells.at(path, resume=True)
+    assert len(again) == 1
+    again.put(PLACE._replace(run=1), SCORE)
+    assert len(Cells.at(path, resume=True)) == 2
+
+
+@pytest.mark.parametrize("line", ["{}", "nonsense", "[]", '{"data": 1}'])
+def test_a_file_of_something_else_is_refused(tmp_path, line):
+    path = tmp_path / "x.cells.jsonl"
+    path.write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(InvalidInput, match="no results of this kind"):
+        Cells.at(path, resume=True)
+
+
+def test_nan_is_not_a_result(tmp_path):
+    path = tmp_path / "x.cells.jsonl"
+    cells = Cells.at(path, resume=False)
+    cells.put(PLACE, SCORE)
+    path.write_text(path.read_text(encoding="utf-8").replace("0.9", "NaN"), encoding="utf-8")
+    with pytest.raises(InvalidInput, match="no results of this kind"):
+        Cells.at(path, resume=True)
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_a_table_is_filled_once(benchmark, tmp_path):
+    table = Table(("default", "noisy-sgd", "not-private"), (2.0, 8.0), (100, 200), 2)
+    cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
+    told = []
+    accuracy_grid.measure("toy", benchmark, table, cells, told.append)
+    assert sum(told) == accuracy_grid.work(table)
+    assert len(cells) == 2 * (4 + 4 + 2)
+    before = (tmp_path / "x.cells.jsonl").read_bytes()
+    accuracy_grid.measure("toy", benchmark, table, cells, told.append)
+    assert (tmp_path / "x.cells.jsonl").read_bytes() == before
+    found = accuracy_table.entries(cells)
+    assert {len(entry.scores) for entry in found} == {2}
+    text = accuracy_table.text_tables(found)
+    assert text.count("200-NN, not private") == 2
+    assert text.count("±") == 2 * (2 + 2 + 2)
+    assert len(accuracy_table.crossings(found)) == 2
+    picture = method_plots.draw_methods(
+        [method_plots.Panel("a", found, axis) for axis in method_plots.AXES]
+    )
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_queries_that_a_test_part_cannot_give_are_left_out():
+    table = Table(("default",), (1.0,), (100, 1000, 9000), 1)
+    assert table.within(1500).counts == (100, 1000)
+    assert table.within(1500).n_reference(1500) == 500
+    with pytest.raises(InvalidInput, match="ask fewer"):
+        table.within(599)
+
+
+@pytest.mark.usefixtures("unpriced")
+def test_abstentions_count_as_wrong(trial):
+    score = next(iter(accuracy_grid.scored(trial, Job("private-knn-screened", 8.0, (200,)), 0)))
+    assert score.accuracy <= score.answered < 1
+
+
+def test_who_is_ahead_is_told():
+    def entry(method, n_queries, accuracy):
+        place = Place("toy", 10, 5, method, 1.0, n_queries, -1)
+        return accuracy_table.Entry(place, (Score(accuracy, 1.0, 1.0, 0.0),))
+
+    found = [
+        entry("noisy-sgd", 100, 0.9), entry("default", 100, 0.95),
+        entry("noisy-sgd", 400, 0.9), entry("default", 400, 0.85),
+    ]  # fmt: skip
+    (line,) = accuracy_table.crossings(found)
+    assert "ahead of the best Ind-KNN at T = 400, of T = 100, 400" in line
+    (line,) = accuracy_table.crossings(found[:2])
+    assert "nowhere" in line
+
+
+def test_nothing_to_draw_is_refused():
+    with pytest.raises(InvalidInput, match="results to draw"):
+        method_plots.draw_methods([])
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def test_what_goes_wrong_breaks_nothing(benchmark, tmp_path, monkeypatch):
+    monkeypatch.setattr(robustness, "N_REFERENCE", 500)
+    monkeypatch.setattr(robustness, "SIZES", (20,))
+    monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 200),))
+    cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
+    told = []
+    robustness.measure("toy", benchmark, data(1), 1, cells, told.append)
+    assert sum(told) == robustness.work(1, foreign=True)
+    assert len(cells) == 7 * len(robustness.WAYS)
+    scores = {place: found[0].accuracy for place, found in cells.runs().items()}
+    whole = max(a for p, a in scores.items() if "as planned" in p.data)
+    assert whole > 0.8
+    assert all(0 <= accuracy <= 1 for accuracy in scores.values())
+
+
+def test_foreign_rows_of_another_width_are_refused(benchmark, tmp_path, monkeypatch):
+    monkeypatch.setattr(robustness, "N_REFERENCE", 300)
+    monkeypatch.setattr(robustness, "SIZES", ())
+    monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 50),))
+    narrow = Benchmark(
+        benchmark.classes, benchmark.records[:, :5], benchmark.labels, benchmark.test[:, :5],
+        benchmark.test_labels,
+    )  # fmt: skip
+    cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
+    with pytest.raises(InvalidInput, match="as many features"):
+        robustness.measure("toy", benchmark, narrow, 1, cells, lambda _: None)
+
+
+@pytest.mark.parametrize("case", ["foreign", "far away", "few records", "erased"])
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark, case, release):
+    """No budget is overspent, and what is stated is what was asked for."""
+    rng = np.random.default_rng(2)
+    X, y, public = benchmark.records, benchmark.labels, benchmark.test[:500]
+    if case == "foreign":
+        public = rng.normal(size=(500, D)).astype(np.float32)
+    if case == "far away":
+        public = (1000 + rng.normal(size=(500, D))).astype(np.float32)
+    if case == "few records":
+        X, y = X[:15], y[:15]
+    classifier = IndKNNClassifier(range(CLASSES), 1.0, n_queries=100, release=release)
+    classifier.fit(X, y, public=public)
+    labels = [classifier.predict(benchmark.test[600:650])]
+    if case == "erased":
+        assert classifier.forget(np.arange(len(X) // 20)) == len(X) // 20
+    with pytest.warns(match="planned"):
+        labels.append(classifier.predict(benchmark.test[650:800]))
+    assert np.isin(np.concatenate(labels), range(CLASSES)).all()
+    left = classifier._engine.shard.ledger
+    assert left.remaining.min() >= 0
+    stated = classifier.guarantee()
+    assert stated.holds
+    assert stated.epsilon <= 1.0
+    assert stated.delta <= 1e-5
+
+
+# ---------------------------------------------------------------- retraining
+
+
+def test_several_trainings_keep_the_guarantee_together():
+    each = retraining.share_of_each(1.0, 1e-5, 4)
+    assert 1 / 4 < each < 1.0
+    model = NoisySGDClassifier(range(CLASSES), each, 1e-5, n_records=100)
+    plan = model.plan()
+    (steps,) = plan["releases"]
+    together = {**plan, "releases": [{**steps, "count": 4 * steps["count"]}]}
+    assert account(together)["epsilon"] <= 1.0
+    more = {**plan, "releases": [{**steps, "count": 6 * steps["count"]}]}
+    assert Plan.from_dict(more).price()["epsilon"] > 1.0
+
+
+def test_keeping_up_has_a_row_for_every_way(trial, monkeypatch):
+    monkeypatch.setattr(retraining, "TRAININGS", (1, 2))
+    told = []
+    rows = retraining.measure([trial, trial], Setting(4.0, 200), told.append)
+    assert sum(told) == retraining.work(2)
+    assert rows[0].epsilon_each > rows[1].epsilon_each
+    assert all(len(row.accuracies) == 2 for row in rows)
+    assert "trained 2 times" in retraining.text_table(rows)
+
+
+# ---------------------------------------------------------------- commands
+
+
+@pytest.fixture
+def toy(benchmark, monkeypatch):
+    monkeypatch.setattr("vicinal.reports.inputs.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_accuracy_command_goes_on_where_it_stopped(tmp_path):
+    arguments = [
+        "reproduce", "accuracy", "--methods", "default", "--methods", "not-private",
+        "--epsilon", "4", "--queries", "100", "--runs", "1", "--out", str(tmp_path),
+    ]  # fmt: skip
+    printed = CliRunner().invoke(app, arguments)
+    assert printed.exit_code == 0, printed.output
+    assert "Ind-KNN, default" in printed.stdout
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert "--resume" in refused.output
+    more = [*arguments, "--resume", "--methods", "labels", "--json"]
+    found = json.loads(CliRunner().invoke(app, more).stdout)
+    assert found["simulation"]
+    assert [row["method"] for row in found["rows"]] == ["default", "not-private", "labels"]
+    assert (tmp_path / "accuracy.txt").exists()
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_robustness_command_prints_its_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(robustness, "N_REFERENCE", 500)
+    monkeypatch.setattr(robustness, "SIZES", (50,))
+    monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 100),))
+    arguments = ["reproduce", "robustness", "--runs", "1", "--out", str(tmp_path)]
+    printed = CliRunner().invoke(app, arguments)
+    assert printed.exit_code == 0, printed.output
+    assert "erased after half" in printed.stdout
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_figures_command_draws(tmp_path, monkeypatch):
+    monkeypatch.setattr(indknn_figures, "SIZES", (500, 1500))
+    monkeypatch.setattr(retraining, "TRAININGS", (1,))
+    monkeypatch.setattr(
+        indknn_figures,
+        "tables",
+        lambda runs: {
+            "epsilon": Table(("default", "not-private"), (2.0, 4.0), (1000,), runs),
+            "n_queries": Table(("default",), (1.0,), (500, 1000), runs),
+            "n_records": Table(("default",), (1.0,), (1000,), runs),
+        },
+    )
+    arguments = ["reproduce", "indknn-figures", "--runs", "1", "--out", str(tmp_path)]
+    printed = CliRunner().invoke(app, arguments)
+    assert printed.exit_code == 0, printed.output
+    assert "keeping up with erasure" in printed.stdout
+    assert (tmp_path / "indknn-figures-mnist.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_must_be_given(tmp_path):
+    for options in (["--no-mnist"], ["--agnews-train", "a.csv"]):
+        done = CliRunner().invoke(app, ["reproduce", "accuracy", *options, "--out", str(tmp_path)])
+        assert done.exit_code == 2
