@@ -57,13 +57,19 @@ def init(
         Path | None, typer.Option(help="Public, unlabelled records, in the same columns.")
     ] = None,
     features: Annotated[
-        str, typer.Option(help="columns, hog, image, text or onnx: what makes vectors of records.")
+        str,
+        typer.Option(
+            help="columns, hog, scattering, image, text or onnx: what makes vectors of records."
+        ),
     ] = "columns",
     model: Model = None,
     weights: Annotated[Path | None, typer.Option(help="File of a timm network's weights.")] = None,
     components: Annotated[
         int, typer.Option(help="Reduce features to so many by a map learnt from --public; 0: none.")
     ] = 0,
+    power: Annotated[
+        float, typer.Option(help="How much of each component's strength the map takes away.")
+    ] = 0.5,
     epsilon: Annotated[float, typer.Option(help="Bound on the privacy loss.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
@@ -91,7 +97,7 @@ def init(
             raise InvalidInput(
                 "The 'components' option needs --public, which the map is learnt of."
             )
-        extractor, reference = extractor.fitted(reference, components)
+        extractor, reference = extractor.fitted(reference, components, power)
     elif reference is not None:
         reference = extractor.transform(reference)
     if dataset.labels is None:
@@ -233,8 +239,9 @@ def restore(
     from vicinal.store import Store
 
     if not is_cluster(source):
-        given = {"ledger": ledger, "witness": witness, "accept_loss": accept_loss}
-        Store.restore(source, store, **given).close()
+        Store.restore(
+            source, store, ledger=ledger, witness=witness, accept_loss=accept_loss
+        ).close()
     elif ledger is None and witness is None:
         restore_cluster(source, store, accept_loss=accept_loss)
     else:

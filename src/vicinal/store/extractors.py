@@ -84,11 +84,21 @@ class Extractor:
             return digest_of(Path(self.options[_COPIED[self.kind]]))
         return digest_of(model_folder(self._rows.model)) if self.kind == "text" else None
 
-    def fitted(self, raw: Any, n_components: int) -> tuple[Self, npt.NDArray[Any]]:
-        """Return an extractor with a map learnt from public raw rows, and their features."""
+    def fitted(
+        self, raw: Any, n_components: int, power: float = 0.5
+    ) -> tuple[Self, npt.NDArray[Any]]:
+        """Return an extractor with a map learnt from public raw rows, and their features.
+
+        Parameters
+        ----------
+        raw : rows
+            Public.
+        n_components, power
+            Of :class:`~vicinal.features.PublicMap`, with fewer components if rows are few.
+        """
         numbers = self._numbers(raw)
         components = min(n_components, *np.shape(numbers))
-        public_map = PublicMap(n_components=components).fit(numbers)
+        public_map = PublicMap(n_components=components, power=power).fit(numbers)
         return replace(self, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
