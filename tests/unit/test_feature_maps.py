@@ -66,6 +66,7 @@ def test_every_way_on_every_map_has_a_row_of_all_runs(measured):
         (name, way, 8.0, n) for name in ("gradients", "waves") for way in WAYS for n in (40, 60)
     }
     wanted |= {(name, "without privacy", None, 60) for name in ("gradients", "waves")}
+    wanted |= {(name, "NoisySGD, for any number", 8.0, 60) for name in ("gradients", "waves")}
     keys = [(row.features, row.way, row.epsilon, row.n_queries) for row in measured.rows]
     assert set(keys) == wanted
     assert len(keys) == len(wanted)

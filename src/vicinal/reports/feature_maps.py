@@ -14,7 +14,7 @@ import numpy as np
 
 from vicinal.datasets import Dataset
 from vicinal.features import HOGFeatures, PublicMap, ScatteringFeatures
-from vicinal.predictors import IndKNNClassifier
+from vicinal.predictors import IndKNNClassifier, NoisySGDClassifier
 from vicinal.reports.accuracy import mean_and_spread
 from vicinal.reports.experiments import Benchmark, Setting, Trial, split, yardstick_outcome
 from vicinal.reports.inputs import labels_of
@@ -26,6 +26,8 @@ N_REFERENCE = 5000
 SETTINGS = tuple(Setting(epsilon, n) for n in (1000, 4000) for epsilon in (0.5, 1.0))
 
 PLAIN = "without privacy"
+
+TRAINED = "NoisySGD, for any number"
 
 _Key = tuple[str, float | None, int]
 
@@ -74,7 +76,7 @@ class MapRow:
     Attributes
     ----------
     features, way : str
-        Name of the map; what leaves, or "without privacy" for a majority of neighbours.
+        Name of the map; what leaves, "without privacy" for a majority of neighbours, or NoisySGD.
     epsilon : float or None
         None without privacy.
     n_queries : int
@@ -112,7 +114,8 @@ def measure(
         If there is no test part, a part has no labels, or there are too few test rows.
     """
     most = max(setting.n_queries for setting in settings)
-    answered = most + len(WAYS) * sum(setting.n_queries for setting in settings)
+    trained = len({setting.epsilon for setting in settings})
+    answered = (1 + trained) * most + len(WAYS) * sum(setting.n_queries for setting in settings)
     rows = []
     for _, group in groupby(maps, key=lambda feature_map: feature_map.extraction):
         alike = list(group)
@@ -134,6 +137,9 @@ def _run(trial: Trial, settings: Sequence[Setting], seed: int, step: Step) -> di
     plain = yardstick_outcome(trial)
     found: dict[_Key, float] = {(PLAIN, None, len(trial.truth)): plain.accuracy}
     step(len(trial.truth))
+    for epsilon in sorted({setting.epsilon for setting in settings}):
+        found[TRAINED, epsilon, len(trial.truth)] = _trained(trial, epsilon, seed)
+        step(len(trial.truth))
     for setting in settings:
         some = trial.first(setting.n_queries)
         for way in WAYS:
@@ -148,6 +154,14 @@ def _accuracy(trial: Trial, setting: Setting, way: str, seed: int) -> float:
         simulation_seed=seed, **WAYS[way],
     ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
     return float((classifier.predict(trial.queries) == trial.truth).mean())
+
+
+def _trained(trial: Trial, epsilon: float, seed: int) -> float:
+    """Return what a linear model learns of the same features for the same epsilon."""
+    size = len(trial.records)
+    model = NoisySGDClassifier(trial.classes, epsilon, n_records=size, simulation_seed=seed)
+    model.fit(trial.records, trial.labels)
+    return float((model.predict(trial.queries) == trial.truth).mean())
 
 
 def text_table(rows: Sequence[MapRow]) -> str:
