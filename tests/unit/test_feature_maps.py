@@ -122,5 +122,5 @@ def test_the_command_writes_and_prints_its_table(path, tmp_path, monkeypatch):
     printed = json.loads(done.stdout)
     assert printed == json.loads((tmp_path / "ablation.json").read_text())
     assert printed["simulation"] is True
-    assert len(printed["rows"]) == 2 * len(WAYS) + 1
+    assert len(printed["rows"]) == 2 * len(WAYS) + 2  # and NoisySGD, and without privacy
     assert "without a guarantee" in (tmp_path / "ablation.txt").read_text().replace("\n", " ")

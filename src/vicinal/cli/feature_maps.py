@@ -17,7 +17,8 @@ NAME = "ablation"
 NOTE = (
     "The training part is private, 5,000 test rows are public, delta 1e-5; run r has split "
     "and noise r; mean, and spread of a run. Only the feature map differs; nothing is tuned to a "
-    "plan. NoisySGD trains once for all queries and takes the same rows. Simulated with seeded noise on public data, without a guarantee."
+    "plan. NoisySGD trains once for all queries and takes the same rows. Simulated with seeded "
+    "noise on public data, without a guarantee."
 )
 
 
