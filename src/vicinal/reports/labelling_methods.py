@@ -77,11 +77,11 @@ def private_knn(world: World, learner: Learner[Any], run: int, begin: Begin) -> 
 def ind_knn(
     world: World, learner: Learner[Any], epsilon: float, rounds: int, run: int, begin: Begin
 ) -> Line:
-    """Simulate rounds of Ind-KNN as decision 29 plans them."""
+    """Simulate rounds of Ind-KNN, planned for classes that overlap."""
     labeller = IndKNNLabeller(
         world.classes, world.labels, epsilon=epsilon, delta=DELTA, simulation_seed=run
     )
-    plan = planned(rounds, N_PUBLIC, seed=run)
+    plan = planned(rounds, N_PUBLIC, seed=run, overlapping=True)
     found = carried_out(world, labeller, learner, plan, epsilon, run, begin)
     return _line(f"Ind-KNN, {rounds} rounds", found)
 

@@ -95,7 +95,7 @@ DIGITS = Augmentation(degrees=15, shift=0.1, zoom=0.15, shear=0.2, cut=0.3)
 CLOTHES = Augmentation(degrees=3, shift=0.04, zoom=0.05, light=0.1, mirror=True)
 """For Fashion-MNIST: little, as stronger changes and cut-outs hide what tells coats from shirts."""
 
-OBJECTS = Augmentation(degrees=10, shift=0.12, zoom=0.15, light=0.3, cut=0.4, mirror=True)
-"""For photographs."""
+OBJECTS = Augmentation(degrees=3, shift=0.04, zoom=0.05, light=0.1, mirror=True)
+"""For photographs as small as CIFAR-10's: little, as for clothes."""
 
 AUGMENTATIONS = {"digits": DIGITS, "clothes": CLOTHES, "objects": OBJECTS}
