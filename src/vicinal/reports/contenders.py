@@ -195,7 +195,7 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         ),
         "pate": Contender("PATE", _pate(screened=False), (4.0, 1.0)),
         "pate-screened": Contender("PATE, screened", _pate(screened=True), (4.0, 1.0)),
-        "noisy-sgd": Contender("NoisySGD", _noisy_sgd, (4.0, 0.01), by_queries=False),
+        "noisy-sgd": Contender("NoisySGD", _noisy_sgd, (2.0, 0.01), by_queries=False),
         "not-private": Contender(
             "200-NN, not private", _not_private, (0.1, 1.0),
             by_epsilon=False, by_queries=False, private=False,
