@@ -362,6 +362,25 @@ def test_the_accuracy_command_goes_on_where_it_stopped(tmp_path):
     assert (tmp_path / "accuracy.txt").exists()
 
 
+def test_the_accuracy_command_takes_scattering(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 10, 1500)
+    images = (rng.random((10, 12, 12)) * 150)[y] + rng.random((1500, 12, 12)) * 100
+    images = images.astype(np.uint8)
+    parts = {"x_train": images[:800], "y_train": y[:800], "x_test": images[800:]}
+    np.savez(tmp_path / "made.npz", **parts, y_test=y[800:])
+    arguments = [
+        "reproduce", "accuracy", "--no-mnist", "--fashion", str(tmp_path / "made.npz"),
+        "--methods", "not-private", "--queries", "100", "--runs", "1", "--json",
+        "--out", str(tmp_path / "out"), "--features",
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, [*arguments, "scattering"])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["data"] == "Fashion-MNIST, scattering"
+    assert CliRunner().invoke(app, [*arguments, "pixels"]).exit_code == 2
+
+
 @pytest.mark.usefixtures("toy")
 def test_the_robustness_command_prints_its_table(tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "N_REFERENCE", 500)

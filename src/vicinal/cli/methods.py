@@ -25,9 +25,12 @@ ACCURACY = "accuracy"
 ROBUSTNESS = "robustness"
 FIGURES = "indknn-figures"
 
+HOG = "hog"
+SCATTERING = "scattering"
+
 NOTE = (
     "Simulated with seeded noise on public data: these figures show accuracy and carry no "
-    "guarantee. All methods have the same features (half-whitened by public rows), records and "
+    "guarantee. All methods have the same features (mapped by public rows), records and "
     "queries; run r has public split r and noise seed r; mean ± standard deviation of one run; "
     "delta 1e-5. Nothing is tuned on labels: Ind-KNN plans from public rows, also the radius and "
     "noise of Zhu et al. 2023; Private-kNN and PATE keep their papers' proportions, noise "
@@ -70,14 +73,14 @@ class _Source:
 
 def _sources(
     mnist: bool, fashion: Path | None, cifar: Path | None,
-    texts: tuple[Path | None, Path | None], folder: Path,
+    texts: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
 ) -> list[_Source]:  # fmt: skip
     from vicinal.datasets import image_npz, load_mnist
 
-    found = [_image_source("MNIST", load_mnist)] if mnist else []
+    found = [_image_source("MNIST", load_mnist, features)] if mnist else []
     for name, path in (("Fashion-MNIST", fashion), ("CIFAR-10", cifar)):
         if path is not None:
-            found.append(_image_source(name, partial(image_npz, path)))
+            found.append(_image_source(name, partial(image_npz, path), features))
     train, test = texts
     if (train is None) != (test is None):
         raise InvalidInput("The options --agnews-train and --agnews-test belong together.")
@@ -88,10 +91,13 @@ def _sources(
     return found
 
 
-def _image_source(name: str, load: Callable[[], Any]) -> _Source:
+def _image_source(name: str, load: Callable[[], Any], features: str) -> _Source:
+    from vicinal.reports.feature_maps import SCATTERING as MAP
     from vicinal.reports.inputs import image_benchmark
 
-    return _Source(name, lambda begin: image_benchmark(load(), range(10), begin))
+    if features == HOG:
+        return _Source(name, lambda begin: image_benchmark(load(), range(10), begin))
+    return _Source(f"{name}, {features}", lambda begin: MAP.benchmark(load(), range(10), begin))
 
 
 def _text_source(paths: tuple[Path, Path], folder: Path) -> _Source:
@@ -122,6 +128,9 @@ def reproduce_accuracy(
     runs: Annotated[
         int | None, typer.Option(help="Splits and seeds; else 2, or 5 with --full.", min=1)
     ] = None,
+    features: Annotated[
+        str, typer.Option(help="Of images: hog, half-whitened, or scattering, whitened.")
+    ] = HOG,
     resume: Resume = False,
     json: Json = False,
     out: Out = _OUT,
@@ -142,7 +151,8 @@ def reproduce_accuracy(
         runs or n_runs,
     )
     folder = output_folder(out)
-    sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder)
+    features = checks.choice("features", features, (HOG, SCATTERING))
+    sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder, features)
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
         typer.echo(_announced(accuracy_grid.work(table) * len(sources)), err=True)

@@ -113,10 +113,10 @@ class Table:
 
 
 def trial_of(benchmark: Benchmark, table: Table, run: int) -> Trial:
-    """Return the trial of a run, features half-whitened by its own reference."""
+    """Return the trial of a run, features mapped by its own reference."""
     n_reference = table.n_reference(len(benchmark.test))
     parts = split(len(benchmark.test), n_reference, max(table.counts), seed=run)
-    return benchmark.trial(PublicMap(), parts)
+    return benchmark.trial(PublicMap(**benchmark.learnt), parts)
 
 
 def work(table: Table) -> int:

@@ -79,17 +79,19 @@ def _block(
     data: str, n_records: int, n_reference: int, n_queries: int, found: Sequence[Entry]
 ) -> str:
     runs = sorted({len(entry.scores) for entry in found})
-    columns = sorted({e.place.epsilon for e in found if e.place.epsilon is not None})
+    columns: list[float | None] = [
+        *sorted({e.place.epsilon for e in found if e.place.epsilon is not None})
+    ] or [None]
     heading = (
         f"{data}: T = {n_queries:,}, {n_records:,} private records, {n_reference:,} public rows, "
         f"{' or '.join(map(str, runs))} runs"
     )
-    lines = [["epsilon", *(f"{epsilon:g}" for epsilon in columns)]]
+    lines = [["epsilon", *("none" if epsilon is None else f"{epsilon:g}" for epsilon in columns)]]
     for method in CONTENDERS:
         line = {e.place.epsilon: e for e in found if e.place.method == method}
         if line:
             every = line.get(None)
-            cells = [line.get(epsilon, every) for epsilon in columns] or [every]
+            cells = [line.get(epsilon, every) for epsilon in columns]
             lines.append([CONTENDERS[method].words, *map(cell, cells)])
     return f"{heading}\n\n{pipes(lines)}"
 

@@ -7,8 +7,8 @@ public anyway, and for nothing else: every run would spend a fresh budget.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,13 +80,17 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Benchmark:
-    """Raw features of a public data set: a training part played as private, and a test part."""
+    """Raw features of a public data set: a training part played as private, and a test part.
+
+    `learnt` are the options of the public map that suits them.
+    """
 
     classes: Sequence[Any]
     records: Rows
     labels: npt.NDArray[Any]
     test: Rows
     test_labels: npt.NDArray[Any]
+    learnt: Mapping[str, Any] = field(default_factory=dict)
 
     def trial(self, public_map: PublicMap, parts: Split) -> Trial:
         """Fit the map on the reference of a split, and map everything by it."""

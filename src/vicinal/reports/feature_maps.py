@@ -55,17 +55,18 @@ class FeatureMap:
             extractor.transform(np.asarray(part.features), progress=step)
             for part in (records, test)
         )
-        return Benchmark(classes, first, labels_of(records), second, labels_of(test))
+        labels = labels_of(records), labels_of(test)
+        return Benchmark(classes, first, labels[0], second, labels[1], self.learnt)
 
 
+HOG = FeatureMap("HOG, half-whitened, 100", HOGFeatures)
+SCATTERING = FeatureMap(
+    "scattering, whitened, 400", ScatteringFeatures, learnt={"n_components": 400, "power": 1.0}
+)
 MAPS = (
-    FeatureMap("HOG, half-whitened, 100", HOGFeatures),
+    HOG,
     FeatureMap("HOG, power .7, 300", HOGFeatures, learnt={"n_components": 300, "power": 0.7}),
-    FeatureMap(
-        "scattering, whitened, 400",
-        ScatteringFeatures,
-        learnt={"n_components": 400, "power": 1.0},
-    ),
+    SCATTERING,
 )
 
 

@@ -56,10 +56,11 @@ def text_benchmark(
     Embeddings lie in the folder `cache` under a name that holds the file's hash; they are as
     private as the texts.
     """
-    parts = []
-    for path, dataset in zip(paths, datasets, strict=True):
-        parts += [_embeddings(path, dataset, cache, begin), labels_of(dataset)]
-    return Benchmark(classes, *parts)
+    records, test = (
+        _embeddings(path, dataset, cache, begin)
+        for path, dataset in zip(paths, datasets, strict=True)
+    )
+    return Benchmark(classes, records, labels_of(datasets[0]), test, labels_of(datasets[1]))
 
 
 def labels_of(dataset: Dataset) -> npt.NDArray[Any]:
