@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -404,3 +405,22 @@ def test_bad_indexes_are_refused_by_name(index, message):
     with pytest.raises(InvalidInput, match=message):
         classifier.fit(X, y, public=rng.normal(size=(60, 4)))
     assert not hasattr(classifier, "classes_")
+
+
+def test_queries_unlike_the_public_set_are_warned_of_once():
+    rng = np.random.default_rng(0)
+    around = np.zeros(D)
+    around[0] = 4
+    records, public, like = (rng.normal(size=(n, D)) + around for n in (400, 200, 40))
+    labels = rng.integers(0, 3, 400)
+
+    def fresh():
+        return IndKNNClassifier(range(3), 2.0, n_queries=200).fit(records, labels, public=public)
+
+    classifier, other = fresh(), fresh()
+    with pytest.warns(UserWarning, match="do not look like the public reference"):
+        classifier.predict(like - 2 * around)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier.predict(like - 2 * around)
+        other.predict(like)

@@ -24,6 +24,10 @@ _CHUNK = 256
 _MOST_PAIRS = 1 << 22
 _SAMPLED = 8
 _LARGE = 1000
+_PROBES = 1000
+_UNUSUAL = 0.05
+_LEAST_QUERIES = 20
+_LEAST_POINTS = 100
 
 
 class Reference:
@@ -118,6 +122,10 @@ class Radius(ABC):
     def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return the public estimate of each query's number of neighbours, float64 (q,)."""
 
+    def covers(self, queries: IntegerMatrix) -> bool:  # noqa: ARG002
+        """Tell whether the public set lies where the queries do, as far as can be seen."""
+        return True
+
 
 class FixedRadius(Radius):
     """One kernel value tau for all queries (ZZGW23, Algorithm 3).
@@ -192,6 +200,23 @@ class AdaptiveRadius(Radius):
     def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
         """Return the rank-th largest similarity of each query to the reference."""
         return self._reference.largest(queries, self.rank)
+
+    def covers(self, queries: IntegerMatrix) -> bool:
+        """Tell whether queries have the reference as near as its own points have each other.
+
+        Half of them must be nearer than all but a twentieth of those points. Where they are not,
+        far more records than planned can lie inside the radius, and budgets are gone early.
+        """
+        if len(queries) < _LEAST_QUERIES or len(self._reference) < _LEAST_POINTS:
+            return True
+        usual = np.quantile(self._own_thresholds, _UNUSUAL)
+        return bool(np.median(self.thresholds(queries)) >= usual)
+
+    @cached_property
+    def _own_thresholds(self) -> npt.NDArray[np.int64]:
+        """Thresholds of points of the reference, each without itself."""
+        rank = min(self.rank + 1, len(self._reference))
+        return self._reference.largest(self._reference.points[:_PROBES], rank)
 
     def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return `n_neighbors` for every query."""

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.predictors import inputs
 from vicinal.predictors.answering import Answers
 from vicinal.predictors.assembly import Assembled, assemble
@@ -29,6 +30,9 @@ from vicinal.predictors.wording import ind_knn_guarantee
 
 ABSTAIN = -1
 """The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
+
+_LOOKED_AT = 256
+"""Queries that are compared with the public reference, to warn where they are unlike it."""
 
 
 class IndKNNClassifier(ClassifierMixin, BaseEstimator):
@@ -324,8 +328,10 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         engine = self._engine
         with engine.turn:
             self._warn_beyond_plan(len(queries))
+            integers = engine.votes.kernel.encode(queries)
+            self._warn_of_far_queries(integers)
             answers = engine.answer(
-                engine.votes.kernel.encode(queries),
+                integers,
                 sequential=self._settings.sequential,
                 progress=progress,
             )
@@ -461,6 +467,18 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 "fit() starts new budgets. Answers given since the last fit, and the estimate of "
                 "the size, are a release of their own; for people in both, the two losses add up.",
                 PrivacyWarning,
+                stacklevel=4,
+            )
+
+    def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
+        """Warn, when the first are asked, if queries lie elsewhere than the public set."""
+        if self.n_answers_ == 0 and not self._engine.radius.covers(queries[:_LOOKED_AT]):
+            warnings.warn(
+                "The queries do not look like the public reference set: they are further from it "
+                "than its own points are. Radius and noise were planned for other queries, so "
+                "answers may be poor and budgets gone early. Take a public set that is like the "
+                "queries, past ones for example.",
+                UserWarning,
                 stacklevel=4,
             )
 
