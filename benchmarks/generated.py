@@ -111,6 +111,15 @@ class GeneratedShard:
             self._commits.append(time.perf_counter() - start)
 
         parts.database._commit = timed
+        self._charged = 0
+        account = parts.book.audiences["default"].account
+        settle = account.settle
+
+        def counted(charges: Any) -> None:
+            self._charged += charges.slots.nbytes + charges.units.nbytes
+            settle(charges)
+
+        account.settle = counted
 
     def do(self, task: Any) -> Any:
         """Do a task."""
@@ -126,11 +135,10 @@ class GeneratedShard:
 
     def measured(self) -> dict[str, float]:
         """Return what this shard has cost so far."""
-        audience = self._parts.book.audiences["default"]
         return {
             "resident_bytes": resident(),
             "bytes_a_record": self._grown / max(1, self._rows),
-            "charge_bytes": audience.logged_bytes,
+            "charge_bytes": self._charged,
             "commit_seconds": float(np.median(self._commits)) if self._commits else 0.0,
         }
 

@@ -7,13 +7,18 @@ adds nothing but its delay and its bytes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 SIZES = (10**8, 10**9)
 MACHINES = (1, 4, 16, 64, 256)
 CORES, MEMORY = 16, 64 << 30
 NETWORK, DELAY = 1.25e9, 0.0005
 """Of the machines that are read out: cores, bytes of memory, bytes and seconds of the network."""
+
+UNITS = {
+    "product": "s", "block": "s", "engine": "s", "shard": "s", "commit": "s", "sent": "bytes",
+    "received": "bytes", "charged": "bytes", "record": "bytes", "features": "", "queries": "",
+}  # fmt: skip
 
 _USABLE = 0.8
 """Share of the memory that records and budgets may take; the rest is for blocks and the system."""
@@ -32,7 +37,7 @@ class Constants:
     engine : float
         Seconds that Ray adds to a block with one shard.
     shard : float
-        Seconds that a further shard adds: messages and sums.
+        Seconds that the coordinator works for a further shard: messages and sums.
     commit : float
         Seconds of one shard's commit; part of `block`.
     sent, received, charged : float
@@ -54,6 +59,10 @@ class Constants:
     record: float
     features: int
     queries: int
+
+    def told(self) -> dict[str, str]:
+        """Return every constant with its unit."""
+        return {name: f"{value:.4g} {UNITS[name]}".rstrip() for name, value in asdict(self).items()}
 
     def scan(self, records: int, machines: int, cores: int) -> float:
         """Return the seconds in which every machine goes through its records for a block."""

@@ -58,6 +58,8 @@ class Running:
         self._rng = np.random.default_rng(5)
         self._features = scene.features
         self.watched: list[Watched] = []
+        self.worked: list[float] = []
+        """Seconds of a processor that this process worked for each block."""
 
         def connect(paths: Any) -> list[Watched]:
             self.watched = [Watched(link, delay) for link in self._links(paths)]
@@ -68,9 +70,10 @@ class Running:
     def block(self) -> float:
         """Have a block of new queries answered; return the seconds it took."""
         rows = self._rng.standard_normal(size=(BLOCK, self._features), dtype=np.float32)
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         reply = self.coordinator.predict(rows)
         took = time.perf_counter() - start
+        self.worked.append(time.process_time() - busy)
         assert reply.charged == BLOCK
         return took
 
@@ -164,6 +167,7 @@ def small(n: int, d: int, repeats: int) -> dict[str, Any]:
         tiny=(tiny, False), tiny_ray=(tiny, True), tiny_three=(Scene(2_000, d, 3, 20), True),
     ) as clusters:  # fmt: skip
         times = interleaved(clusters, repeats)
+        worked = {name: statistics.median(one.worked) for name, one in clusters.items()}
         shard = clusters["ray"].measured()[0]
         link = clusters["ray"].watched[0]
     middle = {name: statistics.median(found) for name, found in times.items()}
@@ -173,7 +177,7 @@ def small(n: int, d: int, repeats: int) -> dict[str, Any]:
         product=scan / ((n - tiny.records) * d * BLOCK),
         block=fixed,
         engine=max(0.0, added(times, "tiny_ray", "tiny")),
-        shard=max(0.0, added(times, "tiny_three", "tiny_ray") / 2),
+        shard=max(0.0, (worked["tiny_three"] - worked["tiny_ray"]) / 2),
         commit=shard["commit_seconds"],
         sent=link.sent,
         received=link.received,
@@ -188,6 +192,7 @@ def small(n: int, d: int, repeats: int) -> dict[str, Any]:
         "threads": threads.COUNT,
         "block_ms": {name: 1e3 * value for name, value in middle.items()},
         "ray_adds_ms": 1e3 * added(times, "ray", "local"),
+        "third_shard_on_the_same_cores_ms": 1e3 * added(times, "tiny_three", "tiny_ray") / 2,
         "queries_a_second": {
             "two threads": BLOCK / middle["local"],
             "two actors": BLOCK / middle["two"],
@@ -245,19 +250,31 @@ def delayed(n: int, d: int, repeats: int) -> dict[str, float]:
     return found
 
 
-def show(found: dict[str, Any], indent: str = "") -> None:
-    """Print nested figures, a line each."""
+def lines(found: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield nested figures, a line each."""
     for name, value in found.items():
         if isinstance(value, dict):
-            print(f"{indent}{name}")
-            show(value, indent + "  ")
+            yield f"{indent}{name}"
+            yield from lines(value, indent + "  ")
         else:
-            print(f"{indent}{name:<28}{_figure(value)}")
+            yield f"{indent + name:<30} {_figure(value)}"
+
+
+def write(path: Path, name: str, text: str) -> None:
+    """Put figures between the marks of a page that have their name, so that nobody types them."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, found, rest = path.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    assert found, f"{path} has no place for {name}"
+    assert closed, f"the place for {name} in {path} has no end"
+    path.write_text(f"{before}{begin}\n```\n{text}\n```\n{end}{after}")
 
 
 def _figure(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_figure(one) for one in value)
+    if isinstance(value, str):
+        return value
     return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
@@ -271,6 +288,7 @@ def main() -> None:
     parser.add_argument("--delays", action="store_true", help="three shards, a slow network")
     parser.add_argument("--model", action="store_true", help="read the cost model out")
     parser.add_argument("--constants", type=Path, help="measured before, with --json")
+    parser.add_argument("--write", type=Path, help="put the table into this page, docs/scaling.md")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args()
     d, repeats = given.features, given.repeats
@@ -278,16 +296,21 @@ def main() -> None:
         found = large(given.records or 20_000_000, d, repeats)
     elif given.delays:
         found = delayed(given.records or 200_000, d, repeats)
-    elif given.model and given.constants:
+    elif given.constants:
         found = json.loads(given.constants.read_text())
     else:
         found = small(given.records or 200_000, d, repeats)
     if given.model:
-        found = {"constants": found["constants"], **read_out(Constants(**found["constants"]))}
-    if given.json:
-        print(json.dumps(found))
+        constants = Constants(**found["constants"])
+        found = {"constants": constants.told(), **read_out(constants)}
+    text = json.dumps(found) if given.json else "\n".join(lines(found))
+    if given.write is None:
+        print(text)
     else:
-        show(found)
+        name = next(
+            (what for what in ("large", "delays", "model") if getattr(given, what)), "blocks"
+        )
+        write(given.write, name, text)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import socket
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 import shard_tools
 import store_tools as tools
+from serving_tools import FAST, Service, listening
 from vicinal.cli.main import app
+from vicinal.distributed import Absence, Coordinator, ShardKeeper, local_links
+from vicinal.distributed.folders import shard_paths
+from vicinal.distributed.gathering import ShardSilent
+from vicinal.distributed.local import KeptShard
+from vicinal.serving.app import create_app
+from vicinal.serving.keys import ROLES
 
 
 def run(*arguments, code=0):
@@ -48,12 +61,34 @@ def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
     run("verify", cluster)
 
 
-def test_ray_answers_as_this_process_does(cluster, queries):
+def test_ray_answers_as_this_process_does(tmp_path, cluster, queries):
     """Fails if `--ray` asks other shards, or other budgets, than the plain command."""
+    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
     first = json.loads(run("predict", cluster, "--data", queries, "--json"))
     assert first["charged"] == 5
-    again = json.loads(run("predict", cluster, "--data", queries, "--ray", "local", "--json"))
-    assert again == {**first, "charged": 0}
+    more = table(tmp_path / "more.csv", tools.Q[:9])
+    again = json.loads(run("predict", cluster, "--data", more, "--ray", "local", "--json"))
+    assert again["charged"] == 4
+    assert again["labels"][:5] == first["labels"]
+    run("verify", cluster)
+    assert (
+        json.loads(run("inspect", cluster, "--json"))["audiences"]["default"]["queries"]["used"]
+        == 9
+    )
+
+
+def test_an_engine_that_runs_is_used(tmp_path, cluster, queries):
+    """Fails if an address is not the engine that the shards run on."""
+    with shard_tools.ray_engine() as engine:
+        command = [sys.executable, "-m", "vicinal", "predict", cluster, "--data", queries, "--json"]
+        told = subprocess.run(
+            [*map(str, command), "--ray", engine.address],
+            capture_output=True, timeout=120, check=True,
+        )  # fmt: skip
+        assert json.loads(told.stdout)["charged"] == 5
+        command[4] = tmp_path / "nothing"
+        wrong = subprocess.run([*map(str, command), "--ray", "auto"], timeout=60, check=False)
+        assert wrong.returncode == 2
 
 
 def test_ray_is_for_clusters(tmp_path, queries):
@@ -63,7 +98,7 @@ def test_ray_is_for_clusters(tmp_path, queries):
 
 
 def test_without_ray_there_is_one_sentence(cluster, queries, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     told = run("predict", cluster, "--data", queries, "--ray", "auto", code=2)
     assert "vicinal[ray]" in told
 
@@ -86,3 +121,104 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
     run("restore", tmp_path / "backup", cluster)
     run("predict", cluster, "--data", queries)
     run("verify", cluster)
+
+
+# ---------------------------------------------------------------- over HTTP
+
+
+@pytest.fixture
+def served(cluster):
+    """A service of the cluster on Ray, in a process of its own; its address and a key."""
+    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    keys = {role: run("keys", "add", cluster, role, "--role", role).strip() for role in ROLES}
+    command = [sys.executable, "-m", "vicinal", "serve", cluster, "--port", port]
+    process = subprocess.Popen([*map(str, command), "--ray", "local"], stderr=subprocess.PIPE)
+    try:
+        yield Service(port, cluster, None, keys), process
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def test_a_cluster_on_ray_is_served_as_a_store(served, cluster):
+    """Fails if the service of a cluster answers, changes or ends otherwise than that of a store."""
+    service, process = served
+    wait_until_it_answers(service, process)
+    assert service.predict(tools.Q[:3].tolist(), "analyst", "k").body["charged"] == 3
+    again = service.predict(tools.Q[:3].tolist(), "analyst", "k").body
+    assert (again["charged"], again["missing"]) == (0, [])
+    body = {"vectors": (tools.X[:2] + 0.01).tolist(), "labels": [0, 1], "subjects": ["x", "x"]}
+    assert service.call("POST", "/v1/records", body, "curator").body["version"] == 3
+    assert service.call("DELETE", "/v1/subjects/person-3", key="curator").status == 200
+    assert service.call("GET", "/v1/status").body["classes"] == [0, 1, 2]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+    in_peace(cluster)
+    assert "All is well" in run("verify", cluster, "--erased", "person-3")
+
+
+def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypatch, caplog):
+    """Fails if the service gives up for good when a shard is away for a while."""
+    with Coordinator.open(cluster, local_links, Absence(deadline=0.05)) as opened:
+        keys = {"analyst": run("keys", "add", cluster, "anna").strip()}
+        with listening(create_app(opened, cluster, FAST)) as port:
+            service = Service(port, cluster, None, keys)
+            with monkeypatch.context() as patch:
+                patch.setattr(KeptShard, "do", silent)
+                gone = service.predict(tools.Q[:3].tolist())
+                assert gone.status == 503
+                assert gone.body["type"].endswith("shard-missing")
+                assert gone.headers["retry-after"] == "5"
+            assert "Shard 0: It is away." in caplog.text
+            assert "vicinal_shard_missing_total 1\n" in service.call("GET", "/metrics").body
+            assert service.call("GET", "/healthz").status == 200
+            assert service.predict(tools.Q[:3].tolist()).body["charged"] == 3
+
+
+def silent(*_):
+    raise ShardSilent("It is away.")
+
+
+def wait_until_it_answers(service, process):
+    for _ in range(600):
+        assert process.poll() is None, process.stderr.read().decode()
+        try:
+            if service.call("GET", "/healthz").status == 200:
+                return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail("the service did not start within a minute")
+
+
+def in_peace(path):
+    """Wait until actors have let go of their folders."""
+    for folder in shard_paths(path, 2):
+        for _ in range(300):
+            try:
+                ShardKeeper.open(folder).close()
+                break
+            except RuntimeError:
+                time.sleep(0.1)
+
+
+def test_features_of_images_are_made_on_ray(tmp_path):
+    """Fails if a store that was made with `--ray` differs from one that was made here."""
+    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
+    rng = np.random.default_rng(4)
+    for name, size in (("train", 300), ("public", 60)):
+        for number in range(size):
+            place = tmp_path / name / str(number % 2)
+            place.mkdir(parents=True, exist_ok=True)
+            image = Image.fromarray(rng.integers(0, 256, (12, 12), dtype=np.uint8))
+            image.save(place / f"{number}.png")
+    for store, more in (("here", []), ("there", ["--ray", "local"])):
+        run(
+            "init", tmp_path / store, "--data", tmp_path / "train", "--public", tmp_path / "public",
+            "--classes", "0,1", "--features", "hog", "--records", 300, *more,
+        )  # fmt: skip
+    here, there = [(tmp_path / store / "records/features") for store in ("here", "there")]
+    assert here.read_bytes() == there.read_bytes()
+    assert here.stat().st_size > 0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -266,3 +271,59 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
     shutil.rmtree(path, ignore_errors=True)
     restore_cluster(tmp_path / "backup", path, accept_loss=True)
     assert set(shard_tools.budgets(path).values()) == {0}
+
+
+# ---------------------------------------------------------------- killed
+
+DIES = """
+import os, sys
+from vicinal.distributed import Coordinator, changing, keeper, local_links
+opened = Coordinator.open(sys.argv[1], local_links)
+{place} = lambda *_: os._exit(9)
+opened.erase([f"person-{{i}}" for i in range(10)])
+"""
+MOMENTS = {
+    "decided and no shard told": "changing.Changes.finish",
+    "one shard told": "keeper.ShardKeeper._told",
+    "made by one shard and not noted": "keeper.ShardKeeper._mark",
+    "made by all and the file not wiped": "changing._wipe",
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(path, moment):
+    """Fails if there is a moment at which a kill leaves somebody who was to go."""
+    script = DIES.format(place=MOMENTS[moment])
+    ended = subprocess.run([sys.executable, "-c", script, str(path)], timeout=120, check=False)
+    assert ended.returncode == 9
+    gone = [f"person-{i}" for i in range(10)]
+    with shard_tools.local(path) as again:
+        assert again.verify(gone)
+        private = again.facts(curator=True)["private"].values()
+        assert sum(one["subjects"] for one in private) == 140
+    assert not (path / COORDINATOR / "change").exists()
+    assert not tools.files_with(path, b"person-3>")
+
+
+def test_an_actor_that_is_killed_makes_a_change_once(path):
+    """Fails if Ray's own retries add records twice, or lose them."""
+    with (
+        shard_tools.ray_engine() as engine,
+        Coordinator.open(path, engine.links, shard_tools.PATIENCE) as cluster,
+    ):
+        cluster.predict(tools.Q[:5])
+        for round in range(3):
+            killer = threading.Timer(0.01 * round, kill, [engine.processes()[round % 2]])
+            killer.start()
+            cluster.add(NEW_X, NEW_Y, [f"{who} of {round}" for who in NEW])
+            cluster.erase([f"new-3 of {round}"])
+            killer.join()
+        assert cluster.predict(tools.Q[5:9]).charged == 4
+        assert cluster.verify(["new-3 of 0"])
+        private = cluster.facts(curator=True)["private"].values()
+        assert sum(one["records"] for one in private) == 300 + 3 * 38
+        assert cluster.health(60.0) == {0: "", 1: ""}
+
+
+def kill(process):
+    os.kill(process, signal.SIGKILL)

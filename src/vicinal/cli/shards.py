@@ -13,9 +13,9 @@ from vicinal.cli.output import as_json
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal.distributed import Absence, Coordinator
+    from vicinal.distributed import Absence, Coordinator, RayCluster
     from vicinal.distributed.coordinator import Connect
-    from vicinal.store import Store
+    from vicinal.store import Extractor, Store
 
 Ray = Annotated[
     str | None,
@@ -51,7 +51,7 @@ def opened_at(
     path: Path, ray: str | None = None, absence: Absence | None = None
 ) -> Iterator[Store | Coordinator]:
     """Open the store or the cluster that lies at `path`, and close it at the end."""
-    from vicinal.distributed import Coordinator, RayCluster, is_cluster, local_links
+    from vicinal.distributed import Coordinator, is_cluster, local_links
     from vicinal.store import Store
 
     if not is_cluster(path):
@@ -66,7 +66,31 @@ def opened_at(
     with ExitStack() as resources:
         connect: Connect = local_links
         if ray is not None:
-            engine = RayCluster(None, memory=_MEMORY) if ray == _LOCAL else RayCluster(ray)
-            resources.callback(engine.stop)
-            connect = engine.links
+            connect = resources.enter_context(engine_at(ray)).links
         yield resources.enter_context(Coordinator.open(path, connect, absence))
+
+
+@contextmanager
+def engine_at(ray: str) -> Iterator[RayCluster]:
+    """Start, or reach, a Ray engine, and leave it at the end."""
+    from vicinal.distributed import RayCluster
+
+    engine = RayCluster(None, memory=_MEMORY) if ray == _LOCAL else RayCluster(ray)
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+@contextmanager
+def spread(extractor: Extractor, ray: str | None) -> Iterator[Extractor]:
+    """Have an extractor work on a Ray engine, if one is asked for."""
+    if ray is None:
+        yield extractor
+        return
+    from vicinal.distributed import SpreadExtractor
+
+    with engine_at(ray) as engine:
+        yield SpreadExtractor(
+            extractor.kind, extractor.options, extractor.public_map, extractor.columns, engine
+        )

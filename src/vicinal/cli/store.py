@@ -7,10 +7,11 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy.typing as npt
 import typer
 
 from vicinal.cli.output import as_json, write_file
-from vicinal.cli.shards import Ray, opened_at, shard
+from vicinal.cli.shards import Ray, opened_at, shard, spread
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ def init(
     reuse: Reuse = "none",
     ledger: Ledger = None,
     witness: Witness = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Make features on Ray: auto, an address, or local.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
@@ -89,27 +93,20 @@ def init(
 
     options = {"model": model, "weights": None if weights is None else str(weights)}
     given = {name: value for name, value in options.items() if value is not None}
-    extractor = Extractor(features, given, columns=_listed(columns))
-    dataset = _read(data, extractor, label, subject)
-    reference = None if public is None else _read(public, extractor, None, None).features
-    if components:
-        if reference is None:
-            raise InvalidInput(
-                "The 'components' option needs --public, which the map is learnt of."
-            )
-        extractor, reference = extractor.fitted(reference, components, power)
-    elif reference is not None:
-        reference = extractor.transform(reference)
-    if dataset.labels is None:
-        raise InvalidInput("The 'label' option must name the column of labels.")
-    made = Store.init(
-        store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
-        public=reference, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
-        index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
-        epsilon=epsilon, delta=delta, n_queries=queries,
-    )  # fmt: skip
-    with made:
-        _say(made.facts(), str(made.guarantee()), json)
+    plain = Extractor(features, given, columns=_listed(columns))
+    with spread(plain, ray) as unmapped:
+        dataset = _read(data, unmapped, label, subject)
+        extractor, reference = _reference(public, unmapped, components, power)
+        if dataset.labels is None:
+            raise InvalidInput("The 'label' option must name the column of labels.")
+        made = Store.init(
+            store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
+            public=reference, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
+            index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
+            epsilon=epsilon, delta=delta, n_queries=queries,
+        )  # fmt: skip
+        with made:
+            _say(made.facts(), str(made.guarantee()), json)
 
 
 def add(
@@ -284,6 +281,20 @@ def register(app: typer.Typer) -> None:
         audience, shard,
     ):  # fmt: skip
         app.command(command.__name__.replace("_", "-"))(command)
+
+
+def _reference(
+    public: Path | None, extractor: Extractor, components: int, power: float
+) -> tuple[Extractor, npt.NDArray[Any] | None]:
+    """Return the extractor, with a map learnt from public rows if asked, and their features."""
+    if public is not None:
+        raw = _read(public, extractor, None, None).features
+        if components:
+            return extractor.fitted(raw, components, power)
+        return extractor, extractor.transform(raw)
+    if components:
+        raise InvalidInput("The 'components' option needs --public, which the map is learnt of.")
+    return extractor, None
 
 
 def _read(path: Path, extractor: Extractor, label: str | None, subject: str | None) -> Dataset:

@@ -8,6 +8,7 @@ from vicinal.distributed.actors import RayCluster
 from vicinal.distributed.answers import ShardedReply
 from vicinal.distributed.backups import restore_cluster
 from vicinal.distributed.coordinator import Coordinator
+from vicinal.distributed.extraction import SpreadExtractor
 from vicinal.distributed.folders import is_cluster
 from vicinal.distributed.gathering import Absence, ShardMissing
 from vicinal.distributed.keeper import ShardKeeper
@@ -23,6 +24,7 @@ __all__ = [
     "ShardKeeper",
     "ShardMissing",
     "ShardedReply",
+    "SpreadExtractor",
     "fit_on_shards",
     "is_cluster",
     "local_links",

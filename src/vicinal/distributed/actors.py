@@ -9,7 +9,7 @@ as a kind and a public sentence, never as a traceback.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,8 @@ from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFa
 from vicinal.neighbours.integers import IntegerMatrix
 
 NAMESPACE = "vicinal"
-_DONE, _SILENT = "done", "silent"
+_LITTLE = 0.001
+DONE, SILENT = "done", "silent"
 _PARTING = 10.0
 """Seconds that an actor has for closing its files; afterwards the system closes them."""
 
@@ -70,13 +71,13 @@ class ShardActor:
 def told(work: Callable[[], Any]) -> Outcome:
     """Do some work; return its result, or what may be said about why there is none."""
     try:
-        return _DONE, work()
+        return DONE, work()
     except (InvalidInput, PrivacyRefused) as error:
         return type(error).__name__, str(error)
     except (ShardSilent, VicinalError) as error:
-        return _SILENT, str(error)
+        return SILENT, str(error)
     except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
-        return _SILENT, f"A shard met with a fault ({type(error).__name__})."
+        return SILENT, f"A shard met with a fault ({type(error).__name__})."
 
 
 @dataclass(slots=True, eq=False)
@@ -130,9 +131,9 @@ class RayPending:
             kind, found = self.ray.get(self.call, timeout=seconds)
         except self.ray.exceptions.RayError as error:
             raise ShardSilent(_why(self.ray, error)) from None
-        if kind == _DONE:
+        if kind == DONE:
             return found
-        if kind == _SILENT:
+        if kind == SILENT:
             raise ShardSilent(found)
         raise getattr(errors, kind)(found)
 
@@ -217,14 +218,23 @@ class RayCluster:
         self._actors: list[Any] = []
 
     def links(self, paths: Sequence[Path]) -> list[RayLink]:
-        """Return the ways to actors for the shards in these folders; the actors are made."""
+        """Return the ways to actors for the shards in these folders; the actors are made.
+
+        A shard runs on the machine that offers the resource `vicinal-` and the folder's name, such
+        as ``ray start --resources='{"vicinal-shard-0": 1}'``; if none does, on any. The folder
+        must have the same path there as it would have here.
+        """
+        offered = self._ray.cluster_resources()
         make = self._ray.remote(ShardActor)
         # Ray looks for a free core when it places an actor, and counts none while it runs.
-        options = {"max_restarts": -1, "max_task_retries": -1}
-        actors = [make.options(**options).remote(str(path.absolute())) for path in paths]
-        self._actors = actors
+        self._actors = [
+            make.options(
+                max_restarts=-1, max_task_retries=-1, resources=_place(path.name, offered)
+            ).remote(str(path.absolute()))
+            for path in paths
+        ]
         mail = Mail(self._ray)
-        return [RayLink(mail, actor) for actor in actors]
+        return [RayLink(mail, actor) for actor in self._actors]
 
     def drawings(self, parts: Sequence[NearestPart]) -> list[RayDrawing]:
         """Return the ways to actors for Private-kNN, made of these records.
@@ -233,6 +243,22 @@ class RayCluster:
         """
         make = self._ray.remote(NearestActor).options(max_restarts=-1, max_task_retries=-1)
         return [RayDrawing(self._ray, make.remote(self._ray.put(part))) for part in parts]
+
+    def task(self, work: Callable[..., Outcome]) -> Any:
+        """Return a function that does `work` on the engine; Ray does it again if it is lost."""
+        return self._ray.remote(work)
+
+    def outcome(self, task: Any) -> Outcome:
+        """Wait for a task and return what came of it."""
+        try:
+            found: Outcome = self._ray.get(task)
+        except self._ray.exceptions.RayError as error:
+            return SILENT, _why(self._ray, error)
+        return found
+
+    def cores(self) -> int:
+        """Return how many cores the engine has."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     @property
     def address(self) -> str:
@@ -246,6 +272,12 @@ class RayCluster:
     def stop(self) -> None:
         """Leave the engine; one that was started here ends, and all actors with it."""
         self._ray.shutdown()
+
+
+def _place(name: str, offered: Mapping[str, float]) -> dict[str, float]:
+    """Return what an actor asks of its machine: a little of what only the right one offers."""
+    resource = f"vicinal-{name}"
+    return {resource: _LITTLE} if resource in offered else {}
 
 
 def ray_module() -> Any:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from vicinal.checks import SubjectId
 from vicinal.distributed.gathering import Absence, Link, gather
-from vicinal.distributed.tasks import Add, Erase, OpenAudience, Task
+from vicinal.distributed.tasks import Add, Erase, OpenAudience, Ping, Task
 from vicinal.errors import StorageFailed
 from vicinal.ledger.book import Book
 from vicinal.ledger.files import guarded, replace_file, sync_folder
@@ -34,6 +34,9 @@ PENDING = "pending"
 """Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
 
 _FILE = "change"
+_WORK = 3600.0
+"""Seconds that a shard may work on a change, a check or a backup, once it can be heard."""
+
 _NO_ROWS = np.zeros((0, 0), dtype=np.int8)
 _NOTHING = np.zeros(0, dtype=np.int32)
 
@@ -145,7 +148,8 @@ class Changes:
         ShardMissing
             If one is missing.
         """
-        return gather(self._links, task, self._patience)
+        gather(self._links, Ping(), self._patience)
+        return gather(self._links, task, self._patience, _WORK)
 
     def make(self, what: str, made: Callable[[], Change]) -> dict[int, Any]:
         """Decide a change and make it on all shards; return what they returned.
@@ -171,7 +175,8 @@ class Changes:
         if change.turn != self._pending:
             raise StorageFailed(f"{self._path} is not the change that was decided.")
         links = {number: link for number, link in self._links.items() if change.concerns(number)}
-        found = gather(links, [change.task(number) for number in links], self._patience)
+        gather(links, Ping(), self._patience)
+        found = gather(links, [change.task(n) for n in links], self._patience, _WORK)
         with self._book.database.transaction():
             self._book.database.put(PENDING, "0")
         self._pending = 0

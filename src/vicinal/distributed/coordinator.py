@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
@@ -21,19 +20,13 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.checks import SubjectId
 from vicinal.distributed.answers import CoordinatorBook, ShardedBatch, ShardedReply
 from vicinal.distributed.backups import pack_part, write_cluster
-from vicinal.distributed.changing import (
-    ADD,
-    AUDIENCE,
-    ERASE,
-    Change,
-    Changes,
-    places_of,
-)
+from vicinal.distributed.changing import ADD, AUDIENCE, ERASE, Change, Changes
 from vicinal.distributed.folders import COORDINATOR, Cluster, ShardFolder, shard_paths
 from vicinal.distributed.gathering import Absence, Link, ShardMissing, gather
 from vicinal.distributed.remote import RemoteShards
-from vicinal.distributed.splitting import place_by_hash, ready_cluster
-from vicinal.distributed.tasks import UNKNOWN, Backup, Facts, Known, Ping, Verify
+from vicinal.distributed.routing import Routing
+from vicinal.distributed.splitting import ready_cluster
+from vicinal.distributed.tasks import Backup, Facts, Ping, Verify
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.predictors.answering import Engine, Turn
 from vicinal.store import DEFAULT, Query, Quota, Verification
@@ -70,6 +63,7 @@ class Coordinator:
         self._parts = dataclasses.replace(parts, book=self._book)
         self._desks = {name: self._desk(name) for name in self._shards}
         self._changes = Changes(parts.folder.path, self._book, links, absence.deadline)
+        self._routing = Routing(self._book, self._changes, len(links))
         # What an earlier coordinator had answered is durable: its votes can go.
         self._settle()
 
@@ -224,7 +218,7 @@ class Coordinator:
             done = None if addition is None else addition.done(self._parts.database)
             if done is not None:
                 return done
-            self._add(records, addition)
+            self._change(ADD, self._routing.adding(records, addition))
             return self._book.version
 
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -333,37 +327,6 @@ class Coordinator:
                 desk.answers.forget_queries()
             self._parts.witness.advance(self._book.clock)
             self._parts.witness.sync()
-
-    def _add(self, records: Records, addition: Addition | None) -> None:
-        database = self._parts.database
-        first = int(database.get("next_number") or 0)
-        people = self._numbered(first, len(records)) if records.ids is None else records.ids
-        known = self._changes.every(Known(people))
-        places = places_of(people, known, self._place)
-
-        def made() -> Change:
-            if addition is not None:
-                addition.write(database, self._book.version + 1)
-            if records.ids is None:
-                database.put("next_number", str(int(people[-1]) + 1 if people else first))
-            return Change(ADD, people, records.integers, records.labels, places)
-
-        self._change(ADD, made)
-
-    def _place(self, subject: SubjectId) -> int:
-        return place_by_hash(self._book.hash(subject), len(self._links))
-
-    def _numbered(self, first: int, size: int) -> list[SubjectId]:
-        """Return ids for new subjects: the next numbers that nobody has, or had."""
-        numbers: list[SubjectId] = []
-        start = first
-        while len(numbers) < size:
-            asked: list[SubjectId] = list(range(start, start + size - len(numbers)))
-            known = self._changes.every(Known(asked)).values()
-            free = ~np.any([found != UNKNOWN for found in known], axis=0)
-            numbers += [number for number, new in zip(asked, free.tolist(), strict=True) if new]
-            start += len(asked)
-        return numbers
 
     def _erasure(self, ids: list[SubjectId]) -> Change:
         forget_additions(self._parts.database)

@@ -97,12 +97,15 @@ class Waiting:
         """Send the task for the first time."""
         self._pending = self.link.send(self.task)
 
-    def result(self, until: float) -> tuple[Any, bool]:
-        """Return what the shard sends until then, and whether it did."""
+    def result(self, until: float, work: float) -> tuple[Any, bool]:
+        """Return what the shard sends until then, and whether it did.
+
+        Each time it was asked it may take `work` seconds, if that is longer.
+        """
         while True:
             left = until - time.monotonic()
             try:
-                return (self._pending or self.link.send(self.task)).result(max(left, 0.0)), True
+                return (self._pending or self.link.send(self.task)).result(max(left, work)), True
             except ShardSilent as silence:
                 self._pending, self.reason = None, str(silence) or self.reason
             if left <= _PAUSE:
@@ -111,7 +114,7 @@ class Waiting:
 
 
 def gather(
-    links: Mapping[int, Link], task: Task | Sequence[Task], absence: Absence
+    links: Mapping[int, Link], task: Task | Sequence[Task], absence: Absence, work: float = 0.0
 ) -> dict[int, Any]:
     """Send shards their tasks and return what came back, by shard.
 
@@ -123,6 +126,8 @@ def gather(
         What they are to do.
     absence : Absence
         How long to wait, and for whom.
+    work : float
+        Seconds that a shard that can be heard may take, if that is longer.
 
     Raises
     ------
@@ -136,7 +141,7 @@ def gather(
     }
     for one in waiting.values():
         one.send()
-    results = {number: one.result(until) for number, one in waiting.items()}
+    results = {number: one.result(until, work) for number, one in waiting.items()}
     found = {number: result for number, (result, came) in results.items() if came}
     missing = {number: waiting[number].reason for number in waiting if number not in found}
     if missing and (not absence.answer_without or not found):

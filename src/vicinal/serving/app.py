@@ -23,8 +23,8 @@ from vicinal.serving.office import Office
 from vicinal.serving.openapi import BODIES, about, document
 from vicinal.serving.predicting import predict
 from vicinal.serving.problems import Problem, internal, of_status
+from vicinal.serving.served import Served
 from vicinal.serving.settings import Settings
-from vicinal.store import Store
 
 # FastAPI would hand paths (with ids of people) and the messages of exceptions to whatever collector
 # the environment names.
@@ -41,13 +41,14 @@ _CONSOLE = {
 }
 
 
-def create_app(store: Store, folder: Path, settings: Settings | None = None) -> FrontDoor:
+def create_app(store: Served, folder: Path, settings: Settings | None = None) -> FrontDoor:
     """Return the ASGI application that serves an open store.
 
     Parameters
     ----------
-    store : Store
-        Open; used by one thread of the service. Whoever opened it closes it, afterwards.
+    store : Served
+        A store or a cluster, open; used by one thread of the service. Whoever opened it closes it,
+        afterwards.
     folder : Path
         The store's, where the keys are.
     settings : Settings, optional

@@ -7,20 +7,25 @@ takes them all: the busier the service, the larger the blocks, and the less a co
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from vicinal.distributed.gathering import ShardMissing
 from vicinal.errors import StorageFailed
 from vicinal.serving.metrics import Metrics
 from vicinal.serving.problems import busy
+from vicinal.serving.served import Served
 from vicinal.serving.settings import Settings
-from vicinal.store import Query, Reply, Store
+from vicinal.store import Query, Reply
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -37,7 +42,7 @@ class Batcher:
 
     Parameters
     ----------
-    store : Store
+    store : Served
         Used by one thread of this object's.
     settings : Settings
         Sizes and waiting times.
@@ -50,7 +55,7 @@ class Batcher:
     not wait for it, what was charged stays stored under their idempotency key.
     """
 
-    def __init__(self, store: Store, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, store: Served, settings: Settings, metrics: Metrics) -> None:
         self._store = store
         self._settings = settings
         self._metrics = metrics
@@ -96,8 +101,8 @@ class Batcher:
             raise busy()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except StorageFailed:
-            self._metrics.failed = True
+        except StorageFailed as error:
+            self._metrics.failed |= not _away(error)
             raise
 
     # ------------------------------------------------------------ the work
@@ -142,18 +147,30 @@ class Batcher:
             work = partial(self._store.predict_many, queries)
             replies = list(await asyncio.get_running_loop().run_in_executor(self._thread, work))
         except Exception as error:  # noqa: BLE001 (handed to everybody who waits for it)
-            self._metrics.failed |= isinstance(error, StorageFailed)
+            self._metrics.failed |= isinstance(error, StorageFailed) and not _away(error)
             replies = [error] * len(block)
+        self._note(replies)
         if self._settings.pace_ms:
             await self._beat()
         self._metrics.waiting -= size
         for waiting, reply in zip(block, replies, strict=True):
             _hand_over(waiting.answer, reply)
 
+    def _note(self, replies: Sequence[Reply | Exception]) -> None:
+        """Tell the operator which shard is away, and why; both are public."""
+        if (missing := next(filter(_away, replies), None)) is not None:
+            self._metrics.missing += 1
+            _LOG.warning("%s", missing)
+
     async def _beat(self) -> None:
         """Sleep until the clock shows a multiple of the pace."""
         pace, now = self._settings.pace_ms / 1e3, asyncio.get_running_loop().time()
         await asyncio.sleep(pace - now % pace)
+
+
+def _away(reply: object) -> bool:
+    """Tell whether a shard was away: it may be back for the next block."""
+    return isinstance(reply, ShardMissing)
 
 
 def _hand_over(answer: asyncio.Future[Reply], reply: Reply | Exception) -> None:

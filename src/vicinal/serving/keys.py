@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vicinal import checks
+from vicinal.distributed.folders import is_cluster
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.files import PRIVATE_FILE, guarded, replace_file
 from vicinal.mechanisms.randomness import fresh_key
@@ -70,7 +71,7 @@ class KeyFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "keys.json"
         self._lock = folder / "keys.lock"
-        if not (folder / "store.json").is_file():
+        if not (folder / "store.json").is_file() and not is_cluster(folder):
             raise InvalidInput(f"There is no store at {folder}.")
 
     def all(self) -> list[Key]:

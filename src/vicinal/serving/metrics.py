@@ -51,6 +51,7 @@ class Metrics:
         self.blocks = Histogram(SIZES)
         self.waiting = 0
         self.failed = False
+        self.missing = 0
         self._began = time.monotonic()
         self._recent: deque[tuple[float, float, int]] = deque(maxlen=_KEPT)
 
@@ -69,6 +70,9 @@ class Metrics:
         lines += self.blocks.lines("vicinal_block_queries", "Queries asked for in a block.")
         lines += [*_head("vicinal_waiting_queries", "Queries before the worker.", "gauge")]
         lines += [f"vicinal_waiting_queries {self.waiting}"]
+        name = "vicinal_shard_missing_total"
+        lines += [*_head(name, "Blocks refused as a shard was away.", "counter")]
+        lines += [f"{name} {self.missing}"]
         lines += [*_head("vicinal_up", "0 once the store has failed.", "gauge")]
         return "\n".join([*lines, f"vicinal_up {int(not self.failed)}", ""])
 

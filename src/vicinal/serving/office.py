@@ -14,15 +14,15 @@ from vicinal.serving.keys import CURATOR, Key, Keyring
 from vicinal.serving.limits import RateLimit
 from vicinal.serving.metrics import Metrics
 from vicinal.serving.problems import Problem, of_error
+from vicinal.serving.served import Served
 from vicinal.serving.settings import Settings
-from vicinal.store import Store
 
 
 @dataclass(frozen=True, eq=False)
 class Office:
     """Everything that a running service is made of."""
 
-    store: Store
+    store: Served
     settings: Settings
     keyring: Keyring
     limit: RateLimit

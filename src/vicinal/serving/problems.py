@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
+from vicinal.distributed.gathering import ShardMissing
 from vicinal.errors import KeyReused, PrivacyRefused, StorageFailed, VicinalError
 
 MEDIA = "application/problem+json"
@@ -88,6 +89,8 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
     """
     if isinstance(error, PrivacyRefused):
         return _refused()
+    if isinstance(error, ShardMissing):
+        return _missing()
     if isinstance(error, StorageFailed):
         detail = "The store has failed and answers nothing until its operator opens it again."
         return Problem(503, "storage-failed", detail)
@@ -115,6 +118,14 @@ def _key_used(*, adding: bool) -> Problem:
     else:
         detail = "This Idempotency-Key was used for other queries. Use a new one."
     return Problem(409, "key-used", detail)
+
+
+def _missing() -> Problem:
+    detail = (
+        "A part of the data cannot be reached at present, so nothing was answered, and no plan or "
+        "quota is the less. Send it again, with the same Idempotency-Key."
+    )
+    return Problem(503, "shard-missing", detail, {"Retry-After": "5"})
 
 
 def _refused() -> Problem:

@@ -8,17 +8,17 @@ import numpy as np
 
 from vicinal.serving.problems import Problem
 from vicinal.serving.schemas import Rows
-from vicinal.store import Store
+from vicinal.serving.served import Served
 
 
-def width_of(store: Store) -> int | None:
+def width_of(store: Served) -> int | None:
     """Return how long a vector must be, or None where the store alone can tell."""
     extractor = store.frame.extractor
     plain = extractor.kind == "columns" and extractor.public_map is None
     return store.frame.n_features if plain else None
 
 
-def rows_of(body: Rows, store: Store, most: int) -> tuple[Any, int]:
+def rows_of(body: Rows, store: Served, most: int) -> tuple[Any, int]:
     """Return raw rows for the store, and how many.
 
     Raises

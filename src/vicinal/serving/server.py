@@ -6,22 +6,33 @@ import gc
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.serving.served import Served
 from vicinal.serving.settings import Settings
-from vicinal.store import Store
 
 _GRACE_SECONDS = 30
 _MOST_CONNECTIONS = 2048
 
 
-def serve(folder: Path, host: str, port: int, settings: Settings) -> None:
-    """Serve a store until the process is told to end (SIGTERM, SIGINT).
+def serve(
+    opened: AbstractContextManager[Served], folder: Path, host: str, port: int, settings: Settings
+) -> None:
+    """Serve a store, or a cluster, until the process is told to end (SIGTERM, SIGINT).
 
     Then no connection is taken any more, everybody who waits gets their answer, and the store is
     closed.
+
+    Parameters
+    ----------
+    opened : context manager of Served
+        Opens the store at the beginning, and closes it at the end.
+    folder : Path
+        The store's, where the keys are.
+    host, port, settings
+        Where to listen, and the limits.
 
     Raises
     ------
@@ -39,7 +50,7 @@ def serve(folder: Path, host: str, port: int, settings: Settings) -> None:
             "The service needs the extra 'serve': pip install vicinal[serve]"
         ) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    with Store.open(folder) as store:
+    with opened as store:
         config = uvicorn.Config(
             create_app(store, folder, settings),
             host=host,

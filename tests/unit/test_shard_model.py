@@ -1,0 +1,54 @@
+"""The cost model of docs/scaling.md: what it must satisfy whatever the constants are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+from benchmarks.generated import Numbers, Scene
+from benchmarks.shard_model import MACHINES, UNITS, Constants, read_out
+
+GIVEN = Constants(
+    product=1e-11, block=0.01, engine=0.003, shard=0.001, commit=0.002, sent=4e4, received=2e4,
+    charged=3e5, record=176.0, features=128, queries=256,
+)  # fmt: skip
+
+
+def test_every_constant_has_a_unit_and_stands_in_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    assert set(UNITS) == {part.name for part in dataclasses.fields(Constants)}
+    assert all(f"`{name}`" in page or not unit for name, unit in UNITS.items())
+    assert all(line.split()[0] in page for line in GIVEN.told())
+
+
+def test_scanning_is_shared_and_messages_are_not():
+    assert GIVEN.scan(10**8, 4, 2) == pytest.approx(GIVEN.scan(10**8, 1, 2) / 4)
+    assert GIVEN.scan(10**8, 1, 1) == pytest.approx(1e-11 * 10**8 * 128 * 256)
+    assert GIVEN.overhead(5) - GIVEN.overhead(4) == pytest.approx(0.001 + 6e4 / 1.25e9)
+
+
+def test_beyond_the_fastest_number_of_machines_more_are_slower():
+    """Fails if the optimum is not one."""
+    best = GIVEN.most(10**9)
+    found = GIVEN.milliseconds(10**9, best)
+    assert found <= GIVEN.milliseconds(10**9, math.ceil(1.3 * best))
+    assert found <= GIVEN.milliseconds(10**9, math.floor(best / 1.3))
+
+
+def test_what_does_not_fit_is_not_read_out():
+    told = read_out(GIVEN)["1e+09 records"]
+    fewest = GIVEN.fewest(10**9)
+    assert told["machines for the memory"] == fewest > 1
+    assert all(int(machines) >= fewest for machines in told["ms a query, by machines"])
+    assert len(told["overhead in ms a block"]) == len(MACHINES)
+
+
+def test_shards_get_every_record_once():
+    scene = Scene(1_000_003, 8, 7, 10)
+    assert sum(map(scene.rows, range(7))) == 1_000_003
+    numbers = Numbers(5)
+    assert dict(numbers) == {i: i for i in range(5)}
+    assert 5 not in numbers
+    assert "3" not in numbers
