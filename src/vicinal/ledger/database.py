@@ -100,6 +100,10 @@ class Database(ABC):
         """Keep all others from charging, until this connection ends; tell whether that worked."""
 
     @abstractmethod
+    def settle(self) -> None:
+        """Remove what a crash has left of a transaction that was never committed."""
+
+    @abstractmethod
     def scrub(self) -> None:
         """Rewrite everything, so that nothing deleted is left in free pages or logs."""
 

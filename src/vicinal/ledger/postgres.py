@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ SCHEMA = "vicinal"
 """Tables live in a schema of this name: one store a database."""
 
 _LOCK = 0x76696369  # any number, the same for all
+_PATIENCE_S = 3.0
 _TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = ?"
 
 
@@ -58,8 +60,19 @@ class PostgresDatabase(Database):
         return bool(self.execute(f"{_TABLES} AND table_name = ?", (SCHEMA, name)))
 
     def lock(self) -> bool:
-        """Take the advisory lock of this database, unless another connection has it."""
-        return bool(self.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0])
+        """Take the advisory lock of this database, unless another connection has it.
+
+        A server takes a moment to notice that a connection is gone, so this asks for a while.
+        """
+        end = time.monotonic() + _PATIENCE_S
+        while not self.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def settle(self) -> None:
+        """Do nothing: what was never committed is the server's to see to."""
 
     def scrub(self) -> None:
         """Rewrite all tables. The server's own log and backups are its operator's to see to."""

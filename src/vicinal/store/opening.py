@@ -98,6 +98,7 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
             "Another process has this ledger open; two could spend the same budgets. Close that "
             "one first."
         )
+    database.settle()
     return database
 
 
