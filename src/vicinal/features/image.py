@@ -207,7 +207,8 @@ def _state(weights: Path) -> dict[str, torch.Tensor]:
             zipped = file.read(2) == b"PK"  # as torch.save writes
         if zipped:
             return dict(torch.load(weights, map_location="cpu", weights_only=True))
-        return load_file(weights)
+        tensors: dict[str, torch.Tensor] = load_file(weights)
+        return tensors
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, EOFError, KeyError):
         raise _unfit(weights) from None
     except Exception as error:
