@@ -30,6 +30,9 @@ DONE, SILENT = "done", "silent"
 _PARTING = 10.0
 """Seconds that an actor has for closing its files; afterwards the system closes them."""
 
+_STARTING = 120.0
+"""Seconds that processes may take to start on an engine that was started with them."""
+
 _DRAWING = 120.0
 """Seconds that a draw of Private-kNN may take, with a restart of its actor."""
 
@@ -216,6 +219,7 @@ class RayCluster:
         except Exception as error:  # noqa: BLE001 (Ray raises many kinds; none is about records)
             raise StorageFailed(f"Ray cannot be used ({type(error).__name__}).") from None
         self._actors: list[Any] = []
+        self._patience: float | None = None if address else _STARTING
 
     def links(self, paths: Sequence[Path]) -> list[RayLink]:
         """Return the ways to actors for the shards in these folders; the actors are made.
@@ -223,6 +227,9 @@ class RayCluster:
         A shard runs on the machine that offers the resource `vicinal-` and the folder's name, such
         as ``ray start --resources='{"vicinal-shard-0": 1}'``; if none does, on any. The folder
         must have the same path there as it would have here.
+
+        On an engine that was started here this waits until the actors run, for two minutes at most:
+        no query's patience should go on starting processes. Elsewhere a machine may be away.
         """
         offered = self._ray.cluster_resources()
         make = self._ray.remote(ShardActor)
@@ -233,6 +240,9 @@ class RayCluster:
             ).remote(str(path.absolute()))
             for path in paths
         ]
+        if self._patience is not None:
+            running = [actor.process.remote() for actor in self._actors]
+            self._ray.wait(running, num_returns=len(running), timeout=self._patience)
         mail = Mail(self._ray)
         return [RayLink(mail, actor) for actor in self._actors]
 
