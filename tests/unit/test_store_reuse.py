@@ -100,9 +100,9 @@ def test_two_worlds_with_the_same_answers_decide_alike(tmp_path, monkeypatch):
 
 
 def scripted(engine, block, *, sequential):  # noqa: ARG001 (the engine's)
-    """Stand in for the mechanism: answers that follow from the queries alone."""
+    """Stand in for the mechanism: answers that follow from the queries alone, and their noise."""
     best = np.abs(block[:, :3]).argmax(axis=1)
-    return best if engine.votes.label_only else np.eye(3)[best] * 40.0
+    return best if engine.votes.label_only else np.eye(3)[best] * 40.0, np.ones(len(block))
 
 
 def lessons(store):
