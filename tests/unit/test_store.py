@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -470,3 +472,23 @@ def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatc
 
 def _fails(*_):
     raise StorageFailed("The disk is full.")
+
+
+def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):
+    """The id of somebody about to come back must not stay behind the log's last commit."""
+    store = tools.make(tmp_path / "store")
+    database = store._parts.database
+    database.execute("PRAGMA cache_size = 1")  # so that pages reach the log before the commit
+    with suppress(KeyboardInterrupt), database.transaction():
+        rows = ((10_000 + n, b"canary-anna" + bytes([n]) * 4000) for n in range(50))
+        database.execute_many("INSERT INTO subjects VALUES (?, ?)", rows)
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+        shutil.copy(tmp_path / "store.witness", tmp_path / "killed.witness")
+        raise KeyboardInterrupt
+    with suppress(StorageFailed):
+        store.close()
+    assert b"canary-anna" in (tmp_path / "killed" / "ledger.db-wal").read_bytes()
+    with Store.open(tmp_path / "killed") as found:
+        assert found.verify()
+        for path in (tmp_path / "killed").rglob("*"):
+            assert path.is_dir() or b"canary-anna" not in path.read_bytes()
