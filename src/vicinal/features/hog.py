@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Self, TypedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from vicinal import checks
 from vicinal.errors import InvalidInput
-
-Images = npt.NDArray[Any]
-Vectors = npt.NDArray[np.float32]
+from vicinal.features.fixed import (
+    FixedImageFeatures,
+    Images,
+    Vectors,
+    image_array,
+    in_order,
+    in_processes,
+)
 
 
 class Settings(TypedDict):
@@ -29,7 +34,7 @@ _CHUNK = 256
 """Images handed to a worker at a time: about a tenth of a second of work."""
 
 
-class HOGFeatures(TransformerMixin, BaseEstimator):
+class HOGFeatures(FixedImageFeatures):
     """Histogram of oriented gradients of every image, after Dalal and Triggs (CVPR 2005).
 
     The features of an image are a function of that image alone: nothing is learnt, and no other
@@ -72,10 +77,6 @@ class HOGFeatures(TransformerMixin, BaseEstimator):
         self.compress = compress
         self.n_jobs = n_jobs
 
-    def fit(self, images: object = None, y: object = None) -> Self:  # noqa: ARG002
-        """Return self; there is nothing to learn."""
-        return self
-
     def transform(
         self, images: npt.ArrayLike, progress: Callable[[int], None] | None = None
     ) -> Vectors:
@@ -100,18 +101,17 @@ class HOGFeatures(TransformerMixin, BaseEstimator):
             ones with `compress`), or has images smaller than one block.
         """
         settings = self._settings()
-        pixels = _as_images(images, smallest=settings["cell"] * settings["block"])
+        smallest = settings["cell"] * settings["block"]
+        pixels = image_array(images, smallest, "one block; choose a smaller 'cell' or 'block'")
+        if not np.isfinite(pixels).all():
+            raise InvalidInput("The images must hold finite numbers only.")
         if settings["compress"] and (pixels < 0).any():
             raise InvalidInput(
                 "The images must hold no negative values when 'compress' is True. "
                 "Shift them, or set compress=False."
             )
-        parts = []
-        for part in self._extracted(pixels, settings):
-            parts.append(part)
-            if progress is not None:
-                progress(len(part))
-        return np.concatenate(parts)
+        work = partial(_histograms, **settings)
+        return in_order(in_processes(pixels, work, _CHUNK, self.n_jobs), progress)
 
     def _settings(self) -> Settings:
         return {
@@ -120,47 +120,6 @@ class HOGFeatures(TransformerMixin, BaseEstimator):
             "block": checks.integer("block", self.block, least=1),
             "compress": checks.boolean("compress", self.compress),
         }
-
-    def _extracted(self, pixels: Images, settings: Settings) -> Iterator[Vectors]:
-        from joblib import Parallel, delayed
-
-        chunks = (pixels[start : start + _CHUNK] for start in range(0, len(pixels), _CHUNK))
-        work = Parallel(n_jobs=self.n_jobs, return_as="generator")
-        results: Iterator[Vectors] = work(delayed(_histograms)(c, **settings) for c in chunks)
-        return results
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that images go in, and that no fit is needed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        tags.requires_fit = False
-        return tags
-
-
-def _as_images(images: npt.ArrayLike, smallest: int) -> Images:
-    """Return `images` as an array of numbers, or say what is wrong with them."""
-    try:
-        pixels = np.asarray(images)
-    except ValueError:
-        raise InvalidInput("The images must all have the same height and width.") from None
-    if pixels.dtype.kind not in "uif":
-        raise InvalidInput(f"The images must hold integers or floats. Got dtype {pixels.dtype}.")
-    if pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (3,)):
-        raise InvalidInput(
-            "The images must be an array (n, h, w), or (n, h, w, 3) for colour. "
-            f"Got {pixels.ndim} dimensions; put a single image into an array of one."
-        )
-    if len(pixels) == 0:
-        raise InvalidInput("The images must be at least one. Got none.")
-    if min(pixels.shape[1:3]) < smallest:
-        raise InvalidInput(
-            f"The images must be at least {smallest} pixels high and wide, which is one block. "
-            f"Got {pixels.shape[1]} by {pixels.shape[2]}; choose a smaller 'cell' or 'block'."
-        )
-    if not np.isfinite(pixels).all():
-        raise InvalidInput("The images must hold finite numbers only.")
-    return pixels
 
 
 def _histograms(

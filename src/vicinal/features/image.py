@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.features.fixed import FixedImageFeatures, LoadedOnce, Vectors, in_order, one_by_one
 
 if TYPE_CHECKING:
     import torch
 
-Vectors = npt.NDArray[np.float32]
 Image = npt.NDArray[Any]
 
 BRIGHTEST = 255
@@ -32,7 +32,7 @@ class _Loaded(NamedTuple):
     deviation: torch.Tensor
 
 
-class ImageFeatures(TransformerMixin, BaseEstimator):
+class ImageFeatures(LoadedOnce["_Loaded"], FixedImageFeatures):
     """What a fixed, public network of timm makes of every image, before its classes.
 
     Nothing is downloaded: timm gives the architecture, a file gives the weights.
@@ -65,10 +65,6 @@ class ImageFeatures(TransformerMixin, BaseEstimator):
         self.weights = weights
         self.device = device
 
-    def fit(self, images: object = None, y: object = None) -> Self:  # noqa: ARG002
-        """Return self; there is nothing to learn."""
-        return self
-
     def transform(
         self,
         images: npt.ArrayLike | Sequence[npt.ArrayLike],
@@ -98,34 +94,13 @@ class ImageFeatures(TransformerMixin, BaseEstimator):
         """
         pixels = [_checked(image) for image in _listed(images)]
         loaded = self._network()
-        parts = []
-        for start in range(0, len(pixels), _PART):
-            part = pixels[start : start + _PART]
-            parts += [_embedded(loaded, image, self.device) for image in part]
-            if progress is not None:
-                progress(len(part))
-        return np.stack(parts)
+        embed = partial(_embedded, loaded, device=self.device)
+        return in_order(one_by_one(pixels, embed, _PART), progress)
 
     def _network(self) -> _Loaded:
         """Return the loaded network, loading it once for every choice of parameters."""
         wanted = (self.model, self.weights, self.device)
-        known: tuple[tuple[str, str, str], _Loaded] | None = getattr(self, "_loaded", None)
-        if known is None or known[0] != wanted:
-            known = (wanted, _load(self.model, Path(self.weights), self.device))
-            self._loaded = known
-        return known[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the network behind: whoever unpickles loads it from where it lies."""
-        return {name: v for name, v in super().__getstate__().items() if name != "_loaded"}
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that images go in, and that no fit is needed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        tags.requires_fit = False
-        return tags
+        return self._loaded_once(wanted, lambda: _load(self.model, Path(self.weights), self.device))
 
 
 def _listed(images: Any) -> Sequence[Any]:

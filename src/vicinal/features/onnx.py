@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from vicinal.errors import InvalidInput, MissingExtra
-
-Vectors = npt.NDArray[np.float32]
+from vicinal.features.fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
 
 _TYPES: dict[str, type[np.generic]] = {
     "tensor(float)": np.float32,
@@ -33,7 +32,7 @@ class _Loaded(NamedTuple):
     shape: tuple[int | None, ...]
 
 
-class OnnxFeatures(TransformerMixin, BaseEstimator):
+class OnnxFeatures(LoadedOnce["_Loaded"], FixedFeatures):
     """The first output of a fixed, public ONNX network, for every record by itself.
 
     Parameters
@@ -55,10 +54,6 @@ class OnnxFeatures(TransformerMixin, BaseEstimator):
 
     def __init__(self, model: str) -> None:
         self.model = model
-
-    def fit(self, rows: object = None, y: object = None) -> Self:  # noqa: ARG002
-        """Return self; there is nothing to learn."""
-        return self
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
@@ -97,31 +92,16 @@ class OnnxFeatures(TransformerMixin, BaseEstimator):
         """
         loaded = self._network()
         wanted = _checked(rows, loaded)
-        parts = []
-        for start in range(0, len(wanted), _PART):
-            part = wanted[start : start + _PART]
-            parts += [_computed(loaded, row) for row in part]
-            if progress is not None:
-                progress(len(part))
-        return np.stack(parts)
+        return in_order(one_by_one(wanted, partial(_computed, loaded), _PART), progress)
 
     def _network(self) -> _Loaded:
         """Return the session, opening it once for every file."""
-        known: tuple[str, _Loaded] | None = getattr(self, "_loaded", None)
-        if known is None or known[0] != self.model:
-            known = (self.model, _load(Path(self.model)))
-            self._loaded = known
-        return known[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the session behind: whoever unpickles opens the file again."""
-        return {name: v for name, v in super().__getstate__().items() if name != "_loaded"}
+        return self._loaded_once(self.model, lambda: _load(Path(self.model)))
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that no fit is needed."""
+        """Tell scikit-learn that rows of any shape go in, and that no fit is needed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
-        tags.requires_fit = False
         return tags
 
 

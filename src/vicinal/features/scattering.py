@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from scipy import fft
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from vicinal import checks
 from vicinal.errors import InvalidInput
+from vicinal.features.fixed import (
+    FixedImageFeatures,
+    Images,
+    Vectors,
+    image_array,
+    in_order,
+    in_processes,
+)
 from vicinal.features.wavelets import Shape, low_pass, wavelets
 
-Images = npt.NDArray[Any]
-Vectors = npt.NDArray[np.float32]
 Spectra = npt.NDArray[np.complex64]
 
 FLOORS = (0.03, 0.002, 0.0003)
@@ -29,7 +34,7 @@ _CHUNK = 128
 """Images handed to a worker at a time: about a tenth of a second of work."""
 
 
-class ScatteringFeatures(TransformerMixin, BaseEstimator):
+class ScatteringFeatures(FixedImageFeatures):
     r"""Logarithms of the scattering coefficients of every image, orders 0 to 2.
 
     Order 0 is the image, order 1 the modulus of its response to an oriented wavelet, order 2 the
@@ -79,10 +84,6 @@ class ScatteringFeatures(TransformerMixin, BaseEstimator):
         self.orientations = orientations
         self.n_jobs = n_jobs
 
-    def fit(self, images: object = None, y: object = None) -> Self:  # noqa: ARG002
-        """Return self; there is nothing to learn."""
-        return self
-
     def transform(
         self, images: npt.ArrayLike, progress: Callable[[int], None] | None = None
     ) -> Vectors:
@@ -108,12 +109,8 @@ class ScatteringFeatures(TransformerMixin, BaseEstimator):
         """
         settings = self._settings()
         pixels = _as_images(images, settings)
-        parts = []
-        for part in self._extracted(pixels, settings):
-            parts.append(part)
-            if progress is not None:
-                progress(len(part))
-        return np.concatenate(parts)
+        work = partial(_features, settings=settings)
+        return in_order(in_processes(pixels, work, _CHUNK, self.n_jobs), progress)
 
     def _settings(self) -> _Settings:
         return _Settings(
@@ -121,22 +118,6 @@ class ScatteringFeatures(TransformerMixin, BaseEstimator):
             checks.integer("scales", self.scales, least=1, most=6),
             checks.integer("orientations", self.orientations, least=1, most=32),
         )
-
-    def _extracted(self, pixels: Images, settings: _Settings) -> Iterator[Vectors]:
-        from joblib import Parallel, delayed
-
-        chunks = (pixels[start : start + _CHUNK] for start in range(0, len(pixels), _CHUNK))
-        work = Parallel(n_jobs=self.n_jobs, return_as="generator")
-        results: Iterator[Vectors] = work(delayed(_features)(c, settings) for c in chunks)
-        return results
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that images go in, and that no fit is needed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        tags.requires_fit = False
-        return tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,24 +135,7 @@ class _Settings:
 
 def _as_images(images: npt.ArrayLike, settings: _Settings) -> Images:
     """Return `images` as an array of numbers, or say what is wrong with them."""
-    try:
-        pixels = np.asarray(images)
-    except ValueError:
-        raise InvalidInput("The images must all have the same height and width.") from None
-    if pixels.dtype.kind not in "uif":
-        raise InvalidInput(f"The images must hold integers or floats. Got dtype {pixels.dtype}.")
-    if pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (3,)):
-        raise InvalidInput(
-            "The images must be an array (n, h, w), or (n, h, w, 3) for colour. "
-            f"Got {pixels.ndim} dimensions; put a single image into an array of one."
-        )
-    if len(pixels) == 0:
-        raise InvalidInput("The images must be at least one. Got none.")
-    if min(pixels.shape[1:3]) < 2 * settings.cell:
-        raise InvalidInput(
-            f"The images must be at least {2 * settings.cell} pixels high and wide, which is two "
-            f"cells. Got {pixels.shape[1]} by {pixels.shape[2]}; choose a smaller 'scales'."
-        )
+    pixels = image_array(images, 2 * settings.cell, "two cells; choose a smaller 'scales'")
     if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= settings.white):
         raise InvalidInput(
             f"The images must hold numbers from 0 to 'white', which is {settings.white:g}. Got "

