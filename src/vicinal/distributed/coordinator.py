@@ -16,7 +16,6 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from vicinal import checks
-from vicinal.accounting.guarantee import Guarantee
 from vicinal.checks import SubjectId
 from vicinal.distributed.answers import CoordinatorBook, ShardedBatch, ShardedReply
 from vicinal.distributed.backups import pack_part, write_cluster
@@ -29,12 +28,11 @@ from vicinal.distributed.splitting import ready_cluster
 from vicinal.distributed.tasks import Backup, Facts, Ping, Verify
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.predictors.answering import Engine, Turn
-from vicinal.store import DEFAULT, Query, Quota, Verification
+from vicinal.store import Query, Verification
 from vicinal.store.additions import Addition, forget_additions
-from vicinal.store.batches import desk_of
+from vicinal.store.counter import Counter
 from vicinal.store.desks import Desk, new_plan, open_desk, pinned_plan
-from vicinal.store.facts import public_facts, quota_of
-from vicinal.store.frame import Frame
+from vicinal.store.facts import public_facts
 from vicinal.store.opening import Parts, open_folder
 from vicinal.store.records import Records
 from vicinal.store.requests import checked_name
@@ -44,7 +42,7 @@ Connect = Callable[[Sequence[Path]], Sequence[Link]]
 """Makes the ways to shards, given their folders."""
 
 
-class Coordinator:
+class Coordinator(Counter[ShardedReply]):
     """A cluster that answers; one process at a time. All methods may be called from any thread.
 
     Make a cluster with :func:`~vicinal.distributed.splitting.split`; open it with :meth:`open`.
@@ -119,35 +117,7 @@ class Coordinator:
                 link.close()
             self._parts.resources.close()
 
-    def __enter__(self) -> Self:
-        """Return the coordinator."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
-
     # ------------------------------------------------------------ answers
-
-    def predict(
-        self,
-        queries: Any,
-        *,
-        audience: str = DEFAULT,
-        analyst: str = "anyone",
-        idempotency_key: str | None = None,
-    ) -> ShardedReply:
-        """Answer queries as :meth:`vicinal.store.Store.predict` does.
-
-        Raises
-        ------
-        ShardMissing
-            If a shard is missing and the policy is to refuse. It can be asked again.
-        """
-        (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
-        if isinstance(reply, VicinalError):
-            raise reply
-        return reply
 
     def predict_many(self, queries: Sequence[Query]) -> list[ShardedReply | VicinalError]:
         """Answer many requests as :meth:`vicinal.store.Store.predict_many` does."""
@@ -161,65 +131,10 @@ class Coordinator:
                 self._settle()
         return replies  # type: ignore[return-value]  # a ShardedBatch makes ShardedReplies
 
-    def guarantee(self, audience: str = DEFAULT) -> Guarantee:
-        """Return what all answers to an audience guarantee, to every subject."""
-        return desk_of(self._desks, audience).guarantee()
-
-    def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
-        """Return what an audience's plan, and an analyst of it, have left. Public."""
-        return quota_of(desk_of(self._desks, audience), analyst)
-
-    @property
-    def sound(self) -> bool:
-        """Whether it answers; once it does not, it must be opened again. Public."""
-        return not self._failed and self._book.sound
-
-    @property
-    def audiences(self) -> tuple[str, ...]:
-        """The names of all audiences."""
-        return tuple(self._desks)
-
-    @property
-    def frame(self) -> Frame:
-        """Classes, kernel, extractor and reference. Public."""
-        return self._parts.frame
-
-    @property
-    def version(self) -> int:
-        """How often the data changed. Public."""
-        return self._book.version
-
     # ------------------------------------------------------------ the data
 
-    def add(
-        self,
-        X: Any,
-        y: npt.ArrayLike,
-        subjects: npt.ArrayLike | None = None,
-        *,
-        curator: str = "anyone",
-        idempotency_key: str | None = None,
-    ) -> int:
-        """Add records durably, as :meth:`vicinal.store.Store.add` does; return the version.
-
-        Who is known to a shard, or was, goes there, and keeps what is left; others go by a keyed
-        hash of their id.
-
-        Raises
-        ------
-        ShardMissing
-            If a shard is missing. If the change was decided before, it is finished later.
-        """
-        name = checked_name("curator", curator)
-        key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
-        records = Records.of(self.frame, self.frame.vectors(X), y, subjects)
-        with self._whole():
-            addition = None if key is None else Addition.of(self._book, name, key, records)
-            done = None if addition is None else addition.done(self._parts.database)
-            if done is not None:
-                return done
-            self._change(ADD, self._routing.adding(records, addition))
-            return self._book.version
+    def _add(self, records: Records, addition: Addition | None) -> None:
+        self._change(ADD, self._routing.adding(records, addition))
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
@@ -252,14 +167,6 @@ class Coordinator:
         with self._whole():
             self._changes.every(Ping())
             self._change(AUDIENCE, lambda: self._audience(name, written))
-
-    def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
-        """Set how many new answers an analyst may have; None for what the audience has left."""
-        desk = desk_of(self._desks, audience)
-        name = checked_name("analyst", analyst)
-        most = None if quota is None else checks.integer("quota", quota, least=0)
-        with self._whole():
-            self._book.allow(desk.audience, name, most)
 
     # ------------------------------------------------------------ care
 

@@ -1,9 +1,10 @@
 """A store: private records on disk, budgets that outlive the process, and people who can leave."""
 
+from vicinal.store.counter import DEFAULT
 from vicinal.store.extractors import Extractor
 from vicinal.store.facts import Quota
 from vicinal.store.requests import Query, Reply
-from vicinal.store.store import DEFAULT, Store
+from vicinal.store.store import Store
 from vicinal.store.verify import Verification
 
 __all__ = ["DEFAULT", "Extractor", "Query", "Quota", "Reply", "Store", "Verification"]

@@ -14,17 +14,17 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from vicinal import checks
-from vicinal.accounting.guarantee import Guarantee
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.predictors.answering import Turn
 from vicinal.store import backups, erasure
 from vicinal.store.additions import Addition
-from vicinal.store.batches import Batch, desk_of
+from vicinal.store.batches import Batch
 from vicinal.store.changes import add_audience, add_records, settle_index
+from vicinal.store.counter import DEFAULT, Counter
 from vicinal.store.desks import Desk, new_plan, open_desk
 from vicinal.store.extractors import Extractor
-from vicinal.store.facts import Quota, curator_facts, public_facts, quota_of
+from vicinal.store.facts import curator_facts, public_facts
 from vicinal.store.folder import Folder
 from vicinal.store.frame import Frame, new_frame
 from vicinal.store.opening import Parts, create_parts, open_parts
@@ -32,11 +32,8 @@ from vicinal.store.records import Records
 from vicinal.store.requests import Query, Reply, checked_name
 from vicinal.store.verify import Verification, traces, verify
 
-DEFAULT = "default"
-"""The audience that a new store has."""
 
-
-class Store:
+class Store(Counter[Reply]):
     """A folder that answers from private records, one process at a time.
 
     Make one with :meth:`init`, open one with :meth:`open`; use it as a context manager. All methods
@@ -185,55 +182,11 @@ class Store:
             self._failed = True
             self._parts.resources.close()
 
-    def __enter__(self) -> Self:
-        """Return the store."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the store."""
-        self.close()
-
     # ------------------------------------------------------------ the data
 
-    def add(
-        self,
-        X: Any,
-        y: npt.ArrayLike,
-        subjects: npt.ArrayLike | None = None,
-        *,
-        curator: str = "anyone",
-        idempotency_key: str | None = None,
-    ) -> int:
-        """Add records durably; a subject that is known, or was, keeps what it has left.
-
-        The data get a new version, which is returned: earlier queries are asked anew.
-
-        Parameters
-        ----------
-        X, y, subjects
-            As in :meth:`init`.
-        curator, idempotency_key : str
-            The same curator's same key adds the same records once, and returns the version that
-            they made.
-
-        Raises
-        ------
-        InvalidInput
-            If anything is unusable; KeyReused if the key was used for other records, or somebody
-            was erased since.
-        """
-        frame, book = self._parts.frame, self._parts.book
-        name = checked_name("curator", curator)
-        key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
-        records = Records.of(frame, frame.vectors(X), y, subjects)
-        with self._whole():
-            addition = None if key is None else Addition.of(book, name, key, records)
-            done = None if addition is None else addition.done(self._parts.database)
-            if done is not None:
-                return done
-            add_records(self._parts, records, addition)
-            self._changed()
-            return book.version
+    def _add(self, records: Records, addition: Addition | None) -> None:
+        add_records(self._parts, records, addition)
+        self._changed()
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return how many records went, which is private.
@@ -279,87 +232,14 @@ class Store:
             self._desks[name] = add_audience(self._parts, self._turn, name, written)
             self._changed()
 
-    def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
-        """Set how many new answers an analyst may have; None for what the audience has left."""
-        desk = desk_of(self._desks, audience)
-        name = checked_name("analyst", analyst)
-        most = None if quota is None else checks.integer("quota", quota, least=0)
-        with self._whole():
-            self._parts.book.allow(desk.audience, name, most)
-
     # ------------------------------------------------------------ answers
 
-    def predict(
-        self,
-        queries: Any,
-        *,
-        audience: str = DEFAULT,
-        analyst: str = "anyone",
-        idempotency_key: str | None = None,
-    ) -> Reply:
-        """Answer queries; new ones spend budgets, durably before this returns.
-
-        Parameters
-        ----------
-        queries : array (q, d), or raw records
-            As the store's extractor takes them. They are public.
-        audience, analyst : str
-            Whose budgets, and whose quota.
-        idempotency_key : str, optional
-            The same key gets the same answers, at no cost.
-
-        Raises
-        ------
-        InvalidInput
-            If a query is unusable, or the key was used for others.
-        PrivacyRefused
-            If the plan, or the quota, has too few answers left. Nothing was charged.
-        StorageFailed
-            If the charges could not be made durable. The store must be opened again.
-        """
-        (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
-        if isinstance(reply, VicinalError):
-            raise reply
-        return reply
-
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
-        """Answer many requests in one block an audience and one commit.
-
-        A request that cannot be answered gets the error that is its own, and the others their
-        answers. Raises StorageFailed if nothing could be made durable; then nobody gets anything.
-        """
+        """Answer many requests in one block an audience and one commit, see :class:`Counter`."""
         with self._whole():
             replies = Batch(self._parts.book, self._parts.frame, self._desks).run(queries)
             self._parts.witness.advance(self._parts.book.clock)
         return replies
-
-    def guarantee(self, audience: str = DEFAULT) -> Guarantee:
-        """Return what all answers to an audience guarantee, to every subject."""
-        return desk_of(self._desks, audience).guarantee()
-
-    def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
-        """Return what an audience's plan, and an analyst of it, have left. Public."""
-        return quota_of(desk_of(self._desks, audience), analyst)
-
-    @property
-    def audiences(self) -> tuple[str, ...]:
-        """The names of all audiences."""
-        return tuple(self._desks)
-
-    @property
-    def frame(self) -> Frame:
-        """Classes, kernel, extractor and reference. Public."""
-        return self._parts.frame
-
-    @property
-    def version(self) -> int:
-        """How often the data changed. Public."""
-        return self._parts.book.version
-
-    @property
-    def sound(self) -> bool:
-        """Whether the store answers; once it does not, it must be opened again. Public."""
-        return not self._failed and self._parts.book.sound
 
     # ------------------------------------------------------------ care
 
