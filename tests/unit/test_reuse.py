@@ -12,7 +12,7 @@ from vicinal.accounting.filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
 from vicinal.neighbours import Cosine
-from vicinal.predictors.planning import GATE_OPENS, GatedPace, asked_of
+from vicinal.predictors.planning import ASKED_SHARE, GATE_OPENS, GatedPace, asked_of
 from vicinal.predictors.reuse import FLOOR, UNKNOWN, AnsweredNeighbours, Gate
 from vicinal.predictors.shard import Shard
 
@@ -107,6 +107,20 @@ def test_the_gate_answers_where_it_is_sure_and_asks_now_and_then():
     free = answers != UNKNOWN
     assert 0.5 < free.mean() <= 1 - 1 / FLOOR + 0.01
     assert (answers[free] == truth[free]).mean() > 0.9
+
+
+def test_public_points_foretell_how_many_are_asked():
+    queries, labels = data(0, 400)
+    labels[::8] = 0  # answers are noisy
+    gate = Gate(1.0, CLASSES, data(2, 600)[0])
+    assert gate.unsure is None, "nothing tells before the first model"
+    gate.learn(queries[:GATE_OPENS], labels[:GATE_OPENS])
+    asked = (gate.known(data(1, 2000)[0]) == UNKNOWN).mean()
+    assert 0.2 < asked < 0.95
+    assert gate.unsure == pytest.approx(asked, abs=0.08)
+    alone = Gate(1.0, CLASSES)
+    alone.learn(queries, labels)
+    assert alone.unsure is None, "there are no public points to tell"
 
 
 def test_one_label_alone_is_repeated_and_asked_for_now_and_then():
@@ -226,16 +240,18 @@ def far_away(seed, size):
 
 @given(
     st.integers(1, 20_000),
-    st.lists(st.tuples(st.integers(1, 128), st.floats(0, 1)), max_size=60),
+    st.lists(
+        st.tuples(st.integers(1, 128), st.floats(0, 1), st.none() | st.floats(0, 1)), max_size=60
+    ),
 )
 def test_a_pace_never_spends_more_than_it_has(n_queries, blocks):
     pace = GatedPace(1e-4, n_queries)
     spent = 0.0
-    for answered, share in blocks:
+    for answered, share, unsure in blocks:
         asked = round(share * answered)
         assert pace.multiplier >= pace.least
         spent += asked * 1e-4 / pace.multiplier**2
-        pace.passed(answered, asked)
+        pace.passed(answered, asked, unsure)
     assert spent < 1
 
 
@@ -246,8 +262,18 @@ def test_a_plan_that_comes_true_keeps_its_noise_level():
     assert first == pytest.approx(np.sqrt(1e-4 * asked_of(n_queries)))
     pace.passed(GATE_OPENS, GATE_OPENS)
     for _ in range(30):
-        pace.passed(100, 30)
+        pace.passed(100, round(100 * ASKED_SHARE))
     assert pace.multiplier == pytest.approx(first, rel=0.05)
+
+
+@pytest.mark.parametrize(("unsure", "sign"), [(0.95, 1), (0.1, -1)])
+def test_noise_follows_at_once_what_public_points_foretell(unsure, sign):
+    told, untold = GatedPace(1e-4, 4000), GatedPace(1e-4, 4000)
+    told.passed(GATE_OPENS, GATE_OPENS, unsure)
+    untold.passed(GATE_OPENS, GATE_OPENS)
+    assert sign * (told.multiplier - untold.multiplier) > 0.2 * untold.multiplier
+    expected = asked_of(4000 - GATE_OPENS, 0, unsure)
+    assert told.left() == pytest.approx(expected, abs=1)
 
 
 def test_more_questions_than_expected_raise_the_noise_and_fewer_lower_it():

@@ -13,10 +13,11 @@ from vicinal import IndKNNClassifier
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference, int8_precision
+from vicinal.predictors import planning
 from vicinal.predictors.choice import Choice, Wish
 from vicinal.predictors.simulation import Outlook, Stage, simulate
-from vicinal.reports import outlook, tuning, wear
 from vicinal.reports.experiments import Benchmark, Setting
+from vicinal.reports.planning import outlook, tuning, wear
 
 CLASSES, D, N = 3, 8, 6000
 WISH = Wish(N, 800, 1.0, 1e-5, CLASSES)
@@ -66,7 +67,7 @@ def test_noise_fits_a_given_number_of_neighbours():
 
 def test_a_busy_record_lasts_as_long_as_planned():
     choice = Choice.of(WISH, Reference(KERNEL, POINTS))
-    assert choice.lasts == pytest.approx(1.7 * WISH.n_queries, rel=0.01)
+    assert choice.lasts == pytest.approx(planning.HEADROOM * WISH.n_queries, rel=0.01)
     assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
 
 

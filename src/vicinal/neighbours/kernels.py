@@ -72,6 +72,12 @@ class Kernel(ABC):
     def similarity_at(self, value: float, n_features: int) -> int:
         """Return the smallest similarity whose kernel value is at least `value`."""
 
+    @abstractmethod
+    def squared_distance(
+        self, similarity: npt.NDArray[np.int64], n_features: int
+    ) -> npt.NDArray[np.float64]:
+        """Return squared distances in integer steps, at least one, elementwise."""
+
     def table(self, n_features: int) -> KernelTable:
         """Return the kernel value of every level, float64 (LEVELS,), at the level's lower edge."""
         edges = (np.arange(LEVELS, dtype=np.int64) << self.level_shift) - self.level_origin
@@ -111,6 +117,13 @@ class Cosine(Kernel):
     def value(self, similarity: npt.NDArray[np.float64], n_features: int) -> KernelTable:
         """Return the cosine of integer products, between 0 and 1."""
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
+
+    def squared_distance(
+        self, similarity: npt.NDArray[np.int64], n_features: int
+    ) -> npt.NDArray[np.float64]:
+        """Return squared distances of unit vectors."""
+        squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
+        return np.asarray(np.maximum(squares, 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
         """Return the integer product of a cosine, which may be negative here."""
@@ -161,6 +174,14 @@ class RBF(Kernel):
     def value(self, similarity: npt.NDArray[np.float64], n_features: int) -> KernelTable:
         """Return the kernel value of negative squared integer distances."""
         return np.exp(np.minimum(similarity, 0.0) * self._exponent(n_features))
+
+    def squared_distance(
+        self,
+        similarity: npt.NDArray[np.int64],
+        n_features: int,  # noqa: ARG002 (the same for any)
+    ) -> npt.NDArray[np.float64]:
+        """Return what similarities are the negatives of."""
+        return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
         """Return the negative squared integer distance at which the kernel takes `value`."""

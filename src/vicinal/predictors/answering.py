@@ -18,7 +18,7 @@ from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.predictors.carrying import Rounds, Shards, Steps
 from vicinal.predictors.planning import Multipliers, Pace
-from vicinal.predictors.reuse import UNKNOWN, Memory, Support
+from vicinal.predictors.reuse import UNKNOWN, Memory, Support, take_in
 
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
@@ -134,7 +134,6 @@ class Engine:
         labels = self.memory.known(block)
         asked = labels == UNKNOWN
         votes, noise = self._ask(block[asked], sequential=sequential)
-        self.pace.passed(len(block), int(asked.sum()))
         everything = None
         if self.votes.label_only:
             labels[asked] = votes
@@ -142,7 +141,7 @@ class Engine:
             labels[asked] = votes.argmax(axis=1)
             everything = np.full((len(block), self.votes.n_classes), np.nan)
             everything[asked] = votes
-        self.memory.learn(block[asked], labels[asked])
+        take_in(self.memory, self.pace, block, asked, labels)
         scales = np.full(len(block), np.nan)
         scales[asked] = noise
         return Answers(labels, everything, asked, scales)

@@ -205,8 +205,8 @@ def _radius(
         return None, FixedRadius(kernel, settings.tau, n_features, reference, n_records)
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     least = math.ceil(n_records / len(reference))
-    k = settings.n_neighbors or planning.expected_neighbors(
-        n_records, settings.n_asked, settings.affordable(), len(settings.classes), len(reference)
+    k = settings.n_neighbors or planning.fitting_neighbors(
+        reference, n_records, settings.n_asked, settings.affordable(), len(settings.classes)
     )
     if k < least:
         warnings.warn(

@@ -105,9 +105,7 @@ class Choice:
         """
         settings, n = wish.settings(), wish.n_records
         points = n if reference is None else len(reference)
-        k = n_neighbors or planning.expected_neighbors(
-            n, settings.n_asked, settings.affordable(), wish.n_classes, points
-        )
+        k = n_neighbors or _neighbors(settings, n, reference)
         k = max(k, math.ceil(n / points))
         usage = planning.Usage(LARGEST_WEIGHT, planning.TYPICAL_SPREAD)
         if reference is not None:
@@ -139,3 +137,10 @@ class Choice:
         """How many questions a busy record lasts for, if they fall as the public points do."""
         busy = self.usage.spread * self.n_neighbors / self.wish.n_records
         return math.floor(1 / (busy * self.cost))
+
+
+def _neighbors(settings: Settings, n_records: int, reference: Reference | None) -> int:
+    plan = n_records, settings.n_asked, settings.affordable(), len(settings.classes)
+    if reference is None:
+        return planning.expected_neighbors(*plan, n_records)
+    return planning.fitting_neighbors(reference, *plan)

@@ -7,12 +7,13 @@ kernel weight w, so its budget B is just used up at
 
 where `spread` makes room for records that are near more queries than others (hubs); it and w^2 are
 measured on public points that stand in for records and for queries. The headroom is there because
-the two sides are not alike: noise a third too large costs half a point of accuracy, noise a third
+the two sides are not alike: noise a third too large costs a point of accuracy, noise a third
 too small retires the records that matter and costs 2 to 10 points.
 
 The number of neighbours trades noise against nearness: the votes' signal over noise grows as
-sqrt(k) / sigma2. The optimum is flat and grows in proportion to the noise.
-docs/decisions/0008-automatic-plan.md has the measurements behind both constants.
+sqrt(k) / sigma2. The optimum is flat. It grows in proportion to the noise, and with the dimension
+of the data: where there are many directions, twice the neighbours are hardly further away.
+docs/decisions/0008-automatic-plan.md has the measurements behind all constants.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ from vicinal.neighbours.integers import IntegerMatrix
 Multipliers = float | npt.NDArray[np.float64]
 """sigma2 for all queries of a block, or for each of them, (q,)."""
 
-NEIGHBORS_PER_NOISE = 300
-"""k over the noise multiplier in units of the kernel weight."""
+NEIGHBORS_PER_NOISE = 20
+"""k over the noise multiplier in units of the kernel weight, for each dimension of the data."""
 
-HEADROOM = 1.7
+LEAST_DIMENSION = 15.0
+"""Data of fewer dimensions are given as many neighbours as these."""
+
+HEADROOM = 1.4
 """Budget that noise is planned for, over what a typical busy record needs."""
 
 TYPICAL_SPREAD = 1.3
@@ -47,6 +51,7 @@ COUNT_SHARE = 3.0
 """A selection costs this over T of the budget in the paper's count: sigma1 = sqrt(T / (6 B))."""
 
 _PROBES = 2000
+_SCALES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,49 @@ class Usage:
 
 
 def expected_neighbors(
-    n_records: int, n_queries: int, budget: float, n_classes: int, n_reference: int
+    n_records: int,
+    n_queries: int,
+    budget: float,
+    n_classes: int,
+    n_reference: int,
+    dimension: float = LEAST_DIMENSION,
 ) -> int:
     """Return k for a plan, from public numbers alone."""
     noise = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
+    wanted = round(NEIGHBORS_PER_NOISE * max(dimension, LEAST_DIMENSION) * noise)
     most = max(1, n_records // (2 * n_classes))
     least = math.ceil(LEAST_RANK * n_records / n_reference)
-    return max(min(round(NEIGHBORS_PER_NOISE * noise), most), min(least, n_records), 1)
+    return max(min(wanted, most), min(least, n_records), 1)
+
+
+def fitting_neighbors(
+    reference: Reference, n_records: int, n_queries: int, budget: float, n_classes: int
+) -> int:
+    """Return :func:`expected_neighbors` for data of the dimension that public points have."""
+    plan = n_records, n_queries, budget, n_classes, len(reference)
+    rank = round(expected_neighbors(*plan) * len(reference) / n_records)
+    return expected_neighbors(*plan, dimension(reference, rank))
+
+
+def dimension(reference: Reference, rank: int) -> float:
+    """Return the intrinsic dimension of public points at the scale of their `rank`-th neighbours.
+
+    In D dimensions four times the neighbours reach 4^(1/D) times as far; the logarithms of that
+    are averaged over points, as MacKay & Ghahramani (2005) average those of Levina & Bickel (2004).
+    0 where there are too few points to tell.
+    """
+    far = min(rank, len(reference) - 1)
+    near = far // _SCALES
+    if near < 1:
+        return 0.0
+    probes = reference.points[:_PROBES]
+    # A point is its own nearest.
+    spans = [
+        np.log(reference.kernel.squared_distance(reference.largest(probes, k + 1), probes.shape[1]))
+        for k in (near, far)
+    ]
+    growth = float(np.mean(spans[1] - spans[0])) / 2
+    return math.log(far / near) / growth if growth > 0 else 0.0
 
 
 def fitting_multiplier(usage: Usage, n_records: int, n_queries: int, budget: float) -> float:
@@ -134,8 +175,16 @@ class Pace:
     def witness(self, release: Release) -> None:
         """Take note of the release that was made for the block just prepared."""
 
-    def passed(self, answered: int, asked: int) -> None:
-        """Take note of a block: how many queries were answered, how many of them were asked."""
+    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
+        """Take note of a block.
+
+        Parameters
+        ----------
+        answered, asked : int
+            How many queries were answered, and how many of them were asked.
+        unsure : float, optional
+            The share of public points that would be asked for now.
+        """
 
 
 class GatedPace(Pace):
@@ -163,6 +212,7 @@ class GatedPace(Pace):
         self._gated = 0
         self._passed = 0
         self._spent = 0.0
+        self._forecast = ASKED_SHARE
         super().__init__(self._fitting())
         self._least = self.multiplier / _LEAST_PACE
 
@@ -176,8 +226,10 @@ class GatedPace(Pace):
         """u, the squared multiplier of a plan of one question."""
         return self._unit
 
-    def passed(self, answered: int, asked: int) -> None:
+    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block and set the multiplier of the next."""
+        if unsure is not None:
+            self._forecast = unsure
         self._spent += asked * self._unit / self.multiplier**2
         if self._asked >= GATE_OPENS:
             self._gated += answered
@@ -189,7 +241,7 @@ class GatedPace(Pace):
     def left(self) -> float:
         """Return the questions still to be expected."""
         left = max(self._n_queries - self._answered, self._n_queries // 10)
-        rate = (self._passed + _PRIOR_WEIGHT * ASKED_SHARE) / (self._gated + _PRIOR_WEIGHT)
+        rate = (self._passed + _PRIOR_WEIGHT * self._forecast) / (self._gated + _PRIOR_WEIGHT)
         expected = asked_of(left, max(0, GATE_OPENS - self._asked), rate)
         return max(expected, _FEWEST_LEFT)
 
@@ -203,8 +255,8 @@ GATE_HEADROOM = 1.2
 GATE_OPENS = 200
 """Questions asked before a gate has its first model."""
 
-ASKED_SHARE = 0.3
-"""Share of queries that is asked behind a gate, until it is known better."""
+ASKED_SHARE = 0.4
+"""Share of queries that is asked behind a gate, until public points tell it."""
 
 _PRIOR_WEIGHT = 300
 _LEAST_PACE = 4.0

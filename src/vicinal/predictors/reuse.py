@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vicinal.neighbours import ExactIndex, Kernel
 from vicinal.neighbours.integers import IntegerMatrix
-from vicinal.predictors.planning import GATE_OPENS
+from vicinal.predictors.planning import GATE_OPENS, Pace
 from vicinal.predictors.public_model import PublicModel
 from vicinal.predictors.surroundings import Located, Surroundings
 
@@ -52,6 +52,8 @@ class Memory(ABC):
     """
 
     block: int
+    unsure: float | None = None
+    """Share of public points that it would ask about; None where nothing tells."""
 
     @abstractmethod
     def known(self, queries: IntegerMatrix) -> Places:
@@ -64,6 +66,14 @@ class Memory(ABC):
     @abstractmethod
     def learn(self, queries: IntegerMatrix, labels: Places) -> None:
         """Take in queries that were asked, and the answers that were released."""
+
+
+def take_in(
+    memory: Memory, pace: Pace, queries: IntegerMatrix, asked: npt.NDArray[np.bool_], labels: Places
+) -> None:
+    """Tell memory and pace what a block of queries was answered, and which of them were asked."""
+    memory.learn(queries[asked], labels[asked])
+    pace.passed(len(queries), int(asked.sum()), memory.unsure)
 
 
 class Forgetful(Memory):
@@ -152,6 +162,7 @@ class Gate(Memory):
     reference: IntegerMatrix | None = None
     sure: float = 0.95
     block: int = 128
+    unsure: float | None = None
     _queries: list[Located] = field(default_factory=list)
     _labels: list[Places] = field(default_factory=list)
     _fitted_on: int = 0
@@ -192,6 +203,15 @@ class Gate(Memory):
         queries, labels = Located.joined(self._queries), np.concatenate(self._labels)
         self._model = PublicModel(self.n_classes).fit(queries, labels)
         self._fitted_on = known
+        if self.reference is not None:
+            self.unsure = self._share_unsure(self.reference[:_PROBES])
+
+    def _share_unsure(self, points: IntegerMatrix) -> float:
+        """Return the share of points that would be asked for, were they queries."""
+        assert self._model is not None  # noqa: S101 (narrows the type: just fitted)
+        chances = self._model.chances(self._located(points))
+        sure = float((chances.max(axis=1) >= self.sure).mean())
+        return 1 - sure * (1 - 1 / FLOOR)
 
     def _located(self, queries: IntegerMatrix) -> Located:
         return self._surroundings.locate(self._floats(queries))
@@ -200,5 +220,6 @@ class Gate(Memory):
         return queries.astype(np.float64) / self.scale
 
 
+_PROBES = 500
 FLOOR = 25
 """One in so many queries on which the gate is sure is asked nevertheless."""

@@ -41,7 +41,7 @@ class Horizon(Protocol):
     def left(self) -> float:
         """Return the questions still to be expected, the next block's included."""
 
-    def passed(self, answered: int, asked: int) -> None:
+    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block, as :meth:`vicinal.predictors.planning.Pace.passed` does."""
 
 
@@ -62,7 +62,12 @@ class Planned:
         """Return the questions still to be expected."""
         return max(self._n_queries - self._answered, self._n_queries / 10, 1.0)
 
-    def passed(self, answered: int, asked: int) -> None:  # noqa: ARG002 (all are asked)
+    def passed(
+        self,
+        answered: int,
+        asked: int,  # noqa: ARG002 (all are)
+        unsure: float | None = None,  # noqa: ARG002
+    ) -> None:
         """Take note of a block."""
         self._answered += answered
 
@@ -101,9 +106,9 @@ class WatchedPace(Pace):
         if near is not None:
             self.shadow.charge(release, near)
 
-    def passed(self, answered: int, asked: int) -> None:
+    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block."""
-        self._pace.passed(answered, asked)
+        self._pace.passed(answered, asked, unsure)
         self.multiplier = self._pace.multiplier
 
 
@@ -147,11 +152,11 @@ class ShadowPace(WatchedPace):
         squares = self._unit * self._horizon.left() * self._crowding(self._near) / left
         return self._in_steps(np.clip(np.sqrt(squares), self._least, self._most))
 
-    def passed(self, answered: int, asked: int) -> None:
+    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block."""
-        super().passed(answered, asked)
+        super().passed(answered, asked, unsure)
         if not isinstance(self._horizon, Pace):  # else it is the pace, and has just been told
-            self._horizon.passed(answered, asked)
+            self._horizon.passed(answered, asked, unsure)
 
     def _crowding(self, near: Neighbours) -> Floats:
         """Return how much more often than planned the points near each query are asked, (q,)."""

@@ -31,7 +31,7 @@ from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.predictors.answering import BLOCK
 from vicinal.predictors.choice import Choice
 from vicinal.predictors.planning import GatedPace, Pace
-from vicinal.predictors.reuse import UNKNOWN, Forgetful, Gate, Memory
+from vicinal.predictors.reuse import UNKNOWN, Forgetful, Gate, Memory, take_in
 from vicinal.predictors.shadow import RETIRED
 
 Floats = npt.NDArray[np.float64]
@@ -182,9 +182,8 @@ class _Run:
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         labels[asked] = noisy.argmax(axis=1)
         self._plain[block], self._answers[block] = plain.argmax(axis=1), labels
-        self._pace.passed(len(block), int(asked.sum()))
         self._asked += int(asked.sum())
-        self.memory.learn(points[asked], labels[asked])
+        take_in(self.memory, self._pace, points, asked, labels)
 
     def _charged(self, near: _Voters) -> Floats:
         """Charge who takes part; return what each can afford to contribute."""

@@ -19,6 +19,7 @@ from vicinal.ledger.audiences import Audience
 from vicinal.ledger.blocks import Lesson, bytes_of
 from vicinal.ledger.database import Database
 from vicinal.predictors.answering import Answers, Engine
+from vicinal.predictors.reuse import take_in
 from vicinal.store.frame import Frame
 
 Places = npt.NDArray[np.int64]
@@ -53,8 +54,7 @@ class Lessons:
                 queries, asked = lesson.queries[part], lesson.asked[part]
                 # Asked again only because it counts what it is asked; what was decided, counts.
                 memory.known(queries)
-                pace.passed(len(queries), int(asked.sum()))
-                memory.learn(queries[asked], labels[part][asked])
+                take_in(memory, pace, queries, asked, labels[part])
         return replace(self.untaught, memory=memory, pace=pace)
 
     def _journal(self) -> Iterator[tuple[Lesson, Places]]:
