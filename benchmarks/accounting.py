@@ -13,7 +13,7 @@ from typing import Any
 
 from vicinal.accounting.calibrate import calibrate
 from vicinal.accounting.plan import account
-from vicinal.reports.accounting_table import as_text, table
+from vicinal.reports.accounting.table import as_text, table
 
 COUNT = 10_000
 RUNS = 5

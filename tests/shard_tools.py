@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -47,6 +48,17 @@ def budgets(path, audience="default"):
         finally:
             keeper.close()
     return left
+
+
+def in_peace(path):
+    """Wait until the actors of a closed or killed coordinator have let go of their folders."""
+    for folder in shard_paths(path, ready_cluster(path).shards):
+        for _ in range(300):
+            try:
+                ShardKeeper.open(folder).close()
+                break
+            except RuntimeError:
+                time.sleep(0.1)
 
 
 def local(path, absence=PATIENCE):

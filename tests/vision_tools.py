@@ -12,6 +12,16 @@ import pytest
 
 NETWORK = "test_resnet"
 
+NOT_IMAGES = [
+    (np.zeros((28, 28)), "Got 2 dimensions"),
+    (np.zeros((1, 28, 28, 4)), r"\(n, h, w, 3\)"),
+    (np.zeros((0, 28, 28)), "at least one"),
+    (np.zeros((1, 28, 7)), "at least 8 pixels"),
+    (np.full((1, 28, 28), "secret"), "integers or floats"),
+    ([np.zeros((28, 28)), np.zeros((28, 27))], "same height and width"),
+]
+"""What every extractor that needs eight pixels refuses, with words of the refusal."""
+
 
 def timm_or_skip():
     """Return timm; skip where it is not installed.

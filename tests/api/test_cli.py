@@ -19,8 +19,11 @@ from vicinal.cli import progress as bars
 from vicinal.cli.main import app
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
-from vicinal.reports import demonstration, inputs, recipes
-from vicinal.reports.comparison import Comparison, Grid
+from vicinal.reports import inputs
+from vicinal.reports.accuracy import recipes
+from vicinal.reports.accuracy.comparison import Comparison
+from vicinal.reports.accuracy.search import Grid
+from vicinal.reports.demo import answers
 from vicinal.reports.experiments import Setting
 
 QUERIES = 30
@@ -49,8 +52,8 @@ def digits(tmp_path_factory):
 
 @pytest.fixture
 def short_sweep(monkeypatch):
-    monkeypatch.setattr(demonstration, "EPSILONS", (4.0, 8.0))
-    monkeypatch.setattr(demonstration, "GRID", Grid((0.3,), (0.3,)))
+    monkeypatch.setattr(answers, "EPSILONS", (4.0, 8.0))
+    monkeypatch.setattr(answers, "GRID", Grid((0.3,), (0.3,)))
 
 
 def run(*arguments):
@@ -127,7 +130,7 @@ def test_a_refusal_for_privacy_exits_with_3(digits, monkeypatch):
     def refuse(*_arguments):
         raise PrivacyRefused("This would break\nthe guarantee.")
 
-    monkeypatch.setattr(demonstration, "answer", refuse)
+    monkeypatch.setattr(answers, "answer", refuse)
     result = demo(digits, "--no-report")
     assert_one_line(result, 3)
     assert result.stderr == "vicinal: This would break the guarantee.\n"

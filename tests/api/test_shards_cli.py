@@ -19,8 +19,7 @@ import shard_tools
 import store_tools as tools
 from serving_tools import FAST, Service, listening
 from vicinal.cli.main import app
-from vicinal.distributed import Absence, Coordinator, ShardKeeper, local_links
-from vicinal.distributed.folders import shard_paths
+from vicinal.distributed import Absence, Coordinator, local_links
 from vicinal.distributed.gathering import ShardSilent
 from vicinal.distributed.local import KeptShard
 from vicinal.serving.app import create_app
@@ -156,7 +155,7 @@ def test_a_cluster_on_ray_is_served_as_a_store(served, cluster):
     assert service.call("GET", "/v1/status").body["classes"] == [0, 1, 2]
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
-    in_peace(cluster)
+    shard_tools.in_peace(cluster)
     assert "All is well" in run("verify", cluster, "--erased", "person-3")
 
 
@@ -191,17 +190,6 @@ def wait_until_it_answers(service, process):
         except OSError:
             time.sleep(0.1)
     pytest.fail("the service did not start within a minute")
-
-
-def in_peace(path):
-    """Wait until actors have let go of their folders."""
-    for folder in shard_paths(path, 2):
-        for _ in range(300):
-            try:
-                ShardKeeper.open(folder).close()
-                break
-            except RuntimeError:
-                time.sleep(0.1)
 
 
 def test_features_of_images_are_made_on_ray(tmp_path):

@@ -21,8 +21,6 @@ import pytest
 import shard_tools
 import store_tools as tools
 from crash.cluster_child import request, seen
-from vicinal.distributed import ShardKeeper
-from vicinal.distributed.folders import shard_paths
 
 SECONDS = float(os.environ.get("VICINAL_CLUSTER_SECONDS", "45"))
 """How long shards and coordinators are killed for."""
@@ -82,17 +80,6 @@ def wait_for(happened, child):
     pytest.fail("nothing was answered for two minutes")
 
 
-def in_peace(path):
-    """Wait until the actors of a coordinator that was killed have let go of their folders."""
-    for folder in shard_paths(path, 2):
-        for _ in range(300):
-            try:
-                ShardKeeper.open(folder).close()
-                break
-            except RuntimeError:
-                time.sleep(0.1)
-
-
 def check(path, store, notes):
     """Everything that was seen is there, and was paid for once."""
     answered = {note["number"]: note["votes"] for note in notes}
@@ -123,7 +110,7 @@ def test_killed_under_load_everybody_pays_exactly_once(tmp_path, address):
     shards, coordinators = killed_again_and_again(path, address, notes, rng)
     assert shards >= 2
     assert coordinators >= 1
-    in_peace(path)
+    shard_tools.in_peace(path)
     found = seen(notes)
     gaps = np.diff([note["at"] for note in found])
     print(f"{len(found)} answers, {shards} shards and {coordinators} coordinators killed, "

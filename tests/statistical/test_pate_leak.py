@@ -8,15 +8,17 @@ are no further apart than the accounting says. Broken mechanisms fail (1), broke
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from scipy.stats import binom, chisquare
+from scipy.stats import binom
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from statistical.power import P_VALUE
+from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting.plan import Plan
 from vicinal.mechanisms.noisy_max import GaussianMax
 from vicinal.predictors import pate_settings
@@ -71,10 +73,6 @@ def ask(labels, teachers, ids=None):
         ).fit(places, y, ids)
         found[(estimator.predict(np.zeros((ANSWERS, 1))) == 0).sum()] += 1
     return found
-
-
-def law_p(found, expected):
-    return float(chisquare(found, expected * found.sum()).pvalue)
 
 
 @pytest.mark.parametrize(
@@ -152,30 +150,6 @@ def test_teachers_by_record_are_caught(monkeypatch):
 # ---------------------------------------------------------------- (2) the law keeps the claim
 
 
-ORDERS = np.array([1.5, 2.0, 4.0, 16.0])
-
-
-def divergences(p, q):
-    """Return the Renyi divergences of two laws at :data:`ORDERS`, the larger direction."""
-    both = [
-        np.log((a[:, None] ** ORDERS * b[:, None] ** (1 - ORDERS)).sum(axis=0)) / (ORDERS - 1)
-        for a, b in ((p, q), (q, p))
-    ]
-    return np.maximum(*both)
-
-
-def worst_over_all_data(teachers, most=4):
-    """Return the largest divergence over all data sets of up to `most` people, all victims."""
-    worst = np.zeros_like(ORDERS)
-    for size in range(1, most + 1):
-        for labels in product((0, 1), repeat=size):
-            whole = law(labels, teachers)
-            for victim in range(size):
-                without = law(labels[:victim] + labels[victim + 1 :], teachers)
-                worst = np.maximum(worst, divergences(whole, without))
-    return worst
-
-
 def claimed(sensitivity=1.0):
     """Return the RDP that the accounting says of `ANSWERS` labels; the argument makes it wrong."""
     release = {"kind": "gnmax", "sigma": SIGMA / sensitivity, "count": ANSWERS, "release": "label"}
@@ -184,13 +158,13 @@ def claimed(sensitivity=1.0):
 
 @pytest.mark.parametrize("teachers", [1, 2, 3])
 def test_no_data_set_leaks_more_than_is_claimed(teachers):
-    assert (worst_over_all_data(teachers) <= claimed()).all()
+    assert (worst_over_all_data(partial(law, teachers=teachers)) <= claimed()).all()
 
 
 def test_the_claim_is_not_idle():
     """With one teacher a person decides its vote: the claim's worst case, but for a margin."""
-    assert worst_over_all_data(1)[0] >= 0.4 * claimed()[0]
+    assert worst_over_all_data(partial(law, teachers=1))[0] >= 0.4 * claimed()[0]
 
 
 def test_a_wrong_claim_is_caught():
-    assert (worst_over_all_data(1) > claimed(sensitivity=0.5)).any()
+    assert (worst_over_all_data(partial(law, teachers=1)) > claimed(sensitivity=0.5)).any()

@@ -14,9 +14,9 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from scipy.stats import chisquare
 
 from statistical.power import P_VALUE
+from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting.curves import Composition
 from vicinal.accounting.label_release import NoisyLabel
 from vicinal.accounting.screening import Screening
@@ -93,10 +93,6 @@ def ask(labels, ids=None, setting=SETTING):
     estimator = setting.classifier().fit(places, np.array(labels), ids)
     answers = estimator.predict(np.zeros((QUERIES, 2)))
     return np.array([(answers == mark).sum() for mark in (-1, 0, 1)])
-
-
-def law_p(found, law):
-    return float(chisquare(found, law * found.sum()).pvalue)
 
 
 DATA = [(0, 1, 1), (1, 1, 1, 0), (0,), (1, 0, 1, 0, 0)]
@@ -185,30 +181,6 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
 # ---------------------------------------------------------------- (2) the law keeps the claim
 
 
-ORDERS = np.array([1.5, 2.0, 4.0, 16.0])
-
-
-def divergences(p, q):
-    """Return the Renyi divergences of two laws at :data:`ORDERS`, the larger direction."""
-    both = [
-        np.log((a[:, None] ** ORDERS * b[:, None] ** (1 - ORDERS)).sum(axis=0)) / (ORDERS - 1)
-        for a, b in ((p, q), (q, p))
-    ]
-    return np.maximum(*both)
-
-
-def worst_over_all_data(setting, most=4):
-    """Return the largest divergence over all data sets of up to `most` people, all victims."""
-    worst = np.zeros_like(ORDERS)
-    for size in range(1, most + 1):
-        for labels in product((0, 1), repeat=size):
-            law = setting.outcome(labels)
-            for victim in range(size):
-                without = setting.outcome(labels[:victim] + labels[victim + 1 :])
-                worst = np.maximum(worst, divergences(law, without))
-    return worst
-
-
 def claimed(setting, gamma=None, sensitivity=1.0):
     """Return the RDP of one screened and answered query; arguments make the claim wrong."""
     gamma = setting.gamma if gamma is None else gamma
@@ -228,7 +200,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_no_data_set_leaks_more_than_is_claimed(setting):
-    assert (worst_over_all_data(setting) <= claimed(setting)).all()
+    assert (worst_over_all_data(setting.outcome) <= claimed(setting)).all()
 
 
 @pytest.mark.parametrize("setting", SETTINGS[:4])
@@ -237,11 +209,11 @@ def test_the_claim_is_not_idle(setting):
 
     At the lowest order: higher ones ask for worlds in which an attacker knows others' coins.
     """
-    assert worst_over_all_data(setting)[0] >= 0.25 * claimed(setting)[0]
+    assert worst_over_all_data(setting.outcome)[0] >= 0.25 * claimed(setting)[0]
 
 
 @pytest.mark.parametrize(
     "wrong", [{"gamma": 0.15}, {"sensitivity": 0.5}], ids=["sampling rate", "sensitivity"]
 )
 def test_a_wrong_claim_is_caught(wrong):
-    assert (worst_over_all_data(SETTING) > claimed(SETTING, **wrong)).any()
+    assert (worst_over_all_data(SETTING.outcome) > claimed(SETTING, **wrong)).any()

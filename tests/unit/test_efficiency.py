@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vicinal.cli.main import app
-from vicinal.reports import efficiency, releases
 from vicinal.reports.experiments import Benchmark, Setting
+from vicinal.reports.planning import efficiency, releases
 
 CLASSES, D = 3, 12
 

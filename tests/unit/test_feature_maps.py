@@ -13,10 +13,10 @@ from vicinal.cli.main import app
 from vicinal.datasets import image_npz
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures, ScatteringFeatures
-from vicinal.reports import feature_maps
 from vicinal.reports.experiments import Setting
-from vicinal.reports.feature_maps import FeatureMap, MapRow, measure, text_table
-from vicinal.reports.releases import WAYS
+from vicinal.reports.planning import feature_maps
+from vicinal.reports.planning.feature_maps import FeatureMap, MapRow, measure, text_table
+from vicinal.reports.planning.releases import WAYS
 
 SETTINGS = (Setting(8.0, 40), Setting(8.0, 60))
 FEW = {"n_components": 8}

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
+from vision_tools import NOT_IMAGES
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +77,9 @@ def test_colour_takes_the_channel_with_the_steepest_gradient() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (np.zeros((28, 28)), "Got 2 dimensions"),
-        (np.zeros((1, 28, 28, 4)), r"\(n, h, w, 3\)"),
-        (np.zeros((0, 28, 28)), "at least one"),
-        (np.zeros((1, 28, 7)), "at least 8 pixels"),
+        *NOT_IMAGES,
         (np.full((1, 28, 28), np.nan), "finite"),
         (np.full((1, 28, 28), np.inf), "finite"),
-        (np.full((1, 28, 28), "secret"), "integers or floats"),
-        ([np.zeros((28, 28)), np.zeros((28, 27))], "same height and width"),
     ],
 )
 def test_unusable_images_are_refused(wrong: object, message: str) -> None:

@@ -20,6 +20,7 @@ CONTRACTS = {contract["id"]: contract for contract in LINTER["contracts"]}
 # One import for each contract that must not pass: (contract, module, line).
 BROKEN_IMPORTS = [
     ("layers", "accounting/budget.py", "from vicinal.neighbours import tiles"),
+    ("reports", "reports/planning/wear.py", "from vicinal.reports.accuracy import cells"),
     ("noise", "predictors/ind_knn.py", "from vicinal.noise import coins"),
     ("samplers", "mechanisms/votes.py", "import opendp.measurements"),
     ("accounting", "accounting/gaussian.py", "import os"),
@@ -129,10 +130,13 @@ def test_entering_by_the_front_door_from_below_is_caught(tmp_path):
     assert f"{CONTRACTS['layers']['name']} BROKEN" in lint_imports(package)
 
 
-def test_a_room_without_a_floor_is_caught(tmp_path):
+@pytest.mark.parametrize(
+    ("contract", "module"), [("layers", "annexe.py"), ("reports", "reports/annexe.py")]
+)
+def test_a_room_without_a_floor_is_caught(tmp_path, contract, module):
     package = copy_of_package(tmp_path)
-    (package / "annexe.py").touch()
-    assert f"{CONTRACTS['layers']['name']} BROKEN" in lint_imports(package)
+    (package / module).touch()
+    assert f"{CONTRACTS[contract]['name']} BROKEN" in lint_imports(package)
 
 
 def test_the_house_as_it_stands_keeps_every_contract():

@@ -246,7 +246,7 @@ def test_vectors_cannot_be_augmented(files, tmp_path):
 
 
 def test_table1_prints_means_and_what_the_paper_said():
-    from vicinal.reports.labelling_runs import RoundResult, RunResult, text_table
+    from vicinal.reports.labelling.runs import RoundResult, RunResult, text_table
 
     parts = [RoundResult(10, 5, 0.9, 1.0, student) for student in (0.97, 0.99)]
     results = [RunResult(0.5, run, (part,), 1.0) for run, part in enumerate(parts)]

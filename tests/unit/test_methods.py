@@ -14,19 +14,12 @@ from vicinal.accounting.plan import Plan, account
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors import NoisySGDClassifier
-from vicinal.reports import (
-    accuracy_grid,
-    accuracy_table,
-    calibrated,
-    indknn_figures,
-    method_plots,
-    retraining,
-    robustness,
-)
-from vicinal.reports.accuracy_grid import Job, Table
-from vicinal.reports.calibrated import Facts
-from vicinal.reports.cells import Cells, Place, Score
-from vicinal.reports.contenders import CONTENDERS, answered, chosen, public_radius
+from vicinal.reports.accuracy import calibrated, figures, grid, method_plots, retraining, robustness
+from vicinal.reports.accuracy.calibrated import Facts
+from vicinal.reports.accuracy.cells import Cells, Place, Score
+from vicinal.reports.accuracy.contenders import CONTENDERS, answered, chosen, public_radius
+from vicinal.reports.accuracy.grid import Job, Table
+from vicinal.reports.accuracy.table import Entry, crossings, entries, text_tables
 from vicinal.reports.experiments import Benchmark, Setting, Trial
 
 CLASSES, D = 3, 12
@@ -48,7 +41,7 @@ def benchmark():
 
 @pytest.fixture(scope="module")
 def trial(benchmark):
-    return accuracy_grid.trial_of(benchmark, Table((), (4.0,), (200,), 1), 0)
+    return grid.trial_of(benchmark, Table((), (4.0,), (200,), 1), 0)
 
 
 @pytest.fixture
@@ -199,18 +192,18 @@ def test_a_table_is_filled_once(benchmark, tmp_path):
     table = Table(("default", "noisy-sgd", "not-private"), (2.0, 8.0), (100, 200), 2)
     cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
     told = []
-    accuracy_grid.measure("toy", benchmark, table, cells, told.append)
-    assert sum(told) == accuracy_grid.work(table)
+    grid.measure("toy", benchmark, table, cells, told.append)
+    assert sum(told) == grid.work(table)
     assert len(cells) == 2 * (4 + 4 + 2)
     before = (tmp_path / "x.cells.jsonl").read_bytes()
-    accuracy_grid.measure("toy", benchmark, table, cells, told.append)
+    grid.measure("toy", benchmark, table, cells, told.append)
     assert (tmp_path / "x.cells.jsonl").read_bytes() == before
-    found = accuracy_table.entries(cells)
+    found = entries(cells)
     assert {len(entry.scores) for entry in found} == {2}
-    text = accuracy_table.text_tables(found)
+    text = text_tables(found)
     assert text.count("200-NN, not private") == 2
     assert text.count("±") == 2 * (2 + 2 + 2)
-    assert len(accuracy_table.crossings(found)) == 2
+    assert len(crossings(found)) == 2
     picture = method_plots.draw_methods(
         [method_plots.Panel("a", found, axis) for axis in method_plots.AXES]
     )
@@ -227,22 +220,22 @@ def test_queries_that_a_test_part_cannot_give_are_left_out():
 
 @pytest.mark.usefixtures("unpriced")
 def test_abstentions_count_as_wrong(trial):
-    score = next(iter(accuracy_grid.scored(trial, Job("private-knn-screened", 8.0, (200,)), 0)))
+    score = next(iter(grid.scored(trial, Job("private-knn-screened", 8.0, (200,)), 0)))
     assert score.accuracy <= score.answered < 1
 
 
 def test_who_is_ahead_is_told():
     def entry(method, n_queries, accuracy):
         place = Place("toy", 10, 5, method, 1.0, n_queries, -1)
-        return accuracy_table.Entry(place, (Score(accuracy, 1.0, 1.0, 0.0),))
+        return Entry(place, (Score(accuracy, 1.0, 1.0, 0.0),))
 
     found = [
         entry("noisy-sgd", 100, 0.9), entry("default", 100, 0.95),
         entry("noisy-sgd", 400, 0.9), entry("default", 400, 0.85),
     ]  # fmt: skip
-    (line,) = accuracy_table.crossings(found)
+    (line,) = crossings(found)
     assert "ahead of the best Ind-KNN at T = 400, of T = 100, 400" in line
-    (line,) = accuracy_table.crossings(found[:2])
+    (line,) = crossings(found[:2])
     assert "nowhere" in line
 
 
@@ -399,10 +392,10 @@ def test_the_robustness_command_prints_its_table(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("toy")
 def test_the_figures_command_draws(tmp_path, monkeypatch):
-    monkeypatch.setattr(indknn_figures, "SIZES", (500, 1500))
+    monkeypatch.setattr(figures, "SIZES", (500, 1500))
     monkeypatch.setattr(retraining, "TRAININGS", (1,))
     monkeypatch.setattr(
-        indknn_figures,
+        figures,
         "tables",
         lambda runs: {
             "epsilon": Table(("default", "not-private"), (2.0, 4.0), (1000,), runs),

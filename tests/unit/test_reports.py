@@ -19,17 +19,19 @@ from vicinal import Guarantee
 from vicinal.accounting import budget as budgets
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import comparison, experiments, plots, words
-from vicinal.reports.accuracy import (
+from vicinal.reports import experiments
+from vicinal.reports.accuracy import comparison, search
+from vicinal.reports.demo.answers import Answers, PublicPlan
+from vicinal.reports.demo.page import Page, html_page
+from vicinal.reports.outcomes import (
     Outcome,
     mean_and_spread,
     outcome_by_class,
     outcome_of_surest,
     wilson_interval,
 )
-from vicinal.reports.demonstration import Answers, PublicPlan
-from vicinal.reports.markup import tag
-from vicinal.reports.page import Page, html_page
+from vicinal.reports.page import plots, words
+from vicinal.reports.page.markup import tag
 
 PNG = b"\x89PNG\r\n\x1a\n"
 EPSILONS = (0.5, 1.0)
@@ -186,8 +188,8 @@ def test_pictures_are_png_even_of_a_single_colour(shape, value):
 
 def test_plots_leave_pyplot_alone():
     code = (
-        "import sys; from vicinal.reports import accuracy, plots;"
-        "plots.accuracy_by_class({'a': accuracy.Outcome(1, 2)});"
+        "import sys; from vicinal.reports import outcomes; from vicinal.reports.page import plots;"
+        "plots.accuracy_by_class({'a': outcomes.Outcome(1, 2)});"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])}
@@ -344,20 +346,20 @@ def hill(monkeypatch, height):
         tried.append(point)
         return Outcome(height(point), 1000)
 
-    monkeypatch.setattr(comparison, "published_outcome", outcome)
+    monkeypatch.setattr(search, "published_outcome", outcome)
     return tried
 
 
 @pytest.mark.parametrize("tau", range(7))
 @pytest.mark.parametrize("multiplier", range(6))
 def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau, multiplier):
-    grid = comparison.Grid(tuple(range(7)), tuple(range(6)))
+    grid = search.Grid(tuple(range(7)), tuple(range(6)))
     tried = hill(
         monkeypatch, lambda p: 500 - (p.tau - tau) ** 2 - (p.noise_multiplier - multiplier) ** 2
     )
     told = []
-    found = comparison.uphill(None, experiments.Setting(1.0, 10), grid, told.append)
-    best = comparison.best_first(found)[0]
+    found = search.uphill(None, experiments.Setting(1.0, 10), grid, told.append)
+    best = search.best_first(found)[0]
     assert best == experiments.Point(tau, multiplier)
     assert found[best] == Outcome(500, 1000)
     assert len(tried) == len(set(tried)) < len(grid)
@@ -366,10 +368,10 @@ def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau,
 
 @pytest.mark.parametrize("taus", [(0.1,), (0.1, 0.2)])
 def test_the_search_on_a_flat_landscape_ends(monkeypatch, taus):
-    grid = comparison.Grid(taus, (1.0, 2.0))
+    grid = search.Grid(taus, (1.0, 2.0))
     hill(monkeypatch, lambda _: 7)
-    found = comparison.uphill(None, experiments.Setting(1.0, 10), grid, lambda _: None)
-    assert comparison.best_first(found)[0] in grid.coarse()
+    found = search.uphill(None, experiments.Setting(1.0, 10), grid, lambda _: None)
+    assert search.best_first(found)[0] in grid.coarse()
 
 
 def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, benchmark_data):
@@ -379,10 +381,11 @@ def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, bench
     def outcome(_trial, _setting, point, seed):
         return Outcome(chances.get(point, [0] * 3)[seed], 50)
 
-    monkeypatch.setattr(comparison, "published_outcome", outcome)
+    for module in (search, comparison):
+        monkeypatch.setattr(module, "published_outcome", outcome)
     rows = comparison.Comparison(
         "clusters", PublicMap(n_components=None), (experiments.Setting(8.0, 50),),
-        comparison.Grid((0.4, 0.5), (0.1, 0.2, 0.3)), n_reference=200, runs=3,
+        search.Grid((0.4, 0.5), (0.1, 0.2, 0.3)), n_reference=200, runs=3,
     ).rows(benchmark_data, lambda _: None)  # fmt: skip
     published = next(row for row in rows if row.method == comparison.PUBLISHED)
     assert published.point == good
@@ -390,7 +393,7 @@ def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, bench
 
 
 def test_a_point_is_interior_when_it_has_neighbours_on_all_sides():
-    grid = comparison.Grid((0.1, 0.2, 0.3), (1.0, 2.0, 3.0, 4.0))
+    grid = search.Grid((0.1, 0.2, 0.3), (1.0, 2.0, 3.0, 4.0))
     points = [experiments.Point(tau, m) for tau in grid.taus for m in grid.multipliers]
     inner = [point for point in points if grid.interior(point)]
     assert inner == [experiments.Point(0.2, 2.0), experiments.Point(0.2, 3.0)]
@@ -403,7 +406,7 @@ def compared(benchmark_data):
         features="clusters",
         public_map=PublicMap(n_components=None),
         settings=(experiments.Setting(8.0, 50), experiments.Setting(4.0, 20)),
-        grid=comparison.Grid((0.4, 0.5), (0.1, 0.2)),
+        grid=search.Grid((0.4, 0.5), (0.1, 0.2)),
         n_reference=200,
         runs=2,
     )
@@ -443,7 +446,7 @@ def test_a_table_has_a_line_for_every_row_and_says_when_a_grid_is_cut_off(compar
 
 
 def test_a_sweep_has_one_outcome_for_every_epsilon(trial):
-    grid = comparison.Grid((0.5,), (0.1, 0.2))
+    grid = search.Grid((0.5,), (0.1, 0.2))
     told = []
     swept = comparison.sweep(trial, (2.0, 8.0), 1e-5, grid, told.append)
     assert len(swept.default) == len(swept.published) == len(swept.points) == 2

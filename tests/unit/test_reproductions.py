@@ -13,8 +13,8 @@ from vicinal.cli.main import app
 from vicinal.datasets import Dataset
 from vicinal.datasets.packed import is_packed, packed_images
 from vicinal.errors import InvalidInput
-from vicinal.reports import attributes as wing
-from vicinal.reports import labelling_methods as methods
+from vicinal.reports.labelling import attributes as wing
+from vicinal.reports.labelling import methods
 
 # Three people to train on, with 1, 2 and 3 attributes; an age is one of them.
 TABLE = """split,identity,gender,age,hat
@@ -188,7 +188,7 @@ def images(size, seed):
 @pytest.fixture
 def few(monkeypatch):
     """Ask about few public examples, as there are no more in these tests."""
-    from vicinal.reports import labelling_runs
+    from vicinal.reports.labelling import runs as labelling_runs
 
     for module in (labelling_runs, methods):
         monkeypatch.setattr(module, "N_PUBLIC", 120)
@@ -198,7 +198,7 @@ def few(monkeypatch):
 
 @pytest.fixture
 def world(few):  # noqa: ARG001 (must come first)
-    from vicinal.reports import labelling_runs
+    from vicinal.reports.labelling import runs as labelling_runs
 
     records, test = images(900, 2), images(240, 3)
     dataset = Dataset(records.features, records.labels, test=test)

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from vicinal.errors import InvalidInput
 from vicinal.features import ScatteringFeatures, wavelets
 from vicinal.features.scattering import FLOORS
+from vision_tools import NOT_IMAGES
 
 SHAPE = (32, 32)
 
@@ -181,16 +182,11 @@ def test_the_number_of_processes_changes_nothing(images: np.ndarray, together: n
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (np.zeros((28, 28)), "Got 2 dimensions"),
-        (np.zeros((1, 28, 28, 4)), r"\(n, h, w, 3\)"),
-        (np.zeros((0, 28, 28)), "at least one"),
-        (np.zeros((1, 28, 7)), "at least 8 pixels"),
+        *NOT_IMAGES,
         (np.full((1, 28, 28), np.nan), "from 0 to 'white'"),
         (np.full((1, 28, 28), np.inf), "from 0 to 'white'"),
         (np.full((1, 28, 28), -1.0), "from 0 to 'white'"),
         (np.full((1, 28, 28), 256), "which is 255"),
-        (np.full((1, 28, 28), "secret"), "integers or floats"),
-        ([np.zeros((28, 28)), np.zeros((28, 27))], "same height and width"),
     ],
 )
 def test_unusable_images_are_refused(wrong: object, message: str) -> None:

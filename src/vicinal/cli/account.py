@@ -35,7 +35,7 @@ def account(
     checked = Plan.from_dict(read_plan(plan))
     price = checked.price()
     if plot is not None:
-        from vicinal.reports.cost_plots import draw_costs
+        from vicinal.reports.accounting.plots import draw_costs
 
         _write(plot, draw_costs(checked, _format(plot)))
     typer.echo(as_json(price) if json else describe(price))
@@ -144,12 +144,12 @@ def reproduce_accounting(
     ] = None,
 ) -> None:
     """Print the papers' epsilons against ours, and what would explain those that do not follow."""
-    from vicinal.reports import accounting_table as printed
+    from vicinal.reports.accounting import table as printed
 
     folder = None if figures is None else output_folder(figures)
     rows, explained = printed.table(), printed.table(printed.EXPLAINED)
     if folder is not None:
-        from vicinal.reports.accounting_figures import draw_all
+        from vicinal.reports.accounting.figures import draw_all
 
         for name, content in draw_all().items():
             _write(folder / f"screening-{name}.png", content)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vicinal.cli.output import as_json, output_folder, peak_memory, write_file
+from vicinal.cli.output import output_folder, peak_memory, write_file
 from vicinal.cli.progress import progress
+from vicinal.cli.tables import OUT, Json, with_notes, write_table
 
 NAME = "market-attributes"
 
@@ -24,19 +24,18 @@ NOTE = (
 )
 
 _TAUS = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
-_WIDTH = 88
 
 
 def market(
     data: Annotated[Path, typer.Option(help="CSV of split, identity, age and attributes.")],
     neighbours: Annotated[int, typer.Option(help="How many vote.", min=1)] = 500,
     runs: Annotated[int, typer.Option(help="Made features and seeds.", min=1)] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for table and plot.")] = Path("out/reproduce"),
+    json: Json = False,
+    out: Annotated[Path, typer.Option(help="Folder for table and plot.")] = OUT,
 ) -> None:
     """Clip the votes of records with many labels, as ZYCW20's Table 3 does on Market-1501."""
-    from vicinal.reports import attributes as wing
-    from vicinal.reports import attributes_figures as figures
+    from vicinal.reports.labelling import attributes as wing
+    from vicinal.reports.labelling import attributes_figures as figures
 
     start = time.perf_counter()
     folder = output_folder(out)
@@ -58,9 +57,7 @@ def market(
         figures.epsilon_text(stated),
         figures.accuracy_text(points, plain, blind),
         figures.attribute_text(people, stated, plain, blind),
-        textwrap.fill(NOTE, _WIDTH),
     )
-    table = "\n\n".join(parts)
     result = {
         **_about(neighbours, runs, time.perf_counter() - start),
         "clipped": [{n: getattr(c, n) for n in wing.Clipped.__slots__} for c in clipped],
@@ -69,11 +66,9 @@ def market(
         "no_privacy": dict(zip(people.names, plain.round(4).tolist(), strict=True)),
         "commonest": dict(zip(people.names, blind.round(4).tolist(), strict=True)),
     }
-    write_file(folder / f"{NAME}.json", as_json(result) + "\n")
-    write_file(folder / f"{NAME}.txt", table + "\n")
     picture = figures.tau_picture(points, float(plain.mean()), float(blind.mean()))
     write_file(folder / f"{NAME}.png", picture)
-    typer.echo(as_json(result) if json else table)
+    write_table(folder, NAME, result, with_notes("\n\n".join(parts), NOTE), json=json)
 
 
 def _about(neighbours: int, runs: int, seconds: float) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from vicinal.cli.progress import progress
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
-    from vicinal.reports.demonstration import Answers, Prepared
+    from vicinal.reports.demo.answers import Answers, Prepared
     from vicinal.reports.steps import Begin
 
 SHIPPED = "mnist"
@@ -43,7 +43,7 @@ def demo(
     would spend a fresh budget: it is for public demonstration data only.
     """
     from vicinal import checks
-    from vicinal.reports.demonstration import answer, prepare
+    from vicinal.reports.demo.answers import answer, prepare
 
     start = time.perf_counter()
     checks.real("epsilon", epsilon, above=0)
@@ -72,8 +72,8 @@ def _write_report(
     folder: Path, data: str, prepared: Prepared, answers: Answers, start: float, begin: Begin
 ) -> Path:
     from vicinal import __version__
-    from vicinal.reports.demonstration import CLASSES, compare
-    from vicinal.reports.page import Page, html_page
+    from vicinal.reports.demo.answers import CLASSES, compare
+    from vicinal.reports.demo.page import Page, html_page
 
     guarantee, plan = answers.guarantee, answers.plan
     page = Page(
@@ -115,7 +115,7 @@ def _result(data: str, answers: Answers, written: Path | None, seconds: float) -
 
 
 def _text(answers: Answers, result: dict[str, Any]) -> str:
-    from vicinal.reports import words
+    from vicinal.reports.page import words
 
     outcome, plan = answers.outcome, answers.plan
     memory = result["peak_memory_bytes"]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from vicinal.cli.output import as_json, output_folder, write_file
+from vicinal.cli.output import output_folder
 from vicinal.cli.progress import progress
-
-if TYPE_CHECKING:
-    from vicinal.reports.experiments import Benchmark
-    from vicinal.reports.steps import Begin
+from vicinal.cli.tables import (
+    OUT,
+    Data,
+    Json,
+    Out,
+    Runs,
+    benchmark,
+    result_of,
+    with_notes,
+    write_table,
+)
 
 NAME = "indknn-efficiency"
 LABELS = "indknn-labels"
@@ -26,22 +31,11 @@ NOTE = (
     "block). Simulated with seeded noise on public data, without a guarantee."
 )
 
-
 LABELS_NOTE = (
     "60,000 private records, HOG half-whitened, delta 1e-5, nothing tuned; mean, spread of a run "
     "over public splits. Asked is the share of queries that private records were asked. Simulated "
     "with seeded noise on public data, without a guarantee."
 )
-
-Data = Annotated[
-    Path | None,
-    typer.Option(help="npz with x_train, y_train, x_test, y_test; else the shipped MNIST."),
-]
-Runs = Annotated[int, typer.Option(help="Splits and seeds.", min=1)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Out = Annotated[Path, typer.Option(help="Folder for the table, as text and JSON.")]
-
-_OUT = Path("out/reproduce")
 
 
 def reproduce_efficiency(
@@ -50,15 +44,16 @@ def reproduce_efficiency(
     multiplier: Annotated[float, typer.Option(help="Its noise multiplier.")] = 0.6,
     runs: Runs = 5,
     json: Json = False,
-    out: Out = _OUT,
+    out: Out = OUT,
 ) -> None:
     """Hashing as in Table 3 and Figure 4 of Zhu et al. 2023, other indexes, reuse of answers."""
-    from vicinal.reports import efficiency
+    from vicinal.reports.planning import efficiency
 
+    folder = output_folder(out)
     with progress(silent=json) as begin:
-        benchmark = _images(data, begin)
+        images = benchmark(data, begin)
         step = begin("indexes and reuse", efficiency.work(runs))
-        indexes, reuses = efficiency.measure(benchmark, runs, tau, multiplier, step)
+        indexes, reuses = efficiency.measure(images, runs, tau, multiplier, step)
     result = {
         "experiment": NAME,
         "simulation": True,
@@ -66,40 +61,18 @@ def reproduce_efficiency(
         "indexes": [asdict(row) for row in indexes],
         "reuse": [asdict(row) for row in reuses],
     }
-    _write(NAME, result, efficiency.text_tables(indexes, reuses), NOTE, json=json, out=out)
+    text = with_notes(efficiency.text_tables(indexes, reuses), NOTE)
+    write_table(folder, NAME, result, text, json=json)
 
 
-def reproduce_labels(
-    data: Data = None, runs: Runs = 5, json: Json = False, out: Out = _OUT
-) -> None:
+def reproduce_labels(data: Data = None, runs: Runs = 5, json: Json = False, out: Out = OUT) -> None:
     """Accuracy where votes leave, labels alone, and labels alone behind a gate."""
-    from vicinal.reports import releases
+    from vicinal.reports.planning import releases
 
-    with progress(silent=json) as begin:
-        benchmark = _images(data, begin)
-        rows = releases.measure(benchmark, runs, begin("releases", releases.work(runs)))
-    result = {
-        "experiment": LABELS,
-        "simulation": True,
-        "note": LABELS_NOTE,
-        "rows": [row.to_dict() for row in rows],
-    }
-    _write(LABELS, result, releases.text_table(rows), LABELS_NOTE, json=json, out=out)
-
-
-def _images(data: Path | None, begin: Begin) -> Benchmark:
-    from vicinal.datasets import image_npz, load_mnist
-    from vicinal.reports.inputs import image_benchmark
-
-    return image_benchmark(load_mnist() if data is None else image_npz(data), range(10), begin)
-
-
-def _write(
-    name: str, result: dict[str, Any], table: str, note: str, *, json: bool, out: Path
-) -> None:
-    """Write the table as JSON and as text, and print one of them."""
     folder = output_folder(out)
-    text = f"{table}\n\n{textwrap.fill(note, 88)}"
-    write_file(folder / f"{name}.json", as_json(result) + "\n")
-    write_file(folder / f"{name}.txt", text + "\n")
-    typer.echo(as_json(result) if json else text)
+    with progress(silent=json) as begin:
+        images = benchmark(data, begin)
+        rows = releases.measure(images, runs, begin("releases", releases.work(runs)))
+    result = result_of(LABELS, LABELS_NOTE, rows)
+    text = with_notes(releases.text_table(rows), LABELS_NOTE)
+    write_table(folder, LABELS, result, text, json=json)

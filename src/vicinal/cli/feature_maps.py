@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from vicinal.cli.output import as_json, output_folder, peak_memory, write_file
+from vicinal.cli.output import output_folder, peak_memory
 from vicinal.cli.progress import progress
+from vicinal.cli.tables import OUT, Data, Json, Out, Runs, images, with_notes, write_table
 
 NAME = "ablation"
 
@@ -23,23 +19,14 @@ NOTE = (
 
 
 def reproduce_ablation(
-    data: Annotated[
-        Path | None,
-        typer.Option(help="npz with x_train, y_train, x_test, y_test; else the shipped MNIST."),
-    ] = None,
-    runs: Annotated[int, typer.Option(help="Splits and seeds.", min=1)] = 5,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the table, as text and JSON.")] = Path(
-        "out/reproduce"
-    ),
+    data: Data = None, runs: Runs = 5, json: Json = False, out: Out = OUT
 ) -> None:
     """Accuracy on several public feature maps: HOG and wavelet scattering, by what leaves."""
-    from vicinal.datasets import image_npz, load_mnist
-    from vicinal.reports import feature_maps
+    from vicinal.reports.planning import feature_maps
 
     start = time.perf_counter()
     folder = output_folder(out)
-    dataset = load_mnist() if data is None else image_npz(data)
+    dataset = images(data)
     with progress(silent=json) as begin:
         rows = feature_maps.measure(dataset, range(10), runs, begin)
     result = {
@@ -51,7 +38,5 @@ def reproduce_ablation(
         "seconds": round(time.perf_counter() - start, 1),
         "peak_memory_bytes": peak_memory(),
     }
-    text = f"{feature_maps.text_table(rows)}\n\n{textwrap.fill(NOTE, 88)}"
-    write_file(folder / f"{NAME}.json", as_json(result) + "\n")
-    write_file(folder / f"{NAME}.txt", text + "\n")
-    typer.echo(as_json(result) if json else text)
+    text = with_notes(feature_maps.text_table(rows), NOTE)
+    write_table(folder, NAME, result, text, json=json)

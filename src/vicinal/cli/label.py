@@ -78,8 +78,7 @@ def label(
     plan = labelling.Plan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
     answering = choice.labeller(dataset, names, plan)
     if price:
-        told = labellers.price_of(answering, plan)
-        typer.echo(as_json(told) if json else labellers.price_text(told))
+        labellers.tell_price(answering, plan, json=json)
         return
     with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
         asked, kept = labelling.label(make_job(dataset, pool), answering, plan, journal, begin)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import typer
 
 from vicinal import checks
+from vicinal.cli.output import as_json
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -143,6 +144,12 @@ class Choice:
     @staticmethod
     def _given(**options: float | None) -> dict[str, Any]:
         return {name: value for name, value in options.items() if value is not None}
+
+
+def tell_price(labeller: IndKNNLabeller | PlannedLabeller, plan: Plan, *, json: bool) -> None:
+    """Print what is known before the first question."""
+    told = price_of(labeller, plan)
+    typer.echo(as_json(told) if json else price_text(told))
 
 
 def price_of(labeller: IndKNNLabeller | PlannedLabeller, plan: Plan) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli.output import as_json, output_folder, write_file
+from vicinal.cli.output import output_folder, write_file
 from vicinal.cli.progress import progress
+from vicinal.cli.tables import OUT, Json, Runs, with_notes, write_table
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal.reports.accuracy_table import Entry
-    from vicinal.reports.cells import Cells
+    from vicinal.reports.accuracy.cells import Cells
+    from vicinal.reports.accuracy.table import Entry
     from vicinal.reports.experiments import Benchmark
     from vicinal.reports.steps import Begin
 
@@ -39,7 +39,6 @@ NOTE = (
     "wrong."
 )
 
-_WIDTH = 88
 _QUICK = ((0.5, 1.0, 2.0), (1000, 4000), 2)
 _FULL = ((0.25, 0.5, 1.0, 2.0, 4.0), (500, 1000, 2000, 4000, 8000), 5)
 _METHODS = (
@@ -55,12 +54,8 @@ Fashion = Annotated[Path | None, typer.Option(help=f"Fashion-MNIST: {_IMAGES}.")
 Cifar = Annotated[Path | None, typer.Option(help=f"CIFAR-10: {_IMAGES}.")]
 AgTrain = Annotated[Path | None, typer.Option(help=f"AG News: {_TEXTS}.")]
 AgTest = Annotated[Path | None, typer.Option(help="The same, for public rows and queries.")]
-Runs = Annotated[int, typer.Option(help="Splits and seeds.", min=1)]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Out = Annotated[Path, typer.Option(help="Folder for results, tables and pictures.")]
-
-_OUT = Path("out/reproduce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +87,8 @@ def _sources(
 
 
 def _image_source(name: str, load: Callable[[], Any], features: str) -> _Source:
-    from vicinal.reports.feature_maps import SCATTERING as MAP
     from vicinal.reports.inputs import image_benchmark
+    from vicinal.reports.planning.feature_maps import SCATTERING as MAP
 
     if features == HOG:
         return _Source(name, lambda begin: image_benchmark(load(), range(10), begin))
@@ -133,18 +128,18 @@ def reproduce_accuracy(
     ] = HOG,
     resume: Resume = False,
     json: Json = False,
-    out: Out = _OUT,
+    out: Out = OUT,
 ) -> None:
     """Every method on every data set: epsilon .5, 1, 2 with T 1,000 and 4,000, unless told.
 
     An interrupted run goes on with --resume; the same folder can take more methods or settings.
     """
     from vicinal import checks
-    from vicinal.reports import accuracy_grid
-    from vicinal.reports.contenders import chosen
+    from vicinal.reports.accuracy import grid
+    from vicinal.reports.accuracy.contenders import chosen
 
     epsilons, counts, n_runs = _FULL if full else _QUICK
-    table = accuracy_grid.Table(
+    table = grid.Table(
         chosen(methods, _METHODS),
         tuple(checks.real("epsilon", e, above=0) for e in epsilon or epsilons),
         tuple(dict.fromkeys(queries or counts)),
@@ -155,11 +150,11 @@ def reproduce_accuracy(
     sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder, features)
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
-        typer.echo(_announced(accuracy_grid.work(table) * len(sources)), err=True)
+        typer.echo(_announced(grid.work(table) * len(sources)), err=True)
     with progress(silent=json) as begin:
         for source, benchmark in _loaded(sources, begin):
-            step = begin(source.name, accuracy_grid.work(table))
-            accuracy_grid.measure(source.name, benchmark, table, cells, step)
+            step = begin(source.name, grid.work(table))
+            grid.measure(source.name, benchmark, table, cells, step)
     _tell(ACCURACY, cells, folder, json=json)
 
 
@@ -169,13 +164,13 @@ def reproduce_robustness(
     runs: Runs = 3,
     resume: Resume = False,
     json: Json = False,
-    out: Out = _OUT,
+    out: Out = OUT,
 ) -> None:
     """Ind-KNN with few records, erasure, small public sets, and those of another data set.
 
     With both data sets each is the other's foreign public set.
     """
-    from vicinal.reports import robustness
+    from vicinal.reports.accuracy import robustness
 
     folder = output_folder(out)
     sources = _sources(mnist, fashion, None, (None, None), folder)
@@ -198,32 +193,33 @@ def reproduce_figures(
     runs: Runs = 3,
     resume: Resume = False,
     json: Json = False,
-    out: Out = _OUT,
+    out: Out = OUT,
 ) -> None:
     """The figures of Zhu et al. 2023: epsilon, queries, private records, and retraining."""
-    from vicinal.reports import accuracy_table, indknn_figures
-    from vicinal.reports.method_plots import draw_methods
+    from vicinal.reports.accuracy import figures
+    from vicinal.reports.accuracy.method_plots import draw_methods
+    from vicinal.reports.accuracy.table import entries
 
     folder = output_folder(out)
     sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder)
     cells = _cells(folder, FIGURES, resume=resume)
     if not json:
-        typer.echo(_announced(indknn_figures.work(runs) * len(sources)), err=True)
+        typer.echo(_announced(figures.work(runs) * len(sources)), err=True)
     retrained = {}
     with progress(silent=json) as begin:
         for source, benchmark in _loaded(sources, begin):
-            step = begin(source.name, indknn_figures.work(runs))
-            indknn_figures.measure(source.name, benchmark, runs, cells, step)
+            step = begin(source.name, figures.work(runs))
+            figures.measure(source.name, benchmark, runs, cells, step)
             retrained[source.name] = _retrained(benchmark, runs, begin)
-            found = accuracy_table.entries(cells)
-            drawn = indknn_figures.panels(source.name, len(benchmark.records), found)
+            found = entries(cells)
+            drawn = figures.panels(source.name, len(benchmark.records), found)
             write_file(folder / f"{FIGURES}-{source.name.lower()}.png", draw_methods(drawn))
     _tell(FIGURES, cells, folder, json=json, retrained=retrained)
 
 
 def _retrained(benchmark: Benchmark, runs: int, begin: Begin) -> list[Any]:
-    from vicinal.reports import retraining
-    from vicinal.reports.accuracy_grid import Table, trial_of
+    from vicinal.reports.accuracy import retraining
+    from vicinal.reports.accuracy.grid import Table, trial_of
     from vicinal.reports.experiments import Setting
 
     setting = Setting(1.0, 1000)
@@ -240,14 +236,14 @@ def _loaded(sources: Sequence[_Source], begin: Begin) -> Iterator[tuple[_Source,
 
 
 def _cells(folder: Path, name: str, *, resume: bool) -> Cells:
-    from vicinal.reports.cells import SUFFIX
-    from vicinal.reports.cells import Cells as Kept
+    from vicinal.reports.accuracy.cells import SUFFIX
+    from vicinal.reports.accuracy.cells import Cells as Kept
 
     return Kept.at(folder / f"{name}{SUFFIX}", resume=resume)
 
 
 def _announced(milliseconds: int) -> str:
-    from vicinal.reports import words
+    from vicinal.reports.page import words
 
     expected = words.duration(milliseconds / 1000)
     return f"About {expected} of processor time, besides features; --resume goes on later."
@@ -262,22 +258,21 @@ def _tell(
     retrained: dict[str, list[Any]] | None = None,
 ) -> None:
     """Write all results as tables and as JSON, and print one of them."""
-    from vicinal.reports import accuracy_table, retraining, robustness
+    from vicinal.reports.accuracy import retraining, robustness
+    from vicinal.reports.accuracy.table import crossings, entries, text_tables
 
-    found = accuracy_table.entries(cells)
+    found = entries(cells)
     if name == ROBUSTNESS:
         parts = [robustness.text_table(found)]
     else:
-        parts = [accuracy_table.text_tables(found), "\n".join(accuracy_table.crossings(found))]
+        parts = [text_tables(found), "\n".join(crossings(found))]
     for data, rows in (retrained or {}).items():
         parts.append(f"{data}: keeping up with erasure\n\n{retraining.text_table(rows)}")
-    text = "\n\n".join([*parts, textwrap.fill(NOTE, _WIDTH)])
+    text = with_notes("\n\n".join(parts), NOTE)
     result = _result(name, found)
     if retrained is not None:
         result["retraining"] = {k: [row.to_dict() for row in v] for k, v in retrained.items()}
-    write_file(folder / f"{name}.json", as_json(result) + "\n")
-    write_file(folder / f"{name}.txt", text + "\n")
-    typer.echo(as_json(result) if json else text)
+    write_table(folder, name, result, text, json=json)
 
 
 def _result(name: str, found: Sequence[Entry]) -> dict[str, Any]:

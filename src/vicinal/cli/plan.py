@@ -14,7 +14,7 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.predictors.simulation import Stage
-    from vicinal.reports.outlook import Option
+    from vicinal.reports.planning.outlook import Option
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -49,7 +49,7 @@ def plan(
     fewer queries, and other guarantees.
     """
     from vicinal.predictors.choice import Wish
-    from vicinal.reports import outlook
+    from vicinal.reports.planning import outlook
 
     kind = None if plot is None else _kind(plot, public)
     wish = Wish(records, queries, epsilon, delta, classes, release, gate)
@@ -59,7 +59,7 @@ def plan(
         step = begin("simulation", outlook.work(wish))
         found = outlook.options(wish, stage, seed, step)
     if plot is not None and kind is not None:
-        from vicinal.reports.outlook_plot import draw_options
+        from vicinal.reports.planning.plots import draw_options
 
         write_file(plot, draw_options(found, kind))
     real = stage is not None and stage.real

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli.output import as_json, output_folder, peak_memory, write_file
+from vicinal.cli.output import output_folder, peak_memory, write_file
 from vicinal.cli.progress import progress
+from vicinal.cli.tables import OUT, Json, Out, images, with_notes, write_table
 
 if TYPE_CHECKING:
-    from vicinal.reports.comparison import Comparison, Row
+    from vicinal.reports.accuracy.comparison import Comparison, Row
     from vicinal.reports.experiments import Benchmark
     from vicinal.reports.steps import Begin
 
@@ -28,28 +28,12 @@ NOTE = (
 )
 
 Runs = Annotated[int, typer.Option(help="Splits and seeds to take the mean over.", min=1)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Out = Annotated[Path, typer.Option(help="Folder for the table, as text and as JSON.")]
-
-_OUT = Path("out/reproduce")
-_WIDTH = 88
 
 
 @app.command()
-def indknn_mnist(runs: Runs = 5, json: Json = False, out: Out = _OUT) -> None:
+def indknn_mnist(runs: Runs = 5, json: Json = False, out: Out = OUT) -> None:
     """Compare on the shipped MNIST: HOG features, 60,000 private records."""
-    from vicinal.datasets import load_mnist
-    from vicinal.reports import recipes
-    from vicinal.reports.inputs import image_benchmark
-
-    dataset = load_mnist()
-    _reproduce(
-        "indknn-mnist",
-        lambda begin: image_benchmark(dataset, range(10), begin),
-        recipes.images(runs),
-        json=json,
-        out=out,
-    )
+    _reproduce_images("indknn-mnist", None, runs, json=json, out=out)
 
 
 @app.command()
@@ -57,21 +41,10 @@ def indknn_fashion(
     data: Annotated[Path, typer.Option(help="npz with x_train, y_train, x_test, y_test.")],
     runs: Runs = 5,
     json: Json = False,
-    out: Out = _OUT,
+    out: Out = OUT,
 ) -> None:
     """Compare on Fashion-MNIST: HOG features, 60,000 private records."""
-    from vicinal.datasets import image_npz
-    from vicinal.reports import recipes
-    from vicinal.reports.inputs import image_benchmark
-
-    dataset = image_npz(data)
-    _reproduce(
-        "indknn-fashion",
-        lambda begin: image_benchmark(dataset, range(10), begin),
-        recipes.images(runs),
-        json=json,
-        out=out,
-    )
+    _reproduce_images("indknn-fashion", data, runs, json=json, out=out)
 
 
 @app.command()
@@ -80,7 +53,7 @@ def indknn_agnews(
     test: Annotated[Path, typer.Option(help="The same, for the reference and the queries.")],
     runs: Runs = 5,
     json: Json = False,
-    out: Out = _OUT,
+    out: Out = OUT,
 ) -> None:
     """Compare on AG News: sentence embeddings (extra 'text').
 
@@ -88,7 +61,7 @@ def indknn_agnews(
     private as the texts.
     """
     from vicinal.datasets import load_table
-    from vicinal.reports import recipes
+    from vicinal.reports.accuracy import recipes
     from vicinal.reports.inputs import text_benchmark
 
     tables = load_table(train, "label", text="text"), load_table(test, "label", text="text")
@@ -97,6 +70,20 @@ def indknn_agnews(
         "indknn-agnews",
         lambda begin: text_benchmark((train, test), tables, range(4), folder, begin),
         recipes.texts(runs),
+        json=json,
+        out=out,
+    )
+
+
+def _reproduce_images(name: str, data: Path | None, runs: int, *, json: bool, out: Path) -> None:
+    from vicinal.reports.accuracy import recipes
+    from vicinal.reports.inputs import image_benchmark
+
+    dataset = images(data)
+    _reproduce(
+        name,
+        lambda begin: image_benchmark(dataset, range(10), begin),
+        recipes.images(runs),
         json=json,
         out=out,
     )
@@ -111,8 +98,8 @@ def _reproduce(
     out: Path,
 ) -> None:
     """Run the comparisons, write the table and its picture, and print it."""
-    from vicinal.reports.comparison import text_table
-    from vicinal.reports.pictures import comparison_picture
+    from vicinal.reports.accuracy.comparison import text_table
+    from vicinal.reports.accuracy.comparison_plot import comparison_picture
 
     start = time.perf_counter()
     folder = output_folder(out)
@@ -123,11 +110,8 @@ def _reproduce(
             step = begin(comparison.features, comparison.work)
             rows += comparison.rows(benchmark, step)
     result = _result(name, rows, comparisons, time.perf_counter() - start)
-    table = f"{text_table(rows)}\n\n{textwrap.fill(NOTE, _WIDTH)}"
-    write_file(folder / f"{name}.json", as_json(result) + "\n")
-    write_file(folder / f"{name}.txt", table + "\n")
     write_file(folder / f"{name}.png", comparison_picture(rows))
-    typer.echo(as_json(result) if json else table)
+    write_table(folder, name, result, with_notes(text_table(rows), NOTE), json=json)
 
 
 def _result(

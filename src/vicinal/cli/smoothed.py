@@ -11,17 +11,16 @@ import typer
 
 from vicinal.cli.account import read_plan
 from vicinal.cli.output import as_json, output_folder, write_file
+from vicinal.cli.tables import OUT, Json, write_table
 from vicinal.errors import InvalidInput
 
 app = typer.Typer(
     no_args_is_help=True, help="Audit mechanisms without noise (smoothed differential privacy)."
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw into this .png, .svg or .pdf file.")]
 Epsilons = Annotated[list[float], typer.Option("--epsilon", help="May be given several times.")]
 
-_FOLDER = Path("out/reproduce")
 _FORMATS = (".png", ".svg", ".pdf")
 _PAIRS = (("first_votes", "second_votes"), ("dem_votes", "rep_votes"))
 
@@ -43,8 +42,8 @@ def election(
     in which everybody is like the voters of some row.
     """
     from vicinal import checks
-    from vicinal.reports.smoothed_figures import election_row
-    from vicinal.reports.smoothed_report import audit
+    from vicinal.reports.smoothed.audit import audit
+    from vicinal.reports.smoothed.figures import election_row
     from vicinal.smoothed.answers import power_of_ten
 
     kind = _format(plot)
@@ -82,7 +81,7 @@ def audit(
     plot: Plot = None,
 ) -> None:
     """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
-    from vicinal.reports.smoothed_report import audit as run
+    from vicinal.reports.smoothed.audit import audit as run
 
     kind = _format(plot)
     report = run(read_plan(spec))
@@ -107,7 +106,7 @@ def gradients(
     plot: Plot = None,
 ) -> None:
     """Say what a step of SGD with 8-bit gradients gives away, without noise."""
-    from vicinal.reports.smoothed_report import audit as run
+    from vicinal.reports.smoothed.audit import audit as run
     from vicinal.smoothed import gradient_law
     from vicinal.smoothed.gradients import LEVELS
 
@@ -134,11 +133,11 @@ def gradients(
 def reproduce_figures(
     databases: Annotated[int, typer.Option(help="Drawn for each point on gradients.", min=2)] = 10,
     json: Json = False,
-    out: Annotated[Path, typer.Option(help="Folder for the tables and pictures.")] = _FOLDER,
+    out: Annotated[Path, typer.Option(help="Folder for the tables and pictures.")] = OUT,
 ) -> None:
     """Draw Figures 1 to 5 of the Smoothed DP paper, with their tables."""
-    from vicinal.reports.smoothed_figures import all_figures, as_text
-    from vicinal.reports.smoothed_plots import draw_figure
+    from vicinal.reports.smoothed.figures import all_figures, as_text
+    from vicinal.reports.smoothed.plots import draw_figure
 
     start, folder = time.perf_counter(), output_folder(out)
     figures = all_figures(databases, lambda name: typer.echo(f"Figure {name} ...", err=True))
@@ -150,14 +149,12 @@ def reproduce_figures(
         "databases": databases,
         "seconds": round(time.perf_counter() - start, 1),
     }
-    write_file(folder / "smoothed-figures.json", as_json(result) + "\n")
-    write_file(folder / "smoothed-figures.txt", as_text(figures) + "\n")
-    typer.echo(as_json(result) if json else as_text(figures))
+    write_table(folder, "smoothed-figures", result, as_text(figures), json=json)
 
 
 def reproduce_reference(json: Json = False) -> None:
     """Compare every value of the reference file with what is computed here."""
-    from vicinal.reports.smoothed_reference import as_text, check_reference
+    from vicinal.reports.smoothed.reference import as_text, check_reference
 
     rows = check_reference()
     agree = all(row.agrees for row in rows)
@@ -199,7 +196,7 @@ def _vote_columns(header: list[str], wanted: str) -> list[str]:
 
 
 def _say(report: dict[str, Any]) -> None:
-    from vicinal.reports.smoothed_report import audit_text
+    from vicinal.reports.smoothed.audit import audit_text
 
     typer.echo(audit_text(report))
 
@@ -217,6 +214,6 @@ def _format(plot: Path | None) -> str:
 
 def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:
     if plot is not None:
-        from vicinal.reports.smoothed_plots import draw_audit
+        from vicinal.reports.smoothed.plots import draw_audit
 
         write_file(plot, draw_audit(report, kind))

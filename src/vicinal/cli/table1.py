@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vicinal.cli.output import as_json, output_folder, peak_memory, write_file
+from vicinal.cli.output import output_folder, peak_memory
 from vicinal.cli.progress import progress
 from vicinal.cli.student import Overlapping
+from vicinal.cli.tables import OUT, Json, images, with_notes, write_table
 
 NAME = "table1-mnist"
 
@@ -21,8 +21,6 @@ NOTE = (
     "are the private records; 5,000 test images are public and unlabelled; the student is tested "
     "on the other 5,000. Epsilon is over both rounds and the estimate of the size, at delta=1e-5."
 )
-
-_WIDTH = 88
 
 _STEPS = (500, 800)
 """Steps of training in the first round, and in all later ones."""
@@ -39,17 +37,16 @@ def table1(
     runs: Annotated[int, typer.Option(help="Splits and seeds to take the mean over.", min=1)] = 3,
     augmentation: Annotated[str, typer.Option(help="digits, clothes or objects.")] = "digits",
     overlapping: Overlapping = False,
-    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("out/reproduce"),
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the table.")] = OUT,
+    json: Json = False,
 ) -> None:
     """Train the student of ZYCW20's Table 1 by rounds of Ind-KNN."""
-    from vicinal.datasets import image_npz, load_mnist
-    from vicinal.reports import labelling_runs
+    from vicinal.reports.labelling import runs as labelling_runs
     from vicinal.students import Recipe, StudentLearner, for_overlapping
 
     start = time.perf_counter()
     folder = output_folder(out)
-    dataset = load_mnist() if data is None else image_npz(data)
+    dataset = images(data)
     results = []
     with progress(silent=json) as begin:
         cached = labelling_runs.Cached(dataset, begin)
@@ -69,13 +66,9 @@ def table1(
                 )
     name = NAME if data is None else f"table1-{data.stem}"
     words = f"{labelling_runs.PAPER}; {labelling_runs.OURS_OF_PAPER}."
-    table = "\n\n".join(
-        [labelling_runs.text_table(results), *(textwrap.fill(t, _WIDTH) for t in (NOTE, words))]
-    )
+    table = with_notes(labelling_runs.text_table(results), NOTE, words)
     result = _result(name, results, words, time.perf_counter() - start)
-    write_file(folder / f"{name}.json", as_json(result) + "\n")
-    write_file(folder / f"{name}.txt", table + "\n")
-    typer.echo(as_json(result) if json else table)
+    write_table(folder, name, result, table, json=json)
 
 
 def _result(name: str, results: list[Any], words: str, seconds: float) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli.output import as_json, output_folder, peak_memory, write_file
+from vicinal.cli.output import output_folder, peak_memory
 from vicinal.cli.progress import progress
 from vicinal.cli.student import Network
+from vicinal.cli.tables import OUT, Json, Runs, with_notes, write_table
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
@@ -30,8 +30,6 @@ NOTE = (
     "reconstructed."
 )
 
-_WIDTH = 88
-
 _SOFT: dict[str, Any] = {"guided": 0.5, "sure": 0.0, "sharpness": 1.0}
 """Objects overlap; HOG tells a guide less of them than of clothes (docs/students.md)."""
 
@@ -41,19 +39,19 @@ Data = Annotated[Path, typer.Option(help="npz with x, y, or with data, offsets, 
 def table1_cifar(
     train: Data,
     test: Data,
-    runs: Annotated[int, typer.Option(help="Splits and seeds.", min=1)] = 3,
+    runs: Runs = 3,
     rounds: Annotated[int, typer.Option(help="Rounds of Ind-KNN.", min=1)] = 2,
     network: Network = "cifar10",
     steps: Annotated[int, typer.Option(help="Steps of a student's training.", min=1)] = 1500,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("out/reproduce"),
+    json: Json = False,
+    out: Annotated[Path, typer.Option(help="Folder for the table.")] = OUT,
 ) -> None:
     """Compare what teaches a student of CIFAR-10: Private-kNN, Ind-KNN; NoisySGD; no privacy.
 
     The network 'cifar10' takes seconds a step on one core; 'small' a tenth of a second.
     """
-    from vicinal.reports import labelling_methods as methods
-    from vicinal.reports.labelling_runs import Cached, World
+    from vicinal.reports.labelling import methods
+    from vicinal.reports.labelling.runs import Cached, World
     from vicinal.students import Recipe, StudentLearner
 
     start = time.perf_counter()
@@ -75,12 +73,10 @@ def table1_cifar(
             yardstick = StudentLearner(world.classes, [plain])
             found.append(methods.not_private(world, yardstick, run, begin))
             lines += found
-    table = f"{methods.text_table(lines)}\n\n{textwrap.fill(NOTE, _WIDTH)}"
+    table = with_notes(methods.text_table(lines), NOTE)
     told = {"network": network, "steps": steps, "lines": [line.to_dict() for line in lines]}
     result = _about(time.perf_counter() - start) | told
-    write_file(folder / f"{NAME}.json", as_json(result) + "\n")
-    write_file(folder / f"{NAME}.txt", table + "\n")
-    typer.echo(as_json(result) if json else table)
+    write_table(folder, NAME, result, table, json=json)
 
 
 def _images(path: Path) -> Dataset:

@@ -36,7 +36,7 @@ from vicinal.cli.student import (
     make_recipe,
     write_student,
 )
-from vicinal.reports import words
+from vicinal.reports.page import words
 
 if TYPE_CHECKING:
     from vicinal.labelling import Outcome, Plan
@@ -88,8 +88,7 @@ def transfer(
     plan = labelling.planned(rounds, len(pool), seed=seed, overlapping=overlapping)
     answering = choice.labeller(dataset, names, plan)
     if price:
-        told = labellers.price_of(answering, plan)
-        typer.echo(as_json(told) if json else labellers.price_text(told))
+        labellers.tell_price(answering, plan, json=json)
         return
     job = make_job(dataset, pool)
     recipe = make_recipe(
@@ -101,7 +100,7 @@ def transfer(
         final = students.load(journal.folder / f"student-{rounds}.pt")
     write_student(final, out, onnx)
     if report is not None:
-        from vicinal.reports.labelling import transfer_page
+        from vicinal.reports.labelling.page import transfer_page
 
         write_file(report, transfer_page(outcome, plan, job.pool, names))
     result = _result(outcome, plan, time.perf_counter() - start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -128,17 +128,14 @@ def _histograms(
     """Return the features of a chunk of images, float32 (n, d)."""
     from skimage.feature import hog
 
-    def one(image: Images) -> npt.NDArray[Any]:
-        features: npt.NDArray[Any] = hog(
-            image,
-            orientations=orientations,
-            pixels_per_cell=(cell, cell),
-            cells_per_block=(block, block),
-            block_norm="L2-Hys",
-            transform_sqrt=compress,
-            feature_vector=True,
-            channel_axis=-1 if image.ndim == 3 else None,
-        )
-        return features
-
-    return np.stack([one(image) for image in images]).astype(np.float32)
+    of_image = partial(
+        hog,
+        orientations=orientations,
+        pixels_per_cell=(cell, cell),
+        cells_per_block=(block, block),
+        block_norm="L2-Hys",
+        transform_sqrt=compress,
+        feature_vector=True,
+        channel_axis=-1 if images.ndim == 4 else None,
+    )
+    return np.stack([of_image(image) for image in images]).astype(np.float32)

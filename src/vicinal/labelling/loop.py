@@ -139,6 +139,7 @@ class _Transfer:
     run: str = ""
 
     def carry_out(self) -> Outcome:
+        """Go through all rounds, from where the journal ends to the last student."""
         self._take_up()
         students: list[Student] = []
         for number in range(len(self.plan.rounds)):
@@ -153,6 +154,7 @@ class _Transfer:
         )
 
     def answers(self) -> tuple[Asked, Places]:
+        """Ask the first round only; return its answers, and which of them to learn from."""
         self._take_up()
         self._answer(0, [])
         return self.rounds[0], self._kept(0)

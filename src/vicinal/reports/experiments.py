@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports.accuracy import Outcome
+from vicinal.reports.outcomes import Outcome
 
 Rows = npt.NDArray[np.floating]
 Places = npt.NDArray[np.int64]
@@ -122,12 +122,17 @@ class Point:
     noise_multiplier: float
 
 
+def fitted(trial: Trial, setting: Setting, seed: int, **options: Any) -> IndKNNClassifier:
+    """Return the default over the records of a trial, simulated; options are the classifier's."""
+    return IndKNNClassifier(
+        trial.classes, setting.epsilon, setting.delta, setting.n_queries,
+        simulation_seed=seed, **options,
+    ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
+
+
 def default_outcome(trial: Trial, setting: Setting, seed: int, release: str = "votes") -> Outcome:
     """Simulate the default, which has nothing to tune; `release` tells what leaves."""
-    classifier = IndKNNClassifier(
-        trial.classes, setting.epsilon, setting.delta, setting.n_queries,
-        release=release, simulation_seed=seed,
-    ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
+    classifier = fitted(trial, setting, seed, release=release)
     return Outcome.of(classifier.predict(trial.queries), trial.truth)
 
 

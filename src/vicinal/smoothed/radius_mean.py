@@ -8,6 +8,7 @@ added to its count, so every loss falls with the counts, and fewer is worse.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -78,17 +79,12 @@ def _worlds(population: Population, n: int, label: int) -> list[World]:
 
 def _column(gamma: float, epsilon: float) -> Column:
     """Return log losses of one label with k records, which one record leaves or joins."""
-    known: dict[int, Log] = {}
 
+    @cache
     def loss(k: int) -> Log:
-        if k not in known:
-            more = max(k, 1)
-            ends = [
-                count_excess(more, more - 1, gamma, epsilon, LOSS),
-                count_excess(more - 1, more, gamma, epsilon, LOSS),
-            ]
-            known[k] = largest(ends)
-        return known[k]
+        more = max(k, 1)
+        ends = ((more, more - 1), (more - 1, more))
+        return largest([count_excess(*counts, gamma, epsilon, LOSS) for counts in ends])
 
     def column(low: int, high: int) -> Array:
         found = [loss(k) for k in range(low, high + 1)]

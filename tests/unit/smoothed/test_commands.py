@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from vicinal import smoothed
 from vicinal.cli.main import app
-from vicinal.reports import smoothed_figures, smoothed_reference
+from vicinal.reports.smoothed import figures, reference
 from vicinal.smoothed.tables import ELECTORAL_UNITS, election_table, reference_entries
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "smoothed"
-TABLE = Path(smoothed_figures.__file__).parents[1] / "smoothed" / "data" / ELECTORAL_UNITS
+TABLE = Path(smoothed.__file__).parent / "data" / ELECTORAL_UNITS
 
 
 def run(*arguments, code=0):
@@ -92,15 +93,15 @@ def test_every_value_of_the_reference_file():
 def test_a_wrong_reference_value_is_noticed(monkeypatch):
     entries = reference_entries()
     spoilt = {**entries[0], "exact": "600001/1000000"}
-    monkeypatch.setattr(smoothed_reference, "reference_entries", lambda: [spoilt, *entries[1:3]])
+    monkeypatch.setattr(reference, "reference_entries", lambda: [spoilt, *entries[1:3]])
     assert "2 of 3 agree" in run("reproduce", "smoothed-reference", code=1)
 
 
 def test_figures_are_drawn(tmp_path, monkeypatch):
-    drawn = {name: smoothed_figures._DRAWN[name] for name in ("1", "2 right")}
-    monkeypatch.setattr(smoothed_figures, "_DRAWN", drawn)
-    points = smoothed_figures.gradients
-    monkeypatch.setattr(smoothed_figures, "gradients", lambda _, *rest: points((20, 30), *rest))
+    drawn = {name: figures._DRAWN[name] for name in ("1", "2 right")}
+    monkeypatch.setattr(figures, "_DRAWN", drawn)
+    points = figures.gradients
+    monkeypatch.setattr(figures, "gradients", lambda _, *rest: points((20, 30), *rest))
     words = run("reproduce", "smoothed-figures", "--databases", 2, "--out", tmp_path)
     assert "Not stated in the paper" in words
     assert (tmp_path / "smoothed-figure-1.png").stat().st_size > 5000
@@ -114,7 +115,7 @@ def test_figures_are_drawn(tmp_path, monkeypatch):
 
 
 def test_figure_2_left():
-    rows = smoothed_figures.all_dc([10**5, 5 * 10**5], 0.002, (0.5, 1.0, 2.0, 7.0))
+    rows = figures.all_dc([10**5, 5 * 10**5], 0.002, (0.5, 1.0, 2.0, 7.0))
     logs = [row["log10_upper"] for row in rows]
     expected = [-1.78, -2.72, -4.22, -4.94, -4.29, -8.72, -16.90, -24.72]
     assert logs == pytest.approx(expected, abs=0.006)

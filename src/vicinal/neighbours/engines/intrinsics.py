@@ -83,6 +83,7 @@ def _panel(columns: int) -> Any:
         )  # fmt: skip
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            """Emit the code of one call: sums over the steps, then masks of what to keep."""
             rows, biases, queries, steps, limits, products = arguments
             starts = [_spread(builder, builder.extract_value(biases, i)) for i in range(ROWS)]
             pointers = [

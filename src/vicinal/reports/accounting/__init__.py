@@ -1,0 +1,1 @@
+"""What plans cost: the papers' printed epsilons against ours, and their figures."""

@@ -1,0 +1,1 @@
+"""Tables of accuracy on public benchmarks: the default, the published algorithm, other methods."""

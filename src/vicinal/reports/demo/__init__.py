@@ -1,0 +1,1 @@
+"""The demonstration: private predictions on public images, and the page that shows them."""

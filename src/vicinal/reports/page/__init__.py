@@ -1,0 +1,1 @@
+"""How a report looks: its words, its plots, its HTML."""

@@ -1,0 +1,1 @@
+"""The smoothed wing: audits of mechanisms without noise, and the figures of LWX23."""
