@@ -282,7 +282,7 @@ def test_a_store_from_before_indexes_and_reuse_opens_as_it_was(tmp_path):
     with database.transaction():
         database.put("frame", json.dumps(frame))
         database.put("schema", "2")
-        for table in ("lessons", "additions"):
+        for table in ("lessons", "additions", "shadows"):
             database.execute(f"DROP TABLE {table}")
     store = reopened(store, tmp_path / "store")
     assert store.facts()["index"] == {"kind": "exact"}

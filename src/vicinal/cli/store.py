@@ -348,13 +348,22 @@ def _described(facts: dict[str, Any]) -> str:
         asked = audience["queries"]
         lines.append(
             f"\nAudience {name}: {asked['used']} of {asked['planned']} answers given, "
-            f"{asked['left']} left\n{audience['guarantee']['text']}"
+            f"{asked['left']} left\n{_worn(audience['wear'])}{audience['guarantee']['text']}"
         )
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
     if "private" in facts:
         lines += ["\nPRIVATE, for the curator only", as_json(facts["private"])]
     return "\n".join(lines)
+
+
+def _worn(wear: dict[str, Any] | None) -> str:
+    if wear is None:
+        return ""
+    return (
+        f"Wear, estimated on public points: {wear['mean']:.0%} of a budget used on average, "
+        f"{wear['quantiles']['90%']:.0%} by the busiest tenth, {wear['retired']:.0%} retired\n"
+    )
 
 
 def _answers(reply: Reply) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from vicinal.store.opening import Parts, create_parts, open_parts
 from vicinal.store.tiles import write_digests
 
 Place = Callable[[SubjectId], int]
-_COPIED = ("answers", "requests", "history", "lessons", "additions")
+_COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows")
 
 
 def split(

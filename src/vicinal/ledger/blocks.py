@@ -34,15 +34,16 @@ class Lesson:
 
         In base 64: whoever asks chooses the numbers, and none may look like a stored id.
         """
-        return seq, audience, _text(self.asked), _text(self.queries)
+        return seq, audience, text_of(self.asked), text_of(self.queries)
 
 
 def bytes_of(text: str) -> bytes:
-    """Return the numbers of a column of `lessons`, little-endian."""
+    """Return the numbers of a column of `lessons` or `shadows`, little-endian."""
     return base64.b64decode(text)
 
 
-def _text(numbers: npt.NDArray[Any]) -> str:
+def text_of(numbers: npt.NDArray[Any]) -> str:
+    """Return what :func:`bytes_of` returns the bytes of."""
     little = numbers.astype(numbers.dtype.newbyteorder("<"))
     return base64.b64encode(little.tobytes()).decode()
 
@@ -66,6 +67,8 @@ class Block:
         Queries of the block by analyst.
     lesson : Lesson or None
         What the audience's memory learns from the block.
+    shadow : uint16 (m,) or None
+        How far the public points that are charged along are worn by now.
     """
 
     audience: Audience
@@ -74,6 +77,7 @@ class Block:
     slack: float
     asked: Mapping[str, int]
     lesson: Lesson | None = None
+    shadow: npt.NDArray[np.uint16] | None = None
 
     def row(self, seq: int, version: int) -> tuple[Value, ...]:
         """Return the columns of the table `answers`."""

@@ -18,7 +18,7 @@ from vicinal.checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger.account import StoredAccount, exact_sum
 from vicinal.ledger.audiences import Analyst, Audience, load_audiences
-from vicinal.ledger.blocks import Block, Request
+from vicinal.ledger.blocks import Block, Request, text_of
 from vicinal.ledger.database import Database
 from vicinal.ledger.ids import framed, keyed_digest, keyed_hash, unframed
 from vicinal.ledger.protocols import Slots
@@ -230,6 +230,12 @@ class Book:
             self.database.execute(
                 "INSERT INTO lessons (seq, audience, asked, queries) VALUES (?, ?, ?, ?)",
                 block.lesson.row(self.clock, audience.number),
+            )
+        if block.shadow is not None:
+            self.database.execute(
+                "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
+                "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
+                (audience.number, text_of(block.shadow)),
             )
         for analyst, asked in block.asked.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += asked

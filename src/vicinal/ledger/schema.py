@@ -12,6 +12,7 @@ answers    everything that was released: one array a block, with the queries' di
 requests   idempotency keys (digests), with where their answers are
 lessons    queries of those blocks that an audience's memory learns from, and which were asked
 additions  idempotency keys of records that were added (digests, keyed ones of the records)
+shadows    how far public points are worn that are charged as people are, audience by audience
 tiles      digests of the record files, part by part
 history    when the data changed, and how
 ========== =======================================================================================
@@ -66,11 +67,14 @@ STEPS = (
     CREATE TABLE additions (
         name BYTES PRIMARY KEY, body BYTES NOT NULL, version WHOLE NOT NULL)
     """,
+    """
+    CREATE TABLE shadows (audience WHOLE PRIMARY KEY, shares TEXT NOT NULL)
+    """,
 )
 
 TABLES = (
     "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
-    "requests", "tiles", "history", "lessons", "additions",
+    "requests", "tiles", "history", "lessons", "additions", "shadows",
 )  # fmt: skip
 
 

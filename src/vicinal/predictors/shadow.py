@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.accounting.filter import UNITS
+from vicinal.errors import InvalidInput
 from vicinal.mechanisms import People
 from vicinal.mechanisms.votes import Release
 from vicinal.neighbours import Cells, ExactIndex, Neighbours, Radius, Reference, learn_cells
@@ -23,6 +24,11 @@ from vicinal.neighbours.integers import IntegerMatrix
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
+Shares = npt.NDArray[np.uint16]
+"""Shares of a budget that are used, in steps of 1 / `WHOLE`, rounded up."""
+
+WHOLE = (1 << 16) - 1
+"""A budget in :data:`Shares`."""
 
 WATCHED = 2048
 """Public points that are charged, at most, where nothing follows them: enough for a few regions."""
@@ -106,6 +112,7 @@ class ShadowLedger:
         )
         self._counts = np.zeros(size, dtype=np.int64)
         self.asked = 0
+        self._cells: dict[int, Cells] = {}
 
     def __len__(self) -> int:
         """Return the number of points that are charged."""
@@ -115,6 +122,24 @@ class ShadowLedger:
     def used(self) -> Floats:
         """The share of its virtual budget that every point has used, (m,)."""
         return np.asarray(1 - self._people.remaining / UNITS)
+
+    @property
+    def shares(self) -> Shares:
+        """The same in few bytes, to be kept and resumed from."""
+        return np.asarray(np.ceil(self.used * WHOLE), dtype=np.uint16)
+
+    def resume(self, shares: Shares) -> None:
+        """Go on from shares used (m,); from full budgets if there are none.
+
+        Raises
+        ------
+        InvalidInput
+            If they belong to other points.
+        """
+        if len(shares) not in (0, len(self)):
+            raise InvalidInput(f"Shares must be one for each of {len(self)} points.")
+        used = np.zeros(len(self)) if not len(shares) else shares / WHOLE
+        self._people.remaining[:] = np.floor((1 - used) * UNITS).astype(np.int64)
 
     def near(self, queries: IntegerMatrix, thresholds: Places) -> Neighbours:
         """Return the points inside each query's radius."""
@@ -139,8 +164,10 @@ class ShadowLedger:
 
     def cells(self, regions: int = REGIONS) -> Cells:
         """Return regions around centroids of the public points, fewer if these are few."""
-        wanted = checks.integer("regions", regions, least=1)
-        return learn_cells(self._points, self._radius, cells=min(wanted, max(1, len(self) // 16)))
+        wanted = min(checks.integer("regions", regions, least=1), max(1, len(self) // 16))
+        if wanted not in self._cells:
+            self._cells[wanted] = learn_cells(self._points, self._radius, cells=wanted)
+        return self._cells[wanted]
 
     def wear(self, regions: int = REGIONS) -> Wear:
         """Return the estimate of how worn the private budgets are."""

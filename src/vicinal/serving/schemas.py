@@ -92,11 +92,12 @@ class GuaranteeResponse(BaseModel):
 
 
 class Planned(BaseModel):
-    """An audience's plan of answers."""
+    """An audience's plan of answers, and how worn budgets are as far as public points tell."""
 
     planned: int
     used: int
     left: int
+    wear: float | None
 
 
 class Mine(BaseModel):

@@ -25,6 +25,7 @@ async def quota(request: Request, office: Office) -> dict[str, Any]:
     names = office.store.audiences if key.role == CURATOR else (key.audience,)
     own = office.store.quota(key.name, audience=key.audience)
     plans = {name: office.store.quota(audience=name) for name in names}
+    facts = (await office.with_store(office.store.facts))["audiences"]
     mine = {
         "name": key.name,
         "role": key.role,
@@ -34,10 +35,16 @@ async def quota(request: Request, office: Office) -> dict[str, Any]:
         "left": own.analyst_left,
     }
     audiences = {
-        name: {"planned": plan.planned, "used": plan.used, "left": plan.left}
-        for name, plan in plans.items()
+        name: {"planned": p.planned, "used": p.used, "left": p.left, "wear": _worn(facts[name])}
+        for name, p in plans.items()
     }
     return {"mine": mine, "audiences": audiences}
+
+
+def _worn(audience: dict[str, Any]) -> float | None:
+    """Return the mean share of a budget that public points have used up."""
+    wear = audience["wear"]
+    return None if wear is None else wear["mean"]
 
 
 async def status(request: Request, office: Office) -> dict[str, Any]:

@@ -192,7 +192,8 @@ class Batch:
         digests = b"".join(fresh.place_of)
         lesson = None if desk.lessons is None else Lesson(rows, answers.asked)
         spent = desk.slack.spent
-        return Block(desk.audience, digests, released(answers), spent, fresh.asked, lesson)
+        worn = None if desk.shadow is None else desk.shadow.shares
+        return Block(desk.audience, digests, released(answers), spent, fresh.asked, lesson, worn)
 
     def _refusal(self, job: _Job) -> VicinalError | None:
         """Return why an audience was refused, for jobs that needed something new of it."""
@@ -213,8 +214,10 @@ class Batch:
     def _enter(self, blocks: Sequence[Block]) -> None:
         first = self._book.clock + 1 - len(blocks)
         for seq, block in enumerate(blocks, first):
-            answers = self._fresh[block.audience.name].desk.answers
-            answers.enter(seq, block.digests, block.answers)
+            desk = self._fresh[block.audience.name].desk
+            desk.answers.enter(seq, block.digests, block.answers)
+            if block.shadow is not None:
+                desk.worn = block.shadow
 
     def _replies(self, jobs: Sequence[_Job | VicinalError]) -> list[Reply | VicinalError]:
         """Return every job's reply, read at once for all jobs of an audience."""

@@ -13,12 +13,15 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.ledger.answers import Answers
 from vicinal.ledger.audiences import Audience
+from vicinal.ledger.blocks import bytes_of
 from vicinal.ledger.database import Database
 from vicinal.mechanisms import SlackMeter
 from vicinal.neighbours import RBF
 from vicinal.predictors.answering import Engine, Turn
 from vicinal.predictors.assembly import Assembled, engine_on, slack_meter
 from vicinal.predictors.settings import GATE, NO_REUSE, Settings
+from vicinal.predictors.shadow import ShadowLedger, Shares
+from vicinal.predictors.shadow_pace import WatchedPace
 from vicinal.predictors.shard import Shard, SharedShard
 from vicinal.predictors.wording import ind_knn_guarantee
 from vicinal.store.frame import Frame, form_of
@@ -47,6 +50,8 @@ class Desk:
         What was released.
     lessons : Lessons or None
         What the engine's memory learns from, if it has one.
+    worn : uint16 (m,)
+        How far the public points of its shadow are worn by what was released.
     """
 
     audience: Audience
@@ -56,6 +61,16 @@ class Desk:
     slack: SlackMeter
     answers: Answers
     lessons: Lessons | None
+    worn: Shares
+
+    def __post_init__(self) -> None:
+        self._resume_wear()
+
+    @property
+    def shadow(self) -> ShadowLedger | None:
+        """Public points that are charged along, where there is a public reference and count."""
+        pace = self.engine.pace
+        return pace.shadow if isinstance(pace, WatchedPace) else None
 
     @property
     def left(self) -> int:
@@ -68,6 +83,11 @@ class Desk:
         self.slack.resume(self.audience.slack)
         if self.lessons is not None:
             self.engine = self.lessons.taught()
+        self._resume_wear()
+
+    def _resume_wear(self) -> None:
+        if self.shadow is not None:
+            self.shadow.resume(self.worn)
 
     @property
     def noise_scale(self) -> float | None:
@@ -161,7 +181,14 @@ def open_desk(
     if settings.reuse != NO_REUSE:
         lessons = Lessons(database, audience, frame, engine, n_classes)
         engine = lessons.taught()
-    return Desk(audience, asked, settings, engine, slack, answers, lessons), assembled
+    worn = _worn(database, audience)
+    return Desk(audience, asked, settings, engine, slack, answers, lessons, worn), assembled
+
+
+def _worn(database: Database, audience: Audience) -> Shares:
+    rows = database.execute("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
+    kept = b"".join(bytes_of(text) for (text,) in rows)
+    return np.frombuffer(kept, dtype="<u2").astype(np.uint16)
 
 
 def _settings(frame: Frame, parameters: dict[str, Any]) -> Settings:

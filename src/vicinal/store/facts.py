@@ -11,6 +11,7 @@ import numpy as np
 from vicinal.accounting.filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger.audiences import Analyst
+from vicinal.predictors.shadow import QUANTILES
 from vicinal.store.desks import Desk
 from vicinal.store.opening import Parts
 
@@ -68,8 +69,19 @@ def _audience(desk: Desk) -> dict[str, Any]:
     return {
         "plan": desk.plan(),
         "queries": {k: v for k, v in asdict(quota_of(desk, None)).items() if "analyst" not in k},
+        "wear": _wear(desk),
         "guarantee": desk.guarantee().to_dict(),
     }
+
+
+def _wear(desk: Desk) -> dict[str, Any] | None:
+    """Return how worn the budgets are as far as public points tell; None if they tell nothing."""
+    if desk.shadow is None or not desk.audience.welcome:
+        return None
+    wear = desk.shadow.wear()
+    quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, wear.quantiles, strict=True)}
+    told = {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
+    return {"points": sum(wear.points), **told, "regions": list(wear.regions)}
 
 
 def curator_facts(parts: Parts) -> dict[str, Any]:

@@ -63,7 +63,7 @@ function showGuarantee({ audience, guarantee }) {
 
 // ---------------------------------------------------------------- what is used and left
 
-function plan(name, { planned, used, left }) {
+function plan(name, { planned, used, left, wear }) {
   const bar = make("span");
   bar.style.width = `${planned ? Math.min(100, (100 * used) / planned) : 100}%`;
   const meter = make("div", { className: "meter" }, bar);
@@ -73,7 +73,11 @@ function plan(name, { planned, used, left }) {
   const big = make("span", { className: "left" }, number.format(left), make("small", {}, " left"));
   return make("div", { className: "plan" },
     make("div", { className: "top" }, make("span", { className: "label" }, name), big),
-    meter, make("p", { className: "note" }, words));
+    meter, make("p", { className: "note" }, words + worn(wear)));
+}
+
+function worn(wear) {
+  return wear === null ? "" : `; by public points ${Math.round(100 * wear)} % of a budget is used`;
 }
 
 function showQuota({ mine, audiences }) {
