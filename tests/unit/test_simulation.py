@@ -310,6 +310,29 @@ def test_skewed_streams_are_skewed(benchmark):
 
 
 @pytest.mark.usefixtures("small")
+def test_a_small_test_part_leaves_a_smaller_reference(benchmark):
+    few = replace(benchmark, test=benchmark.test[:500], test_labels=benchmark.test_labels[:500])
+    (row,) = tuning.measure(few, 1, lambda _: None)
+    assert row.default > 0.5
+
+
+@pytest.mark.usefixtures("small")
+def test_planning_takes_texts_and_wants_both_files(tmp_path, monkeypatch, benchmark):
+    texts = []
+    monkeypatch.setattr(
+        "vicinal.reports.inputs.text_benchmark", lambda paths, *_: texts.append(paths) or benchmark
+    )
+    monkeypatch.setattr("vicinal.datasets.load_table", lambda *_, **__: None)
+    arguments = ["reproduce", "planning", "--runs", "1", "--out", str(tmp_path)]
+    both = ["--agnews-train", "a.csv", "--agnews-test", "b.csv"]
+    assert CliRunner().invoke(app, [*arguments, *both]).exit_code == 0
+    assert [path.name for path in texts[0]] == ["a.csv", "b.csv"]
+    alone = CliRunner().invoke(app, [*arguments, *both[:2]])
+    assert alone.exit_code == 2
+    assert "belong together" in alone.stderr
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", ["planning", "wear"])
 def test_the_commands_print_tables_and_json(name, tmp_path):
     arguments = ["reproduce", name, "--runs", "1", "--out", str(tmp_path)]

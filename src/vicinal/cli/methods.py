@@ -12,7 +12,17 @@ import typer
 
 from vicinal.cli.output import output_folder, write_file
 from vicinal.cli.progress import progress
-from vicinal.cli.tables import OUT, Json, Runs, with_notes, write_table
+from vicinal.cli.tables import (
+    OUT,
+    AgTest,
+    AgTrain,
+    Json,
+    Runs,
+    text_benchmark,
+    texts,
+    with_notes,
+    write_table,
+)
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -47,13 +57,10 @@ _METHODS = (
 )  # fmt: skip
 
 _IMAGES = "npz with x_train, y_train, x_test, y_test"
-_TEXTS = "Table with columns label (0 to 3) and text"
 
 Mnist = Annotated[bool, typer.Option("--mnist/--no-mnist", help="With the shipped MNIST.")]
 Fashion = Annotated[Path | None, typer.Option(help=f"Fashion-MNIST: {_IMAGES}.")]
 Cifar = Annotated[Path | None, typer.Option(help=f"CIFAR-10: {_IMAGES}.")]
-AgTrain = Annotated[Path | None, typer.Option(help=f"AG News: {_TEXTS}.")]
-AgTest = Annotated[Path | None, typer.Option(help="The same, for public rows and queries.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
 Out = Annotated[Path, typer.Option(help="Folder for results, tables and pictures.")]
 
@@ -68,7 +75,7 @@ class _Source:
 
 def _sources(
     mnist: bool, fashion: Path | None, cifar: Path | None,
-    texts: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
+    agnews: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
 ) -> list[_Source]:  # fmt: skip
     from vicinal.datasets import image_npz, load_mnist
 
@@ -76,11 +83,8 @@ def _sources(
     for name, path in (("Fashion-MNIST", fashion), ("CIFAR-10", cifar)):
         if path is not None:
             found.append(_image_source(name, partial(image_npz, path), features))
-    train, test = texts
-    if (train is None) != (test is None):
-        raise InvalidInput("The options --agnews-train and --agnews-test belong together.")
-    if train is not None and test is not None:
-        found.append(_text_source((train, test), folder))
+    if (paths := texts(*agnews)) is not None:
+        found.append(_Source("AG News", lambda begin: text_benchmark(paths, folder, begin)))
     if not found:
         raise InvalidInput("There must be a data set: give the files of at least one.")
     return found
@@ -93,17 +97,6 @@ def _image_source(name: str, load: Callable[[], Any], features: str) -> _Source:
     if features == HOG:
         return _Source(name, lambda begin: image_benchmark(load(), range(10), begin))
     return _Source(f"{name}, {features}", lambda begin: MAP.benchmark(load(), range(10), begin))
-
-
-def _text_source(paths: tuple[Path, Path], folder: Path) -> _Source:
-    def load(begin: Begin) -> Benchmark:
-        from vicinal.datasets import load_table
-        from vicinal.reports.inputs import text_benchmark
-
-        train, test = (load_table(path, "label", text="text") for path in paths)
-        return text_benchmark(paths, (train, test), range(4), folder, begin)
-
-    return _Source("AG News", load)
 
 
 def reproduce_accuracy(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli.output import as_json, write_file
+from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
@@ -20,6 +21,9 @@ Data = Annotated[
     Path | None,
     typer.Option(help="npz with x_train, y_train, x_test, y_test; else the shipped MNIST."),
 ]
+_TEXTS = "Table with columns label (0 to 3) and text"
+AgTrain = Annotated[Path | None, typer.Option(help=f"AG News: {_TEXTS}.")]
+AgTest = Annotated[Path | None, typer.Option(help="The same, for public rows and queries.")]
 Runs = Annotated[int, typer.Option(help="Splits and seeds.", min=1)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Out = Annotated[Path, typer.Option(help="Folder for the table, as text and JSON.")]
@@ -42,6 +46,28 @@ def benchmark(data: Path | None, begin: Begin) -> Benchmark:
     from vicinal.reports.inputs import image_benchmark
 
     return image_benchmark(images(data), range(10), begin)
+
+
+def texts(train: Path | None, test: Path | None) -> tuple[Path, Path] | None:
+    """Return both files of AG News, or None for none.
+
+    Raises
+    ------
+    InvalidInput
+        If one is missing.
+    """
+    if (train is None) != (test is None):
+        raise InvalidInput("The options --agnews-train and --agnews-test belong together.")
+    return None if train is None or test is None else (train, test)
+
+
+def text_benchmark(paths: tuple[Path, Path], folder: Path, begin: Begin) -> Benchmark:
+    """Return sentence embeddings of AG News, of four classes; they are kept in the folder."""
+    from vicinal.datasets import load_table
+    from vicinal.reports import inputs
+
+    train, test = (load_table(path, "label", text="text") for path in paths)
+    return inputs.text_benchmark(paths, (train, test), range(4), folder, begin)
 
 
 def result_of(name: str, note: str, rows: Iterable[Any]) -> dict[str, Any]:

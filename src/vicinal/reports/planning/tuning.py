@@ -19,7 +19,7 @@ from vicinal.features import PublicMap
 from vicinal.neighbours import Cosine, int8_precision
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors.choice import Choice, Wish
-from vicinal.predictors.simulation import Outlook, Stage, simulate
+from vicinal.predictors.simulation import LEAST_POINTS, Outlook, Stage, simulate
 from vicinal.reports.experiments import Benchmark, Setting, Trial, fitted, split
 from vicinal.reports.steps import Step
 
@@ -87,7 +87,8 @@ def measure(benchmark: Benchmark, runs: int, step: Step) -> list[TuningRow]:
     told: dict[Setting, list[tuple[Outlook, Outlook]]] = {}
     for run in range(runs):
         most = max(setting.n_queries for setting in SETTINGS)
-        parts = split(len(benchmark.test), N_REFERENCE, most, run)
+        n_reference = min(N_REFERENCE, max(LEAST_POINTS, len(benchmark.test) - most))
+        parts = split(len(benchmark.test), n_reference, most, run)
         trial = benchmark.trial(PublicMap(), parts)
         stages = _stages(trial, benchmark.test_labels[parts.reference])
         for setting in SETTINGS:
