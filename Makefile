@@ -50,5 +50,6 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing vicinal and its developer tools into $(VENV) ..." >&2
-	@$(INSTALL) '.[dev]'
+	@$(INSTALL) '.[dev,text,postgres]'
+	@$(INSTALL:--editable=--no-deps) timm # alone: its torchvision would have to fit torch
 	@touch $(CORE) $@
