@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotri
 from scipy.special import log_softmax, softmax
 
 from vicinal.predictors.surroundings import Located
@@ -61,7 +62,8 @@ class PublicModel:
         ridged[np.diag_indices_from(ridged)] += RIDGE
         factor = cho_factor(ridged)
         self._weights = cho_solve(factor, targets)
-        inverse = cho_solve(factor, np.eye(len(targets))).diagonal()
+        # Solving for the identity would take three times as long.
+        inverse = dpotri(*factor)[0].diagonal()
         left_out = targets - self._weights / inverse[:, None]
         likelihoods = [
             log_softmax(sharpness * left_out, axis=1)[np.arange(len(answers)), answers].mean()
