@@ -7,12 +7,13 @@ Proof note: sampling.md. Source: ZYCW20, section 3; the walk by distance is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
-from vicinal.neighbours import Neighbours
+from vicinal.neighbours import Neighbours, threads
 from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.neighbours.poisson import NOBODY, Chosen, Walk
 from vicinal.noise import coins
@@ -24,6 +25,8 @@ class Coins(ABC):
     """Tosses independent coins; only a source whose `exact` is True carries a guarantee."""
 
     exact: bool
+    ordered: bool = True
+    """Whether coins hang on the order of calls; if not, threads may toss side by side."""
 
     @abstractmethod
     def toss(self, probability: float, size: int) -> Bools:
@@ -34,6 +37,7 @@ class SystemCoins(Coins):
     """Coins from the system's entropy, see :func:`vicinal.noise.coins`."""
 
     exact = True
+    ordered = False
 
     def toss(self, probability: float, size: int) -> Bools:
         """Return fresh coins that nobody can predict."""
@@ -87,13 +91,21 @@ class NearestOfSample:
         One independent coin for every pair of query and subject. A subject stands there with its
         nearest record; ``NOBODY`` fills up where the sample was smaller than k.
         """
-        tossed = self._source.toss(self.gamma, len(near.rows))
-        chosen = self.walk.first(near, tossed)
+        pieces = 1 if self._source.ordered else min(threads.COUNT, len(near))
+        edges = [piece * len(near) // max(pieces, 1) for piece in range(pieces + 1)]
+        parts = [near.of(*between) for between in pairwise(edges)] or [near]
+        drawn = list(threads.mapped(self._drawn, parts))
+        tossed, chosen = (np.concatenate(found) for found in zip(*drawn, strict=True))
         short = (chosen[:, -1] == NOBODY) & (np.diff(near.starts) < len(self.walk))
         for j in np.flatnonzero(short):
             hits = slice(near.starts[j], near.starts[j + 1])
             chosen[j] = self._continued(queries[j : j + 1], near.rows[hits], tossed[hits])[0]
         return chosen
+
+    def _drawn(self, near: Neighbours) -> tuple[Bools, Chosen]:
+        """Return the candidates' coins, and who came up among them."""
+        tossed = self._source.toss(self.gamma, len(near.rows))
+        return tossed, self.walk.first(near, tossed)
 
     def _continued(
         self, query: IntegerMatrix, rows: npt.NDArray[np.int32], tossed: Bools

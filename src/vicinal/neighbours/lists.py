@@ -33,11 +33,15 @@ class Neighbours:
         """Return the number of queries."""
         return len(self.starts) - 1
 
+    def of(self, first: int, stop: int) -> Neighbours:
+        """Return the neighbours of the queries from `first` to before `stop`."""
+        hits = slice(self.starts[first], self.starts[stop])
+        starts = self.starts[first : stop + 1] - self.starts[first]
+        return Neighbours(starts, self.rows[hits], self.similarities[hits])
+
     def one(self, query: int) -> Neighbours:
         """Return the neighbours of a single query as a block of one."""
-        hits = slice(self.starts[query], self.starts[query + 1])
-        starts = np.array([0, self.starts[query + 1] - self.starts[query]], dtype=np.int64)
-        return Neighbours(starts, self.rows[hits], self.similarities[hits])
+        return self.of(query, query + 1)
 
     def keep(self, part: npt.NDArray[np.bool_]) -> Neighbours:
         """Return only the hits that `part`, bool (hits,), marks."""

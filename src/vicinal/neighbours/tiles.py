@@ -111,29 +111,27 @@ def merge_tiles(parts: Sequence[Hits], n_queries: int) -> Hits:
     starts = np.zeros(n_queries + 1, dtype=np.int64)
     if not parts:
         return starts, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
-    counts = np.stack([part[0] for part in parts])
-    np.cumsum(counts.sum(axis=0), out=starts[1:])
-    names, values = (np.concatenate([part[k] for part in parts]) for k in (1, 2))
-    if len(parts) == 1 or n_queries == 1:
-        return starts, names, values
-    return starts, *_placed(counts, starts, names, values)
+    np.cumsum(sum(part[0] for part in parts), out=starts[1:])
+    if len(parts) == 1:
+        return starts, *parts[0][1:]
+    names, values = (np.empty(starts[-1], dtype=np.int32) for _ in range(2))
+    targets = starts[:-1].copy()
+    for part in parts:
+        _place(*part, targets, names, values)
+    return starts, names, values
 
 
 @compiled
-def _placed(counts, starts, names, values):  # type: ignore[no-untyped-def]
-    """Return hits that come part by part, query by query."""
-    placed, similarities = np.empty_like(names), np.empty_like(values)
-    targets = starts[:-1].copy()
+def _place(counts, names, values, targets, placed, similarities):  # type: ignore[no-untyped-def]
+    """Put the hits of a part where those of each query go on, and move these places forward."""
     source = 0
-    for part in range(counts.shape[0]):
-        for j in range(counts.shape[1]):
-            count, target = counts[part, j], targets[j]
-            for i in range(count):
-                placed[target + i] = names[source + i]
-                similarities[target + i] = values[source + i]
-            targets[j] += count
-            source += count
-    return placed, similarities
+    for j in range(len(counts)):
+        count, target = counts[j], targets[j]
+        for i in range(count):
+            placed[target + i] = names[source + i]
+            similarities[target + i] = values[source + i]
+        targets[j] += count
+        source += count
 
 
 @compiled
