@@ -19,8 +19,10 @@ import numpy as np
 
 from vicinal.accounting.filter import UNITS
 from vicinal.distributed import RayCluster, ShardKeeper, split
-from vicinal.distributed.actors import Mail, RayLink, told
+from vicinal.distributed.actors import _place, told
 from vicinal.distributed.folders import ShardFolder
+from vicinal.distributed.links import RayLink
+from vicinal.distributed.orders import joined
 from vicinal.ledger.account import StoredAccount
 from vicinal.ledger.roll import Roll
 from vicinal.predictors.shard import Shard
@@ -149,9 +151,9 @@ class GeneratedActor:
     def __init__(self, path: str, scene: Scene, number: int) -> None:
         self._shard = GeneratedShard(path, scene, number)
 
-    def do(self, task: Any) -> Any:
+    def do(self, task: Any, *more: Any) -> Any:
         """Do a task."""
-        return told(lambda: self._shard.do(task))
+        return told(lambda: self._shard.do(joined(task, more)))
 
     def settle(self, turn: int) -> Any:
         """Have the votes before `turn` deleted."""
@@ -183,9 +185,12 @@ class GeneratedLinks:
             self._shards = [GeneratedShard(*one) for one in args]
             return [LocalLink(shard) for shard in self._shards]
         make = self._engine._ray.remote(GeneratedActor)
-        self._shards = [make.remote(*one) for one in args]
-        mail = Mail(self._engine._ray)
-        return [RayLink(mail, actor) for actor in self._shards]
+        offered = self._engine._ray.cluster_resources()
+        self._shards = [
+            make.options(resources=_place(path.name, offered)).remote(*one)
+            for path, one in zip(paths, args, strict=True)
+        ]
+        return [RayLink(self._engine._ray, actor) for actor in self._shards]
 
     def measured(self) -> list[dict[str, float]]:
         """Return what every shard has cost."""

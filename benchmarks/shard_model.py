@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+from vicinal.neighbours import threads
+
 SIZES = (10**8, 10**9)
 MACHINES = (1, 4, 16, 64, 256)
 CORES, MEMORY = 16, 64 << 30
@@ -69,10 +71,14 @@ class Constants:
         share = math.ceil(records / machines)
         return self.product * share * self.features * self.queries / cores
 
-    def overhead(self, machines: int) -> float:
+    def overhead(self, machines: int, delay: float = DELAY) -> float:
         """Return the seconds of a block that more cores do not shorten."""
         wire = machines * (self.sent + self.received) / NETWORK
-        return self.block + self.engine + (machines - 1) * self.shard + 2 * DELAY + wire
+        return self.block + self.engine + (machines - 1) * self.shard + 2 * delay + wire
+
+    def seconds_apart(self, records: int, machines: int, delay: float) -> float:
+        """Return the seconds of a block on machines that share this one's cores."""
+        return self.scan(records, 1, threads.COUNT) + self.overhead(machines, delay)
 
     def milliseconds(self, records: int, machines: int, cores: int = CORES) -> float:
         """Return the milliseconds a query takes."""

@@ -4,6 +4,8 @@
 actors next to two threads, bytes and commits. `--large` puts 20,000,000 records of 128 features
 into two actors. `--model` prints the cost model of docs/scaling.md, read out for 1e8 and 1e9
 records, from constants measured now, or before (`--constants FILE`, of an earlier --json).
+`--namespaces` runs a Ray node in each of several network namespaces with delays between them, and
+puts what the model says beside what was measured; it needs root.
 Works that are compared run in turn, so that a machine that slows down slows all of them.
 """
 
@@ -26,6 +28,7 @@ import numpy as np
 
 from benchmarks.generated import CLASSES, GeneratedLinks, Scene
 from benchmarks.shard_model import Constants, read_out
+from benchmarks.shards_apart import apart
 from vicinal.distributed import Absence, Coordinator, RayCluster
 from vicinal.distributed.orders import Order
 from vicinal.neighbours import threads
@@ -286,6 +289,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--large", action="store_true", help="two actors with many records")
     parser.add_argument("--delays", action="store_true", help="three shards, a slow network")
+    parser.add_argument("--namespaces", action="store_true", help="machines apart, a slow network")
     parser.add_argument("--model", action="store_true", help="read the cost model out")
     parser.add_argument("--constants", type=Path, help="measured before, with --json")
     parser.add_argument("--write", type=Path, help="put the table into this page, docs/scaling.md")
@@ -300,7 +304,10 @@ def main() -> None:
         found = json.loads(given.constants.read_text())
     else:
         found = small(given.records or 200_000, d, repeats)
-    if given.model:
+    if given.namespaces:
+        constants = Constants(**found["constants"])
+        found = apart(given.records or 200_000, d, repeats, constants)
+    elif given.model:
         constants = Constants(**found["constants"])
         found = {"constants": constants.told(), **read_out(constants)}
     text = json.dumps(found) if given.json else "\n".join(lines(found))
@@ -308,7 +315,8 @@ def main() -> None:
         print(text)
     else:
         name = next(
-            (what for what in ("large", "delays", "model") if getattr(given, what)), "blocks"
+            (what for what in ("large", "delays", "model", "namespaces") if getattr(given, what)),
+            "blocks",
         )
         write(given.write, name, text)
 

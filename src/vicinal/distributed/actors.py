@@ -1,43 +1,42 @@
-"""Shards as Ray actors: thin wrappers whose retries are harmless.
+"""Shards as Ray actors: thin wrappers whose restarts are harmless.
 
-Ray restarts an actor that dies and sends its calls again, without end: a shard carries out an
-order once, whoever sends it how often. Nothing that Ray keeps, logs or reports holds anything
-private but the sums on their way to the coordinator: whatever goes wrong inside an actor comes back
-as a kind and a public sentence, never as a traceback.
+Ray restarts an actor that dies, without end, and the coordinator sends its calls again: a shard
+carries out an order once, whoever sends it how often. Nothing that Ray keeps, logs or reports
+holds anything private but the sums on their way to the coordinator: whatever goes wrong inside an
+actor comes back as a kind and a public sentence, never as a traceback.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vicinal import errors
 from vicinal.distributed.gathering import ShardMissing, ShardSilent
+from vicinal.distributed.links import DONE, SILENT, Outcome, RayLink, delivered, outcome
 from vicinal.distributed.local import KeptShard
 from vicinal.distributed.nearest import Drawn, NearestPart
-from vicinal.distributed.orders import Order
+from vicinal.distributed.orders import joined
 from vicinal.distributed.tasks import Task
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.neighbours.integers import IntegerMatrix
 
 NAMESPACE = "vicinal"
 _LITTLE = 0.001
-DONE, SILENT = "done", "silent"
-_PARTING = 10.0
-"""Seconds that an actor has for closing its files; afterwards the system closes them."""
-
 _STARTING = 120.0
 """Seconds that processes may take to start on an engine that was started with them."""
 
 _DRAWING = 120.0
 """Seconds that a draw of Private-kNN may take, with a restart of its actor."""
 
-Outcome = tuple[str, Any]
-"""What came of a call: its kind, and the sums or a public sentence."""
+_RULE = "RAY_AUTH_MODE"
+
+_OBITUARY = ("RAY_timeout_ms_task_wait_for_death_info", "50")
+"""Milliseconds that Ray holds back the news of an actor that is gone, to learn why it went: 1000 if
+nobody says otherwise, in which the spare could have answered."""
 
 
 class ShardActor:
@@ -54,9 +53,9 @@ class ShardActor:
     def __init__(self, path: str) -> None:
         self._shard = KeptShard(Path(path))
 
-    def do(self, task: Task) -> Outcome:
-        """Do a task; what comes of it is private."""
-        return told(lambda: self._shard.do(task))
+    def do(self, task: Task, *more: IntegerMatrix) -> Outcome:
+        """Do a task, or an order that was cut into pieces; what comes of it is private."""
+        return told(lambda: self._shard.do(joined(task, more)))
 
     def settle(self, turn: int) -> Outcome:
         """Have the votes before `turn` deleted."""
@@ -83,71 +82,6 @@ def told(work: Callable[[], Any]) -> Outcome:
         return SILENT, f"A shard met with a fault ({type(error).__name__})."
 
 
-@dataclass(slots=True, eq=False)
-class Mail:
-    """Puts the order of a block into Ray's store once, however many shards it goes to."""
-
-    ray: Any
-    _order: Order | None = None
-    _stored: Any = None
-
-    def stored(self, order: Order) -> Any:
-        """Return a reference to an order; it holds public things only."""
-        if order is not self._order:
-            self._order, self._stored = order, self.ray.put(order)
-        return self._stored
-
-
-@dataclass(frozen=True, slots=True)
-class RayLink:
-    """The way to an actor."""
-
-    mail: Mail
-    actor: Any
-
-    def send(self, task: Task) -> RayPending:
-        """Send a task without waiting."""
-        sent = self.mail.stored(task) if isinstance(task, Order) else task
-        return RayPending(self.mail.ray, self.actor.do.remote(sent))
-
-    def settle(self, turn: int) -> None:
-        """Tell the actor without waiting."""
-        self.actor.settle.remote(turn)
-
-    def close(self) -> None:
-        """Have the folder closed, if the actor is there, and end the actor."""
-        with suppress(self.mail.ray.exceptions.RayError):
-            self.mail.ray.get(self.actor.leave.remote(), timeout=_PARTING)
-        self.mail.ray.kill(self.actor)
-
-
-@dataclass(frozen=True, slots=True)
-class RayPending:
-    """A call under way."""
-
-    ray: Any
-    call: Any
-
-    def result(self, seconds: float) -> Any:
-        """Return what came of it, or raise what the shard refused, or ShardSilent."""
-        try:
-            kind, found = self.ray.get(self.call, timeout=seconds)
-        except self.ray.exceptions.RayError as error:
-            raise ShardSilent(_why(self.ray, error)) from None
-        if kind == DONE:
-            return found
-        if kind == SILENT:
-            raise ShardSilent(found)
-        raise getattr(errors, kind)(found)
-
-
-def _why(ray: Any, error: Exception) -> str:
-    """Return why nothing came, in public words: Ray's own could quote an actor."""
-    if isinstance(error, ray.exceptions.GetTimeoutError):
-        return ""
-    return f"Its process cannot be reached ({type(error).__name__})."
-
-
 class NearestActor:
     """One shard of Private-kNN in a process of its own."""
 
@@ -168,12 +102,12 @@ class RayDrawing:
 
     def draw(self, queries: IntegerMatrix) -> Callable[[], Drawn]:
         """Ask for a draw without waiting."""
-        pending = RayPending(self.ray, self.actor.draw.remote(queries))
-        return lambda: self._waited(pending)
+        call = self.actor.draw.remote(queries)
+        return lambda: self._waited(call)
 
-    def _waited(self, pending: RayPending) -> Drawn:
+    def _waited(self, call: Any) -> Drawn:
         try:
-            drawn: Drawn = pending.result(_DRAWING)
+            drawn: Drawn = delivered(*outcome(self.ray, call, _DRAWING))
         except ShardSilent:
             raise ShardMissing(
                 "A shard did not come back, so its queries are not answered. What was planned for "
@@ -199,13 +133,16 @@ class RayCluster:
     MissingExtra
         If Ray is not installed.
     StorageFailed
-        If the engine does not start, or cannot be reached.
+        If the engine does not start, or cannot be reached, or if it asks for a token and this
+        machine has none.
     """
 
     def __init__(
         self, address: str | None = None, *, cpus: int | None = None, memory: int | None = None
     ) -> None:
         self._ray = ray_module()
+        if address:
+            _check_token()
         here = {} if address else {"num_cpus": cpus, "object_store_memory": memory}
         try:
             self._ray.init(
@@ -218,7 +155,7 @@ class RayCluster:
             )
         except Exception as error:  # noqa: BLE001 (Ray raises many kinds; none is about records)
             raise StorageFailed(f"Ray cannot be used ({type(error).__name__}).") from None
-        self._actors: list[Any] = []
+        self._links: list[RayLink] = []
         self._patience: float | None = None if address else _STARTING
 
     def links(self, paths: Sequence[Path]) -> list[RayLink]:
@@ -232,19 +169,22 @@ class RayCluster:
         no query's patience should go on starting processes. Elsewhere a machine may be away.
         """
         offered = self._ray.cluster_resources()
-        make = self._ray.remote(ShardActor)
-        # Ray looks for a free core when it places an actor, and counts none while it runs.
-        self._actors = [
-            make.options(
-                max_restarts=-1, max_task_retries=-1, resources=_place(path.name, offered)
-            ).remote(str(path.absolute()))
-            for path in paths
-        ]
+        self._links = [self._link(path, _place(path.name, offered)) for path in paths]
         if self._patience is not None:
-            running = [actor.process.remote() for actor in self._actors]
+            running = [link.actor.process.remote() for link in self._links]
             self._ray.wait(running, num_returns=len(running), timeout=self._patience)
-        mail = Mail(self._ray)
-        return [RayLink(mail, actor) for actor in self._actors]
+        return self._links
+
+    def _link(self, path: Path, place: dict[str, float]) -> RayLink:
+        """Make an actor, and have a spare made where it finds the folder for certain."""
+        # Ray looks for a free core when it places an actor, and counts none while it runs.
+        options = self._ray.remote(ShardActor).options(max_restarts=-1, resources=place)
+
+        def make() -> Any:
+            return options.remote(str(path.absolute()))
+
+        alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
+        return RayLink(self._ray, make(), make if place or alone else None)
 
     def drawings(self, parts: Sequence[NearestPart]) -> list[RayDrawing]:
         """Return the ways to actors for Private-kNN, made of these records.
@@ -260,11 +200,7 @@ class RayCluster:
 
     def outcome(self, task: Any) -> Outcome:
         """Wait for a task and return what came of it."""
-        try:
-            found: Outcome = self._ray.get(task)
-        except self._ray.exceptions.RayError as error:
-            return SILENT, _why(self._ray, error)
-        return found
+        return outcome(self._ray, task)
 
     def cores(self) -> int:
         """Return how many cores the engine has."""
@@ -276,8 +212,9 @@ class RayCluster:
         return str(self._ray.get_runtime_context().gcs_address)
 
     def processes(self) -> list[int]:
-        """Return the processes of the actors made last, once they run."""
-        return [int(pid) for pid in self._ray.get([a.process.remote() for a in self._actors])]
+        """Return the processes that have the shards now, once they run."""
+        asked = [link.actor.process.options(max_task_retries=-1) for link in self._links]
+        return [int(pid) for pid in self._ray.get([one.remote() for one in asked])]
 
     def stop(self) -> None:
         """Leave the engine; one that was started here ends, and all actors with it."""
@@ -291,8 +228,15 @@ def _place(name: str, offered: Mapping[str, float]) -> dict[str, float]:
 
 
 def ray_module() -> Any:
-    """Return Ray, with its reports to the outside switched off whatever the environment says."""
+    """Return Ray, with its reports to the outside switched off whatever the environment says.
+
+    It shows engines their token, and asks for one, unless the environment has another rule: whoever
+    can submit work can read the records. Ray reads that rule when it is imported, and never again.
+    """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault(*_OBITUARY)
+    if "ray" not in sys.modules:
+        os.environ.setdefault(_RULE, "token")
     try:
         import ray
     except ImportError:
@@ -300,3 +244,15 @@ def ray_module() -> Any:
             "Shards on several machines need Ray. Install it with: pip install 'vicinal[ray]'"
         ) from None
     return ray
+
+
+def _check_token() -> None:
+    """Raise StorageFailed if a token is asked for and none is here: Ray may end the process."""
+    told_where = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    here = told_where or Path.home().joinpath(".ray", "auth_token").is_file()
+    if os.environ.get(_RULE) == "token" and not here:
+        raise StorageFailed(
+            "Whoever uses a Ray engine must show its token, and this machine has none. Give it the "
+            "one of the engine's head (`ray get-auth-token`); or set RAY_AUTH_MODE=disabled, if "
+            "nobody else can reach the engine's network."
+        )

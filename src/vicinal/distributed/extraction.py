@@ -2,7 +2,7 @@
 
 Row i of the features depends on raw row i alone, so rows can be cut anywhere. Raw rows and features
 travel through Ray, whose memory and network must be as closed as the disks. Plain tasks do it, not
-Ray Data: that needs pandas, and would write its plan, with names of files, to a log.
+Ray Data, which writes names of files to logs and quotes them in errors: see docs/decisions/0040.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from vicinal import errors
-from vicinal.distributed.actors import DONE, RayCluster, told
+from vicinal.distributed.actors import RayCluster, told
+from vicinal.distributed.links import DONE
 from vicinal.errors import StorageFailed
 from vicinal.store import Extractor
 

@@ -6,8 +6,9 @@ Everything in an order is public: queries, radii and noise scales. What comes ba
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ VOTES, COUNT, COUNTED = "votes", "count", "counted"
 """Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those."""
 
 _NAME_BYTES = 16
+_PIECE = 64 << 10
+"""Bytes of queries in one argument of a message: above 100 KB Ray puts an argument elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,3 +76,18 @@ def block_name(*parts: bytes) -> bytes:
     for part in parts:
         digest.update(len(part).to_bytes(8) + part)
     return digest.digest()
+
+
+def cut(order: Order) -> list[Any]:
+    """Return an order with its first queries, and the others in pieces."""
+    rows = max(1, _PIECE * len(order.queries) // max(1, order.queries.nbytes))
+    end = max(1, len(order.queries))
+    first, *more = [order.queries[at : at + rows] for at in range(0, end, rows)]
+    return [replace(order, queries=first), *more]
+
+
+def joined(task: Any, more: Sequence[IntegerMatrix]) -> Any:
+    """Return what was :func:`cut`, or any other task as it is."""
+    if not more or not isinstance(task, Order):
+        return task
+    return replace(task, queries=np.concatenate([task.queries, *more]))
