@@ -282,4 +282,4 @@ def _habits(stage: Stage, choice: Choice, n_queries: int) -> tuple[Memory, Pace]
     kernel = stage.reference.kernel
     scale = kernel.precision.scale(stage.reference.points.shape[1])
     unit = choice.multiplier**2 / choice.n_asked * (choice.wish.n_queries / n_queries)
-    return Gate(scale, stage.n_classes), GatedPace(unit, n_queries)
+    return Gate(scale, stage.n_classes, stage.reference.points), GatedPace(unit, n_queries)
