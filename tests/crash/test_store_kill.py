@@ -140,7 +140,7 @@ def test_killed_in_a_migration_the_store_opens(nursery, template, tmp_path):
 def downgrade(folder):
     """Take all steps of the schema but the first one back."""
     with sqlite3.connect(folder / "ledger.db") as connection:
-        for table in ("history", "lessons", "additions"):
+        for table in ("history", "lessons", "additions", "shadows"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("UPDATE meta SET value = '1' WHERE name = 'schema'")
     connection.close()
