@@ -39,6 +39,7 @@ def text(page, name):
 
 
 def ask(page):
+    page.until("!document.getElementById('send').disabled")  # the page has taken in the last answer
     page.run("document.getElementById('send').focus()")
     page.press("Enter", "\r")
 
