@@ -25,7 +25,7 @@ from vicinal.mechanisms.noisy_max import FINEST, MOST_SUM, GaussianMax, LaplaceM
 from vicinal.mechanisms.quota import Quota
 from vicinal.mechanisms.sampling import NearestOfSample, SimulatedCoins, SystemCoins, coin_source
 from vicinal.mechanisms.screening import NoisyThreshold
-from vicinal.neighbours import RBF
+from vicinal.neighbours import RBF, threads
 from vicinal.neighbours.poisson import NOBODY, Walk, _scattered
 from vicinal.predictors.private_knn import PrivateKNNClassifier
 
@@ -66,6 +66,34 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
         for j, query in enumerate(queries):
             expected = by_definition(integers, slots, query, heads, k)
             assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 50])
+def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
+    """Fails if threads mix up or share the candidates of their queries, or leave some out."""
+    monkeypatch.setattr(threads, "COUNT", count)
+    integers, slots, subjects = people(120)
+    queries, _, _ = people(20, seed=1)
+    sample = NearestOfSample(
+        Walk(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemCoins()
+    )
+    chosen = sample.draw(queries, sample.near(queries))
+    for rows, query in zip(chosen, queries, strict=True):
+        assert sorted(rows) == sorted(by_definition(integers, slots, query, [True] * subjects, 7))
+
+
+def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
+    """Fails if threads share coins: the same query twice must meet two independent samples."""
+    monkeypatch.setattr(threads, "COUNT", 2)
+    integers, slots, subjects = people(64)
+    walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
+    sample = NearestOfSample(walk, 0.5, SystemCoins())
+    same = np.repeat(integers[:1], 2, axis=0)
+    alike = 0
+    for _ in range(200):
+        left, right = (set(rows[rows != NOBODY]) for rows in sample.draw(same, sample.near(same)))
+        alike += 64 - len(left ^ right)
+    assert abs(alike - 6400) < 6 * np.sqrt(12800 / 4)
 
 
 def test_a_subject_goes_by_one_coin():
