@@ -237,8 +237,8 @@ class ShardKeeper:
         try:
             outcome = self._outcome(desk, order)
         except BaseException:
-            # Nothing is durable and nothing leaves, so nobody is charged.
-            desk.undo()
+            desk.drop_answers()
+            self._parts.book.keep_charges(desk.audience, desk.audience.slack)
             raise
         with self._durable():
             self._parts.book.write_charges(desk.audience, 0)

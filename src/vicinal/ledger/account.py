@@ -90,10 +90,13 @@ class StoredAccount:
         self._spent = 0
         self.unwritten_pages.update(np.unique(charges.slots // PAGE).tolist())
 
-    def undo(self) -> None:
-        """Take back what was charged since the last commit; for blocks that nobody will see."""
-        self._remaining[:] = self._durable
-        self._spent = 0
+    def recount(self) -> bool:
+        """Go by what was charged since the last commit, said or not; return whether any was.
+
+        For a block that was broken off: between a charge and its note, perhaps.
+        """
+        self._spent = exact_sum(self._durable - self._remaining)
+        return self._spent > 0
 
     def assign(self, slots: Slots, units: Units, size: int) -> None:
         """Set the units of subjects that come or go, in both copies."""

@@ -176,6 +176,19 @@ class Book:
         if audience.heavy:
             audience.fold(self.database)
 
+    def keep_charges(self, audience: Audience, slack: float) -> None:
+        """Make durable what was charged for answers that nobody will see.
+
+        Noise may have been drawn for them, and may have decided that they were broken off: who was
+        charged stays charged. `slack` is what the grid has cost so far.
+        """
+        if self.sound and audience.account.recount():
+            with self._all_or_nothing():
+                audience.slack = slack
+                self.write_charges(audience, 0)
+                audience.update(self.database)
+                self.database.put("clock", str(self.clock))
+
     def spend_everything(self) -> None:
         """Charge all that is left to everybody, inside :meth:`change`; nobody gets any again.
 

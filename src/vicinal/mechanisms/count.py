@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.accounting.filter import unit_rate
+from vicinal.accounting.gaussian import grid_slack
 from vicinal.mechanisms.grid import Grid, SlackMeter
 from vicinal.mechanisms.people import People
 from vicinal.mechanisms.walk import charge_counts, charge_sizes
@@ -39,6 +40,11 @@ class NoisyCount:
         self._rate = unit_rate(self.scale, budget)
         self._noise = noise
         self._slack = slack
+
+    @property
+    def slack(self) -> float:
+        """The delta that the grid costs in one count."""
+        return grid_slack(self.scale)
 
     def take(self, queries: int) -> None:
         """Meter the grid's cost of so many counts, once, before anybody is charged for them."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vicinal import checks
-from vicinal.accounting.filter import MAX_NORM
+from vicinal.accounting.filter import MAX_NORM, MAX_SCALE
 from vicinal.accounting.gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
 
@@ -18,6 +18,8 @@ FINEST = 1 << 29
 
 SLACK_SHARE = 0.01
 """Share of delta that the grid may use up in a GDP guarantee."""
+
+_ROUNDING = 1e-9
 
 # Where arithmetic allows, two hundred times the planned releases would still fit into the share.
 _RESERVE = 200
@@ -59,6 +61,11 @@ class Grid:
             )
         return cls(1 << bits)
 
+    @property
+    def largest(self) -> float:
+        """The largest noise scale, in unit contributions, that arithmetic allows."""
+        return MAX_SCALE / self.steps
+
     def scale(self, noise: float) -> int:
         """Return the noise scale of `noise` unit contributions in steps, rounded up."""
         return math.ceil(checks.real("noise scale", noise, above=0) * self.steps)
@@ -84,13 +91,23 @@ class SlackMeter:
         """Go on from what is on record: releases after it were never given away."""
         self._spent = checks.real("spent", spent, least=0)
 
+    def check(self, more: float) -> None:
+        """Raise PrivacyRefused unless releases that cost up to `more` fit, in any parts.
+
+        For the whole of a request, before anything is drawn for it: `more` must bound what
+        :meth:`take` is given later, whatever noise decides in between.
+        """
+        # Room for what take() rounds up by: an ulp of the sum for every block.
+        if self._spent + more * (1 + _ROUNDING) > self._limit * (1 - _ROUNDING):
+            raise PrivacyRefused(
+                "So many answers were given that their rounding to a grid would use up 1 % of "
+                "delta. Start a new classifier with a larger 'n_queries'."
+            )
+
     def take(self, scales: list[int], coordinates: int) -> None:
         """Add the slack of releases at `scales`, before any of them is made."""
         more = coordinates * math.fsum(grid_slack(scale) for scale in scales)
         total = math.nextafter(self._spent + more, math.inf)
         if total > self._limit:
-            raise PrivacyRefused(
-                "So many answers were given that their rounding to a grid would use up 1 % of "
-                "delta. Start a new classifier with a larger 'n_queries'."
-            )
+            self.check(math.inf)
         self._spent = total

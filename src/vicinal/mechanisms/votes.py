@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.accounting.filter import unit_rate
-from vicinal.accounting.label_only import ChargeTable
+from vicinal.accounting.gaussian import grid_slack
+from vicinal.accounting.label_only import LINE_GRID, ChargeTable
+from vicinal.errors import InvalidInput
 from vicinal.mechanisms.grid import Grid, SlackMeter
 from vicinal.mechanisms.people import People
 from vicinal.mechanisms.walk import charge_votes
@@ -73,6 +75,10 @@ class Votes(ABC):
             The noise scale of every query in votes, fixed by public things alone.
         """
 
+    @abstractmethod
+    def slack(self, noise: float) -> float:
+        """Return the delta that the grid costs in one release of at least this noise scale."""
+
     def _prices(self, noise: Floats) -> tuple[Steps, Floats]:
         """Return noise scales in steps, int64 (q,), and what a squared step costs in units."""
         distinct, which = np.unique(noise, return_inverse=True)
@@ -106,6 +112,10 @@ class NoisyVotes(Votes):
         super().__init__(kernel, n_features, n_classes, budget, grid, noise)
         self._slack = slack
 
+    def slack(self, noise: float) -> float:
+        """Return the grid's cost of one release, see :meth:`Votes.slack`."""
+        return self.n_classes * grid_slack(self.grid.scale(noise))
+
     def release(self, noise: Floats) -> VoteRelease:
         """Return the release of one block of queries, see :meth:`Votes.release`."""
         scales, rates = self._prices(noise)
@@ -137,9 +147,21 @@ class NoisyLabels(Votes):
         super().__init__(kernel, n_features, n_classes, table.zcdp, grid, noise)
         self._table = table
 
+    def slack(self, noise: float) -> float:  # noqa: ARG002 (the table has room for the grid)
+        """Return 0."""
+        return 0.0
+
     def release(self, noise: Floats) -> LabelRelease:
-        """Return the release of one block of queries, see :meth:`Votes.release`."""
+        """Return the release of one block of queries, see :meth:`Votes.release`.
+
+        Raises
+        ------
+        InvalidInput
+            If a noise scale is below the 2^22 steps that the proof of the price needs.
+        """
         scales, rates = self._prices(noise)
+        if len(scales) and scales.min() < LINE_GRID:
+            raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
         return LabelRelease(self, scales, rates, self._table.density / scales, self._table.shares)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import NoisyCount, Votes
+from vicinal.mechanisms import NoisyCount, SlackMeter, Votes
 from vicinal.mechanisms.votes import Release
 from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours.integers import IntegerMatrix
@@ -106,6 +106,10 @@ class Engine:
         sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
     memory : Memory
         What earlier answers do for later queries.
+    slack : SlackMeter
+        What the grid of counts and votes costs.
+    least_noise : float
+        No vote ever has a smaller noise scale, whatever is counted.
     turn : Turn
         Held by whoever touches the records or their budgets.
     """
@@ -116,12 +120,22 @@ class Engine:
     count: NoisyCount | None
     pace: Pace
     memory: Memory
+    slack: SlackMeter
+    least_noise: float
     turn: Turn = field(default_factory=Turn)
 
     def answer(
         self, queries: IntegerMatrix, *, sequential: bool, progress: Progress | None = None
     ) -> Answers:
-        """Answer all queries, a block at a time; the memory learns between blocks."""
+        """Answer all queries, a block at a time; the memory learns between blocks.
+
+        Raises
+        ------
+        PrivacyRefused
+            Before anything is charged or drawn, if the grid's cost of all answers does not fit.
+            It is taken at the smallest count, so that no noisy count decides whether it does.
+        """
+        self.slack.check(len(queries) * self._slack_of_one())
         parts = []
         for start in range(0, len(queries), self.memory.block):
             block = queries[start : start + self.memory.block]
@@ -129,6 +143,11 @@ class Engine:
             if progress is not None:
                 progress(len(block))
         return Answers.joined(parts)
+
+    def _slack_of_one(self) -> float:
+        """Return the most that the grid can cost in one answer; follows from the plan alone."""
+        counted = 0.0 if self.count is None else self.count.slack
+        return counted + self.votes.slack(self.least_noise)
 
     def _answer_block(self, block: IntegerMatrix, *, sequential: bool) -> Answers:
         labels = self.memory.known(block)
@@ -175,9 +194,10 @@ class Engine:
     def _priced(
         self, multiplier: Multipliers, counts: npt.NDArray[np.float64], support: Support | None
     ) -> Release:
-        """Return one release for all queries: priced, and refused, as a whole."""
+        """Return one release for all queries; nothing that was counted can get it refused."""
         known = counts if support is None else counts + support.counts
-        return self.votes.release(multiplier * np.sqrt(known))
+        noise = np.minimum(multiplier * np.sqrt(known), self.votes.grid.largest)
+        return self.votes.release(noise)
 
     def _published(self, release: Release, sums: Steps, support: Support | None) -> Released:
         """Add the noise, once, to the sums of all shards."""

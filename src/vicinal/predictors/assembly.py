@@ -106,12 +106,13 @@ def engine_on(
     pace = _pace(settings, kernel, radius, reference, n_records, n_features, count)
     if reference is not None and not settings.private_count:
         pace = _watched(settings, pace, Reference(kernel, reference.points), radius, n_records)
-    least = pace.least * math.sqrt(count)
+    least = pace.least * math.sqrt(settings.least_count(k))
     grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
     memory = _memory(settings, votes, n_features, reference)
-    return Assembled(Engine(shard, radius, votes, counter, pace, memory), n_records, k)
+    engine = Engine(shard, radius, votes, counter, pace, memory, slack, least)
+    return Assembled(engine, n_records, k)
 
 
 def _votes(

@@ -31,7 +31,8 @@ _FEW_FEATURES = 64
 _MOST_HITS = 1 << 22
 """Candidates of a block of queries that are held at a time, or so."""
 
-_LARGEST_BLOCK = 256
+BLOCK = 256
+"""Queries whose progress is told together: public, whatever the number of records."""
 
 
 class Parameters(Protocol):
@@ -227,22 +228,29 @@ class KnnRelease:
         self._asked.check(size)
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
-        """Yield consecutive queries, as many at a time as memory allows.
+        """Yield consecutive queries, always as many at a time.
 
         They fix the grid, if nothing has fixed it: with room for queries somewhat longer.
         """
         self.encode_by(queries, margin=1.25)
-        wanted = int(self._votes.nearest.walk.wanted) + self._settings.k + 1
-        size = max(1, min(_LARGEST_BLOCK, _MOST_HITS // wanted))
-        for start in range(0, len(queries), size):
-            yield queries[start : start + size]
+        for start in range(0, len(queries), BLOCK):
+            yield queries[start : start + BLOCK]
 
     def answer(self, queries: FloatMatrix) -> tuple[Bools, npt.NDArray[Any]]:
-        """Take from the quota and answer, see :meth:`SampledVotes.answer`."""
+        """Take from the quota and answer, see :meth:`SampledVotes.answer`.
+
+        As many queries at a time as memory allows. That follows from the number of records, so
+        nothing outside may see it.
+        """
         self._asked.take(len(queries))
-        passed, answers, largest = self._votes.answer(self._kernel.encode(queries))
-        self.largest += largest
-        return passed, answers
+        integers = self._kernel.encode(queries)
+        wanted = int(self._votes.nearest.walk.wanted) + self._settings.k + 1
+        size = max(1, _MOST_HITS // wanted)
+        starts = range(0, len(integers), size)
+        parts = [self._votes.answer(integers[start : start + size]) for start in starts]
+        for _, _, largest in parts:
+            self.largest += largest
+        return np.concatenate([p for p, _, _ in parts]), np.concatenate([a for _, a, _ in parts])
 
 
 def _optional(name: str, value: object, **bounds: float) -> float | None:

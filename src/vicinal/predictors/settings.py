@@ -142,6 +142,10 @@ class Settings:
         fixed = self.private_count or self.tau is not None
         return not (fixed or self.follows_wear or self.reuse != NO_REUSE)
 
+    def least_count(self, n_neighbors: int | None) -> float:
+        """Return the count below which no noise scale is taken: what the grid must fit."""
+        return LEAST_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
+
     def typical_count(self, n_neighbors: int | None) -> float:
         """Return the count that noise scales are quoted at."""
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)

@@ -86,9 +86,8 @@ class Batch:
             self._number(jobs)
             requests = [job.request() for job in named]
         except BaseException:
-            # Nobody has seen anything, and nothing is on the disk: nobody is charged.
             for fresh in self._fresh.values():
-                fresh.desk.undo()
+                self._keep_charges(fresh.desk)
             raise
         if blocks or requests:
             self._book.commit(blocks, requests)
@@ -186,7 +185,7 @@ class Batch:
         try:
             answers = desk.engine.answer(rows, sequential=desk.settings.sequential)
         except VicinalError as error:
-            desk.undo()
+            self._keep_charges(desk)
             fresh.refusal = error
             return None
         digests = b"".join(fresh.place_of)
@@ -194,6 +193,11 @@ class Batch:
         spent = desk.slack.spent
         worn = None if desk.shadow is None else desk.shadow.shares
         return Block(desk.audience, digests, released(answers), spent, fresh.asked, lesson, worn)
+
+    def _keep_charges(self, desk: Desk) -> None:
+        """Drop answers that nobody will see; whoever was charged for them stays charged."""
+        desk.drop_answers()
+        self._book.keep_charges(desk.audience, desk.slack.spent)
 
     def _refusal(self, job: _Job) -> VicinalError | None:
         """Return why an audience was refused, for jobs that needed something new of it."""

@@ -77,10 +77,8 @@ class Desk:
         """How many answers the plan has left. Public."""
         return self.settings.n_queries - self.audience.used
 
-    def undo(self) -> None:
-        """Forget charges and slack of answers that nobody will see."""
-        self.audience.account.undo()
-        self.slack.resume(self.audience.slack)
+    def drop_answers(self) -> None:
+        """Forget answers that nobody will see; their charges and their slack stay."""
         if self.lessons is not None:
             self.engine = self.lessons.taught()
         self._resume_wear()
