@@ -23,7 +23,10 @@ class Guarantee:
     assumptions : tuple of str
         What must be true for the bound to hold.
     holds : bool
-        False for results of simulation mode, which carry no guarantee at all.
+        False for results of simulation mode, and for records declared public: there is no guarantee
+        at all.
+    public_records : bool
+        Whether the records were declared public.
     """
 
     epsilon: float
@@ -34,9 +37,15 @@ class Guarantee:
     method: str
     assumptions: tuple[str, ...]
     holds: bool = True
+    public_records: bool = False
 
     def __str__(self) -> str:
         """Return the guarantee as one paragraph of plain English."""
+        if self.public_records:
+            return (
+                "NO GUARANTEE. The records were declared public, so nobody counts how often they "
+                "are asked. The noise protects nobody."
+            )
         if not self.holds:
             return (
                 "NO GUARANTEE. These results were made in simulation mode, with noise from a "

@@ -20,7 +20,7 @@ from vicinal.mechanisms.sampling import Bools, coin_source
 from vicinal.neighbours import RBF
 from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.neighbours.poisson import Walk
-from vicinal.predictors import PrivateKNNClassifier, inputs
+from vicinal.predictors import PrivateKNNClassifier, claims, inputs
 from vicinal.predictors.inputs import FloatMatrix
 from vicinal.predictors.planned import subject_slots
 from vicinal.predictors.private_knn_settings import KnnSettings
@@ -101,6 +101,7 @@ def fit_on_shards(
         assert records.reference is not None  # noqa: S101 (it was given)
         labels = inputs.labels(y, len(records), settings.classes)
         kernel = settings.kernel(records.reference, margin=1.0)
+        claims.claim(classifier, settings, records, labels)
         slots, _ = subject_slots(records.names)
         parts = _parts(settings, kernel, kernel.encode(records.features), labels, slots, count)
         release = ShardedKnnRelease(settings, kernel, _votes(settings, kernel, parts, start))

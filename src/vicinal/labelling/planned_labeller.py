@@ -16,6 +16,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.labellers import ABSTAINED, Answered, State
 from vicinal.labelling.plan import Plan, Round
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
+from vicinal.predictors.claims import OneOfSeveralFits
 from vicinal.predictors.planned import guarantee_of, summed
 
 Planned = PrivateKNNClassifier | PATEClassifier
@@ -56,9 +57,12 @@ class PlannedLabeller:
         self._labels, self._subjects = labels, subjects
         self._asked: list[int] = []
         self._classifier: Planned | None = None
+        self._fits = OneOfSeveralFits()
         for classifier in self._classifiers():
             if classifier.n_answers is not None:
                 raise InvalidInput("The 'n_answers' parameter must be None in rounds.")
+            if classifier.interactions != 1:
+                raise InvalidInput("The 'interactions' parameter must be 1 in rounds.")
 
     @property
     def classes(self) -> npt.NDArray[Any]:
@@ -86,6 +90,7 @@ class PlannedLabeller:
         current = rounds[len(self._asked) - 1]
         classifier = self._make(current)
         classifier.set_params(n_queries=current.questions - self._asked[-1])
+        self._fits.join(classifier)
         self._classifier = classifier.fit(records, self._labels, self._subjects)
 
     def ask(self, queries: npt.NDArray[Any]) -> Answered:
@@ -123,6 +128,7 @@ class PlannedLabeller:
         if not fits or any(not 0 <= a <= b for a, b in zip(asked, most, strict=False)):
             raise InvalidInput("The journal does not hold the questions of this plan.")
         self._asked = asked
+        self._fits = OneOfSeveralFits(resumed=True)
 
     def plan(self) -> dict[str, Any]:
         """Return the releases of all rounds as the JSON that ``vicinal account`` reads."""

@@ -25,6 +25,7 @@ from vicinal.mechanisms import (
     randomness,
     size_noise,
 )
+from vicinal.mechanisms.interactions import Interaction
 from vicinal.neighbours import (
     FLOAT32,
     RBF,
@@ -67,6 +68,7 @@ def assemble(
     labels: npt.NDArray[np.int32],
     subjects: Sequence[SubjectId],
     public: FloatMatrix | None,
+    interaction: Interaction | None = None,
 ) -> Assembled:
     """Return an engine that holds the records, planned from public facts only.
 
@@ -75,13 +77,14 @@ def assemble(
     kernel = kernel_for(settings, public)
     shard = Shard(kernel, X.shape[1], index=first_index(settings))
     shard.add(kernel.encode(X), labels, subjects)
-    return engine_on(shard, kernel, settings, X.shape[1], public, slack_meter(settings))
+    slack = slack_meter(settings)
+    return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction)
 
 
 def slack_meter(settings: Settings, spent: float = 0.0) -> SlackMeter:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = settings.method == "gdp" and not settings.label_only
-    return SlackMeter(settings.delta, needed=needed, spent=spent)
+    return SlackMeter(settings.grid_delta, needed=needed, spent=spent)
 
 
 def engine_on(
@@ -91,11 +94,12 @@ def engine_on(
     n_features: int,
     public: FloatMatrix | None,
     slack: SlackMeter,
+    interaction: Interaction | None = None,
 ) -> Assembled:
     """Return an engine over records that are there already, planned as :func:`assemble` does."""
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = randomness(settings.seed)
-    n_records = settings.n_records or _estimated_size(settings, shard, noise, slack)
+    n_records = settings.n_records or _estimated_size(settings, shard, noise, slack, interaction)
     k, radius = _radius(settings, kernel, n_features, reference, n_records)
     if settings.index["kind"] == CENTROIDS:
         shard.replace_index(_centroids(settings, reference, radius))
@@ -107,7 +111,7 @@ def engine_on(
     if reference is not None and not settings.private_count:
         pace = _watched(settings, pace, Reference(kernel, reference.points), radius, n_records)
     least = pace.least * math.sqrt(settings.least_count(k))
-    grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.delta)
+    grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
     memory = _memory(settings, votes, n_features, reference)
@@ -278,17 +282,24 @@ def _memory(
 
 
 def _estimated_size(
-    settings: Settings, shard: Shard | SharedShard, noise: NoiseSource, slack: SlackMeter
+    settings: Settings,
+    shard: Shard | SharedShard,
+    noise: NoiseSource,
+    slack: SlackMeter,
+    interaction: Interaction | None,
 ) -> int:
     budget = settings.spendable
-    grid = Grid.fitting(size_noise(budget), 1, 1, settings.delta)
+    grid = Grid.fitting(size_noise(budget), 1, 1, settings.grid_delta)
     estimate, spent = noisy_size(shard.people, budget, grid, noise, slack)
     shard.ledger.record(spent)
+    if interaction is not None:
+        # The same people with the same budget: the charge pays for the size that was told first.
+        estimate = interaction.first_size(estimate)
     return max(1, round(estimate))
 
 
 def _count(settings: Settings, noise: NoiseSource, slack: SlackMeter) -> NoisyCount:
     budget = settings.spendable
     sigma = planning.count_noise(settings.n_queries, budget)
-    grid = Grid.fitting(sigma, settings.n_queries, 1, settings.delta)
+    grid = Grid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)
     return NoisyCount(sigma, budget, grid, noise, slack)

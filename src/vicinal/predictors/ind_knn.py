@@ -19,7 +19,7 @@ from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.neighbours.integers import IntegerMatrix
-from vicinal.predictors import inputs
+from vicinal.predictors import claims, inputs
 from vicinal.predictors.answering import Answers
 from vicinal.predictors.assembly import Assembled, assemble
 from vicinal.predictors.settings import GATE, Settings
@@ -94,6 +94,10 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     norm_bound : float or "auto"
         Largest norm of a feature vector under the RBF kernel (longer ones are pulled back);
         "auto" is the largest norm in the public reference.
+    interactions : int or "public"
+        How many interactions with the same subjects share the budget, each of which gets an equal
+        part; the guarantee then covers all of them together. A further one is refused. "public":
+        the records need no protection, nothing is counted, and the guarantee is void.
     simulation_seed : int, optional
         Makes noise repeatable for experiments, and the guarantee void.
 
@@ -110,8 +114,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    ``fit`` starts new budgets: fitting again on the same people is a second interaction, whose
-    loss adds to the first. For the same reason a fitted classifier cannot be copied or pickled.
+    ``fit`` starts new budgets: fitting again on the same subjects is a second interaction, whose
+    loss adds to the first. It is refused in the process that made the first, unless `interactions`
+    declared it. For the same reason a fitted classifier cannot be copied or pickled.
     """
 
     def __init__(
@@ -135,6 +140,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         n_records: int | None = None,
         bandwidth: float | str = "auto",
         norm_bound: float | str = "auto",
+        interactions: int | str = 1,
         simulation_seed: int | None = None,
     ) -> None:
         self.classes = classes
@@ -155,6 +161,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self.n_records = n_records
         self.bandwidth = bandwidth
         self.norm_bound = norm_bound
+        self.interactions = interactions
         self.simulation_seed = simulation_seed
 
     @classmethod
@@ -226,6 +233,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         ------
         InvalidInput
             Before anything is changed; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
         """
         with inputs.unchanged_if_refused(self):
             self._take_in(X, y, subjects, public)
@@ -241,8 +250,10 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         settings = Settings.of(self)
         records = inputs.records(self, X, subjects, public)
         labels = inputs.labels(y, len(records), settings.classes)
-        assembled = assemble(settings, records.features, labels, records.names, records.reference)
-        self._warn_of_new_budgets()
+        claimed = claims.claim(self, settings, records, labels)
+        assembled = assemble(
+            settings, records.features, labels, records.names, records.reference, claimed
+        )
         self._install(assembled, settings, records)
         self.n_answers_ = 0
 
@@ -269,6 +280,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         labels = inputs.labels(y, len(X), self.classes_)
         ids = None if subjects is None else inputs.subjects(subjects, len(X))
         inputs.refuse_shared_rows(self._reference_rows, X)
+        records = inputs.Records(X, ids, None)
+        claims.extend(self._interaction, records, labels, self.classes_)
         with self._engine.turn:
             integers = self._engine.votes.kernel.encode(X)
             self._shard.add(integers, labels, ids or self._new_numbers(len(X)))
@@ -330,6 +343,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
             self._warn_beyond_plan(len(queries))
             integers = engine.votes.kernel.encode(queries)
             self._warn_of_far_queries(integers)
+            claims.release(self)
             answers = engine.answer(
                 integers,
                 sequential=self._settings.sequential,
@@ -459,16 +473,6 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 numbers.append(self._next_number)
             self._next_number += 1
         return numbers
-
-    def _warn_of_new_budgets(self) -> None:
-        """Warn if something was released since the last fit: answers, or a noisy size."""
-        if hasattr(self, "_engine") and (self.n_answers_ or self._settings.n_records is None):
-            warnings.warn(
-                "fit() starts new budgets. Answers given since the last fit, and the estimate of "
-                "the size, are a release of their own; for people in both, the two losses add up.",
-                PrivacyWarning,
-                stacklevel=4,
-            )
 
     def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
         """Warn, when the first are asked, if queries lie elsewhere than the public set."""

@@ -31,6 +31,9 @@ def unchanged_if_refused(estimator: BaseEstimator) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        claimed = vars(estimator).get("_interaction")
+        if claimed is not None and claimed is not before.get("_interaction"):
+            claimed.withdraw()
         vars(estimator).clear()
         vars(estimator).update(before)
         raise

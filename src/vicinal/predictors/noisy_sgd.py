@@ -6,7 +6,6 @@ Differential Privacy*; norms of gradients in closed form after Goodfellow 2015.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -17,12 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms.gradients import SubjectRows
 from vicinal.neighbours.integers import FLOAT32, unit_vectors
-from vicinal.predictors import inputs
+from vicinal.predictors import claims, inputs
 from vicinal.predictors.noisy_sgd_settings import SgdSettings
-from vicinal.predictors.planned import Plan, guarantee_of, subject_slots
+from vicinal.predictors.planned import Plan, guarantee_of, several, subject_slots
 
 BIAS = 0.3
 """A feature that every record has besides its own, which are of length 1."""
@@ -61,6 +59,10 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
     n_records : int, optional
         Public number of subjects, which the mean is taken by. Without it the number is released
         once with noise, which the guarantee includes.
+    interactions : int or "public"
+        How many interactions with the same subjects, each carrying out this same plan, the
+        guarantee covers together. A further one is refused. "public": the records need no
+        protection, nothing is counted, and the guarantee is void.
     simulation_seed : int, optional
         Makes noise and batches repeatable for experiments, and the guarantee void.
 
@@ -90,6 +92,7 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float = 4.0,
         momentum: float = 0.9,
         n_records: int | None = None,
+        interactions: int | str = 1,
         simulation_seed: int | None = None,
     ) -> None:
         self.classes = classes
@@ -101,6 +104,7 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.n_records = n_records
+        self.interactions = interactions
         self.simulation_seed = simulation_seed
 
     def fit(
@@ -130,6 +134,8 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         ------
         InvalidInput
             Before anything is changed or spent; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
         """
         with inputs.unchanged_if_refused(self):
             self._train(X, y, subjects, public)
@@ -143,13 +149,15 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         public: npt.ArrayLike | None,
     ) -> None:
         settings = SgdSettings.of(self)
-        again = hasattr(self, "coef_")
         records = inputs.records(self, X, subjects, public)
         labels = inputs.labels(y, len(records), settings.classes)
         n_features = records.features.shape[1]
         self._center, self._spread = _standard(records.reference, n_features)
         rows = SubjectRows(self._rows(records.features), labels, *subject_slots(records.names))
-        _warn_of_second_release(again)
+        claims.claim(self, settings, records, labels)
+        claims.release(self)
+        # The process remembers it; the model is free of it, and may be copied.
+        del self._interaction
         n_records, weights = settings.train(rows, self._unit(n_features))
         self._settings = settings
         self.classes_ = settings.classes
@@ -195,10 +203,11 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         """
         settings = self._planned()
         given = self.delta if delta is None else delta
-        return {
+        plan = {
             "delta": checks.real("delta", given, above=0, below=1),
             "releases": settings.releases(settings.multiplier),
         }
+        return several(plan, settings.interactions)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the training, whole; known before ``fit``.
@@ -213,6 +222,7 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
             self.plan(delta),
             settings.draws(n_features),
             simulated=settings.seed is not None,
+            interactions=settings.interactions,
             public=("the public rows that features are standardised by", "the trained weights"),
         )
 
@@ -224,13 +234,3 @@ def _standard(public: inputs.FloatMatrix | None, n_features: int) -> tuple[Float
     rows = public.astype(np.float64)
     spread = rows.std(axis=0)
     return rows.mean(axis=0), np.where(spread > 0, spread, 1.0)
-
-
-def _warn_of_second_release(again: bool) -> None:
-    if again:
-        warnings.warn(
-            "fit() trains anew, which is a release of its own; for people in both, the two losses "
-            "add up.",
-            PrivacyWarning,
-            stacklevel=5,
-        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, Self
@@ -13,9 +15,10 @@ from vicinal import checks
 from vicinal.accounting.calibrate import calibrate
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms.gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
+from vicinal.mechanisms.interactions import interactions
 from vicinal.mechanisms.quota import Quota
 from vicinal.mechanisms.sampling import coin_source
-from vicinal.predictors.planned import Plan, summed
+from vicinal.predictors.planned import Plan, several, summed
 
 SIZE_NOISE = 50.0
 """The noise on the number of subjects has scale 50 / epsilon: less than 1 % of the cost."""
@@ -35,6 +38,7 @@ class Parameters(Protocol):
     learning_rate: float
     momentum: float
     n_records: int | None
+    interactions: int | str
     simulation_seed: int | None
 
 
@@ -51,6 +55,7 @@ class SgdSettings:
     learning_rate: float
     momentum: float
     n_records: int | None
+    interactions: int
     seed: int | None
 
     @classmethod
@@ -68,17 +73,24 @@ class SgdSettings:
             n_records=None
             if given.n_records is None
             else checks.integer("n_records", given.n_records, least=1),
+            interactions=interactions(given.interactions),
             seed=None
             if given.simulation_seed is None
             else checks.integer("simulation_seed", given.simulation_seed, least=0),
         )
 
     @property
+    def terms(self) -> Hashable:
+        """What interactions that share the guarantee must have in common: all of the plan."""
+        return "NoisySGD", json.dumps(self.releases(self.multiplier)), self.epsilon, self.delta
+
+    @property
     def multiplier(self) -> float:
         """The noise multiplier with which the plan just keeps (epsilon, delta)."""
         return _calibrated(
-            self.epsilon, self.delta, self.gamma, self.n_steps, self.n_records is None
-        )
+            self.epsilon, self.delta, self.gamma, self.n_steps,
+            self.n_records is None, self.interactions,
+        )  # fmt: skip
 
     def releases(self, multiplier: float) -> list[Plan]:
         """Return the releases as in the JSON of a plan."""
@@ -114,9 +126,12 @@ class SgdSettings:
 
 
 @lru_cache(maxsize=64)
-def _calibrated(epsilon: float, delta: float, gamma: float, n_steps: int, sized: bool) -> float:
+def _calibrated(
+    epsilon: float, delta: float, gamma: float, n_steps: int, sized: bool, interactions: int
+) -> float:
     releases = _releases(1.0, epsilon, gamma, n_steps, sized=sized)
-    found = calibrate({"delta": delta, "releases": releases}, epsilon, "sigma")
+    plan = several({"delta": delta, "releases": releases}, interactions)
+    found = calibrate(plan, epsilon, "sigma")
     return float(found.value)
 
 

@@ -17,7 +17,7 @@ from vicinal.accounting.curves import Composition
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.accounting.plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput
-from vicinal.predictors import inputs
+from vicinal.predictors import claims, inputs
 from vicinal.predictors.pate_settings import PateRelease, PateSettings
 from vicinal.predictors.planned import METHODS, PlannedClassifier
 
@@ -58,6 +58,10 @@ class PATEClassifier(PlannedClassifier):
     smooth_cost : tuple of float (order, beta, sigma), optional
         Plans for publishing once what the answers cost given the votes, see
         :meth:`publish_cost`; gnmax with release="label" only.
+    interactions : int or "public"
+        How many interactions with the same subjects, each carrying out this same plan, the
+        guarantee covers together. A further one is refused. "public": the records need no
+        protection, nothing is counted, and the guarantee is void.
     simulation_seed : int, optional
         Makes noise and teachers repeatable for experiments, and the guarantee void.
 
@@ -99,6 +103,7 @@ class PATEClassifier(PlannedClassifier):
         delta: float = 1e-5,
         release: str = "votes",
         smooth_cost: tuple[float, float, float] | None = None,
+        interactions: int | str = 1,
         simulation_seed: int | None = None,
     ) -> None:
         self.classes = classes
@@ -114,6 +119,7 @@ class PATEClassifier(PlannedClassifier):
         self.delta = delta
         self.release = release
         self.smooth_cost = smooth_cost
+        self.interactions = interactions
         self.simulation_seed = simulation_seed
 
     def fit(
@@ -135,6 +141,8 @@ class PATEClassifier(PlannedClassifier):
         ------
         InvalidInput
             Before anything is changed; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
         """
         with inputs.unchanged_if_refused(self):
             self._take_in(X, y, subjects)
@@ -144,6 +152,7 @@ class PATEClassifier(PlannedClassifier):
         settings = PateSettings.of(self)
         records = inputs.records(self, X, subjects)
         labels = inputs.labels(y, len(records), settings.classes)
+        claims.claim(self, settings, records, labels)
         self._begin(PateRelease(settings, records, labels), settings)
 
     def _planned(self) -> PateSettings:
@@ -181,7 +190,7 @@ class PATEClassifier(PlannedClassifier):
         if published is None or not stated.holds:
             return stated
         plan = CheckedPlan.from_dict(self.plan(delta)).composition()
-        total = plan.add(Composition.of(published.term))
+        total = plan.add(Composition.of(published.term, self._planned().interactions))
         epsilon = total.to_epsilon(self.plan(delta)["delta"], "rdp")
         return dataclasses.replace(stated, epsilon=epsilon, method=METHODS["rdp"])
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -19,6 +20,7 @@ from vicinal.accounting.smooth_cost import SmoothCost
 from vicinal.accounting.subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import fresh_key, randomness
+from vicinal.mechanisms.interactions import interactions
 from vicinal.mechanisms.noisy_max import GaussianMax, LaplaceMax, NoisyMax
 from vicinal.mechanisms.quota import Quota
 from vicinal.mechanisms.sampling import coin_source
@@ -50,6 +52,7 @@ class Parameters(Protocol):
     delta: float
     release: str
     smooth_cost: tuple[float, float, float] | None
+    interactions: int | str
     simulation_seed: int | None
 
 
@@ -68,6 +71,7 @@ class PateSettings:
     n_answers: int
     label_only: bool
     smooth: tuple[float, float, float] | None
+    interactions: int
     seed: int | None
 
     @classmethod
@@ -95,10 +99,16 @@ class PateSettings:
             n_answers=_answers(given.n_answers, n_queries, screened),
             label_only=label or mechanism == "lnmax",
             smooth=_smooth(given.smooth_cost, label and mechanism == "gnmax"),
+            interactions=interactions(given.interactions),
             seed=None
             if given.simulation_seed is None
             else checks.integer("simulation_seed", given.simulation_seed, least=0),
         )
+
+    @property
+    def terms(self) -> Hashable:
+        """What interactions that share the guarantee must have in common: all of the plan."""
+        return "PATE", json.dumps([self.releases(), self.smooth], sort_keys=True)
 
     @property
     def screened(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -20,9 +19,10 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.accounting.plan import NEIGHBOURING, account
 from vicinal.accounting.plan import Plan as CheckedPlan
 from vicinal.checks import SubjectId
-from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
-from vicinal.predictors import inputs
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.predictors import claims, inputs
 from vicinal.predictors.answering import Turn
+from vicinal.predictors.wording import only_release
 
 ABSTAIN = -1
 """The answer, with integer classes, to a query that was not answered; else it is None."""
@@ -34,7 +34,6 @@ ASSUMED = (
     "features are computed record by record, with nothing learnt from private records",
     "the system's entropy is unpredictable",
     "time and memory use are not observed",
-    "the people are not part of another release (fitting again on the same people is one)",
 )
 
 GRID_SHARE = 5e-11
@@ -109,11 +108,25 @@ def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float])
     return min(1.0, math.nextafter(delta + cost, 1.0))
 
 
+def several(plan: Plan, interactions: int) -> Plan:
+    """Return the plan of all interactions that share a guarantee: each carries out `plan`."""
+    times = max(1, interactions)
+    releases = [
+        {**release, **{name: times * release[name] for name in _NUMBERS if name in release}}
+        for release in plan["releases"]
+    ]
+    return {**plan, "releases": releases}
+
+
+_NUMBERS = ("count", "answered")
+
+
 def guarantee_of(
     plan: Plan,
     draws: dict[int, float],
     *,
     simulated: bool,
+    interactions: int = 1,
     public: tuple[str, ...],
     assumed: tuple[str, ...] = (),
 ) -> Guarantee:
@@ -122,24 +135,29 @@ def guarantee_of(
     Parameters
     ----------
     plan : dict
-        The JSON of a plan.
+        The JSON of a plan, for all interactions together.
     draws : dict of int to float
-        See :func:`grid_cost`.
+        See :func:`grid_cost`; of one interaction.
     simulated : bool
         Whether randomness came from a seed, which voids the guarantee.
+    interactions : int
+        How many interactions share the guarantee; 0 if the records are public, which voids it.
     public, assumed : tuple of str
         What is public, and assumed, besides :data:`PUBLIC` and :data:`ASSUMED`.
     """
     price = priced(plan)
+    void = simulated or interactions == 0
+    draws = {scale: max(1, interactions) * count for scale, count in draws.items()}
     return Guarantee(
-        epsilon=math.inf if simulated else price["epsilon"],
-        delta=1.0 if simulated else _delta_with_grid(plan, price, draws),
+        epsilon=math.inf if void else price["epsilon"],
+        delta=1.0 if void else _delta_with_grid(plan, price, draws),
         neighbouring=NEIGHBOURING,
         protected=(PROTECTED,),
         public=(*PUBLIC, *public),
         method=METHODS[price["method"]],
-        assumptions=(*price["assumptions"], *ASSUMED, *assumed),
-        holds=not simulated,
+        assumptions=(*price["assumptions"], *ASSUMED, only_release(interactions), *assumed),
+        holds=not void,
+        public_records=interactions == 0,
     )
 
 
@@ -157,6 +175,10 @@ class Planned(Protocol):
     @property
     def label_only(self) -> bool:
         """Whether labels leave, and no votes."""
+
+    @property
+    def interactions(self) -> int:
+        """How many interactions share the guarantee; 0 where the records are public."""
 
     def releases(self) -> list[Plan]:
         """Return the planned releases as in the JSON of a plan."""
@@ -197,12 +219,19 @@ class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
         """Return the settings of ``fit``, or before it those that the parameters make."""
 
     def plan(self, delta: float | None = None) -> Plan:
-        """Return the plan as the JSON that ``vicinal account`` reads, at `delta` or the default."""
+        """Return the plan as the JSON that ``vicinal account`` reads, at `delta` or the default.
+
+        Of all interactions together, where several were declared.
+        """
         given = self.delta if delta is None else delta
-        return {
-            "delta": checks.real("delta", given, above=0, below=1),
-            "releases": self._planned().releases(),
-        }
+        planned = self._planned()
+        return several(
+            {
+                "delta": checks.real("delta", given, above=0, below=1),
+                "releases": planned.releases(),
+            },
+            planned.interactions,
+        )
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first query.
@@ -220,6 +249,7 @@ class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
             self.plan(delta),
             planned.draws(),
             simulated=planned.seed is not None,
+            interactions=planned.interactions,
             public=self._also_public,
             assumed=self._also_assumed,
         )
@@ -248,8 +278,7 @@ class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
         return votes
 
     def _begin(self, release: PlannedRelease, settings: Planned) -> None:
-        """Answer by `release` from now on; warn if something was answered since the last fit."""
-        self._warn_of_new_plan()
+        """Answer by `release` from now on."""
         self._release, self._turn, self._settings = release, Turn(), settings
         self.classes_ = settings.classes
         self.n_asked_ = self.n_answers_ = 0
@@ -262,6 +291,7 @@ class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
         queries = inputs.features(self, X)
         with self._turn:
             self._release.check(len(queries))
+            claims.release(self)
             parts = []
             for block in self._release.blocks(queries):
                 passed, answers = self._release.answer(block)
@@ -271,15 +301,6 @@ class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
                 if progress is not None:
                     progress(len(passed))
         return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
-
-    def _warn_of_new_plan(self) -> None:
-        if getattr(self, "n_asked_", 0):
-            warnings.warn(
-                "fit() starts a new plan. Answers given since the last fit are a release of their "
-                "own; for people in both, the two losses add up.",
-                PrivacyWarning,
-                stacklevel=5,
-            )
 
     def _named(
         self, best: npt.NDArray[np.int64], passed: npt.NDArray[np.bool_]

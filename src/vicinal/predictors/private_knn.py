@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors import inputs
+from vicinal.predictors import claims, inputs
 from vicinal.predictors.planned import PlannedClassifier, priced
 from vicinal.predictors.private_knn_settings import KnnRelease, KnnSettings
 
@@ -58,6 +58,10 @@ class PrivateKNNClassifier(PlannedClassifier):
     precision : {"auto", "int8", "float32"}
         Grid of the features; "auto" is the fast int8 from 64 features on. Distances are exact
         integers on either.
+    interactions : int or "public"
+        How many interactions with the same subjects, each carrying out this same plan, the
+        guarantee covers together. A further one is refused. "public": the records need no
+        protection, nothing is counted, and the guarantee is void.
     simulation_seed : int, optional
         Makes noise and samples repeatable for experiments, and the guarantee void.
 
@@ -101,6 +105,7 @@ class PrivateKNNClassifier(PlannedClassifier):
         release: str = "votes",
         norm_bound: float | str = "auto",
         precision: str = "auto",
+        interactions: int | str = 1,
         simulation_seed: int | None = None,
     ) -> None:
         self.classes = classes
@@ -116,6 +121,7 @@ class PrivateKNNClassifier(PlannedClassifier):
         self.release = release
         self.norm_bound = norm_bound
         self.precision = precision
+        self.interactions = interactions
         self.simulation_seed = simulation_seed
 
     def fit(
@@ -144,6 +150,8 @@ class PrivateKNNClassifier(PlannedClassifier):
         ------
         InvalidInput
             Before anything is changed; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
         """
         with inputs.unchanged_if_refused(self):
             self._take_in(X, y, subjects, public)
@@ -158,7 +166,9 @@ class PrivateKNNClassifier(PlannedClassifier):
     ) -> None:
         settings = KnnSettings.of(self)
         records = inputs.records(self, X, subjects, public)
-        release = KnnRelease(settings, records, settings.ballots(y, len(records)))
+        targets = settings.targets(y, len(records))
+        claims.claim(self, settings, records, targets)
+        release = KnnRelease(settings, records, settings.ballots(targets))
         if records.reference is not None:
             release.encode_by(records.reference, margin=1.0)
         self._begin(release, settings)
@@ -220,6 +230,6 @@ class PrivateKNNClassifier(PlannedClassifier):
         largest = self._release.largest if hasattr(self, "_release") else []
         if settings.sigma_screen is None or not largest:
             raise InvalidInput("The cost that depends on votes needs queries that were screened.")
-        plan = self.plan(delta)
+        plan = self.plan(delta)  # of this interaction alone, from here on
         plan["releases"] = settings.releases_at(largest, self.n_answers_)
         return priced(plan)

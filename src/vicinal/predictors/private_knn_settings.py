@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -14,6 +15,7 @@ from vicinal import checks
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms.ballots import Ballots, ClippedBallots, LabelBallots
+from vicinal.mechanisms.interactions import interactions
 from vicinal.mechanisms.noisy_max import GaussianMax
 from vicinal.mechanisms.private_knn import SampledVotes
 from vicinal.mechanisms.quota import Quota
@@ -51,6 +53,7 @@ class Parameters(Protocol):
     release: str
     norm_bound: float | str
     precision: str
+    interactions: int | str
     simulation_seed: int | None
 
 
@@ -70,6 +73,7 @@ class KnnSettings:
     label_only: bool
     norm_bound: float | None
     precision: str
+    interactions: int
     seed: int | None
 
     @classmethod
@@ -93,6 +97,7 @@ class KnnSettings:
             if isinstance(given.norm_bound, str) and given.norm_bound == "auto"
             else checks.real("norm_bound", given.norm_bound, above=0),
             precision=checks.choice("precision", given.precision, ("auto", "int8", "float32")),
+            interactions=interactions(given.interactions),
             seed=None
             if given.simulation_seed is None
             else checks.integer("simulation_seed", given.simulation_seed, least=0),
@@ -117,6 +122,11 @@ class KnnSettings:
             )
         if self.sigma_screen is not None:
             check_abstention(self.classes)
+
+    @property
+    def terms(self) -> Hashable:
+        """What interactions that share the guarantee must have in common: all of the plan."""
+        return "Private-kNN", json.dumps(self.releases(), sort_keys=True)
 
     def releases(self) -> list[Plan]:
         """Return the planned releases as in the JSON of a plan."""
@@ -158,11 +168,17 @@ class KnnSettings:
             self.sigma_votes, self.k, Quota(planned, "answers"), noise, label_only=self.label_only
         )
 
-    def ballots(self, y: npt.ArrayLike | None, size: int) -> Ballots:
-        """Return what the records vote for."""
+    def targets(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[Any]:
+        """Return the class of every record, int32 (n,), or its attributes, bool (n, c)."""
         if self.tau is None:
-            return LabelBallots(inputs.labels(y, size, self.classes), len(self.classes))
-        return ClippedBallots(_attributes(y, (size, len(self.classes))), self.tau)
+            return inputs.labels(y, size, self.classes)
+        return _attributes(y, (size, len(self.classes)))
+
+    def ballots(self, targets: npt.NDArray[Any]) -> Ballots:
+        """Return what the records vote for, given their :meth:`targets`."""
+        if self.tau is None:
+            return LabelBallots(targets, len(self.classes))
+        return ClippedBallots(targets, self.tau)
 
     def kernel(self, public: FloatMatrix, margin: float) -> RBF:
         """Return the kernel whose similarities are negative squared distances.

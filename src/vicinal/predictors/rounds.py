@@ -22,7 +22,7 @@ from vicinal.accounting.filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyVotes
-from vicinal.predictors import inputs
+from vicinal.predictors import claims, inputs
 from vicinal.predictors.assembly import engine_on, kernel_for, slack_meter
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.settings import Settings
@@ -127,6 +127,7 @@ def reembed(
     with before.turn, inputs.unchanged_if_refused(classifier):
         planned = classifier._settings
         settings = _settings(classifier, planned, n_queries, share)
+        claims.OneOfSeveralFits(interaction=classifier._interaction).join(classifier)
         if settings.seed is not None:
             # Simulated noise must not repeat itself from round to round.
             settings = replace(settings, seed=settings.seed + classifier.n_answers_ + 1)
@@ -165,6 +166,7 @@ def resume(
         Before anything is changed; also if `spent` is about another number of subjects.
     """
     with inputs.unchanged_if_refused(classifier):
+        claims.OneOfSeveralFits(resumed=True).join(classifier)
         settings = _settings(classifier, Settings.of(classifier), n_queries, share)
         settings = replace(settings, n_records=spent.n_records)
         if settings.seed is not None:
@@ -214,6 +216,8 @@ def _embed(
     X, y, subjects, public = given
     records = inputs.records(classifier, X, subjects, public)
     labels = inputs.labels(y, len(records), settings.classes)
+    claims.claim(classifier, settings, records, labels)
+    del classifier._one_of
     n_features = records.features.shape[1]
     kernel = kernel_for(settings, records.reference)
     shard = Shard(kernel, n_features, ledger)

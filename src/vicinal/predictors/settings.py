@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, Self
 
@@ -14,6 +15,7 @@ from vicinal.accounting import budget as budgets
 from vicinal.accounting.label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.grid import SLACK_SHARE
+from vicinal.mechanisms.interactions import interactions
 from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors import planning
 
@@ -56,6 +58,7 @@ class Parameters(Protocol):
     n_records: int | None
     bandwidth: float | str
     norm_bound: float | str
+    interactions: int | str
     simulation_seed: int | None
 
 
@@ -81,6 +84,7 @@ class Settings:
     n_records: int | None
     bandwidth: float | None
     norm_bound: float | None
+    interactions: int
     seed: int | None
 
     @classmethod
@@ -106,21 +110,41 @@ class Settings:
             n_records=_unless(None, given.n_records, "n_records", _whole),
             bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
             norm_bound=_unless(AUTO, given.norm_bound, "norm_bound", _positive),
+            interactions=interactions(given.interactions),
             seed=_unless(None, given.simulation_seed, "simulation_seed", _seed),
         )
 
     @property
     def charges(self) -> ChargeTable:
         """What labels cost where they alone leave; the order fits many small contributions."""
-        return _charges(self.epsilon, self.delta, len(self.classes))
+        return _charges(self.epsilon, self.delta, len(self.classes), self.parts)
 
     @property
     def spendable(self) -> float:
-        """The budget B of every subject; in GDP, 1 % of delta is kept for the grid."""
+        """The budget B of every subject in one interaction; in GDP, 1 % of delta is for the grid.
+
+        Several interactions share it evenly: budgets are zCDP, or squares of GDP's mu, and add up.
+        """
         if self.label_only:
             return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.method == "gdp" else 1.0
-        return budgets.budget(self.epsilon, self.delta * share, self.method)
+        return _part(budgets.budget(self.epsilon, self.delta * share, self.method), self.parts)
+
+    @property
+    def parts(self) -> int:
+        """How many interactions share the budget."""
+        return max(1, self.interactions)
+
+    @property
+    def grid_delta(self) -> float:
+        """The delta of which the grid may use a share in one interaction."""
+        return self.delta / self.parts
+
+    @property
+    def terms(self) -> Hashable:
+        """What interactions must have in common for their budgets to add up to one."""
+        method = ("label", len(self.classes)) if self.label_only else (self.method,)
+        return "Ind-KNN", *method, self.epsilon, self.delta
 
     def affordable(self, shift: float = 0.0) -> float:
         """Return the budget that planned contributions of `shift` noise scales feel like."""
@@ -152,8 +176,15 @@ class Settings:
 
 
 @lru_cache(maxsize=16)
-def _charges(epsilon: float, delta: float, n_classes: int) -> ChargeTable:
-    return charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
+def _charges(epsilon: float, delta: float, n_classes: int, parts: int) -> ChargeTable:
+    table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
+    target = replace(table.target, budget=_part(table.target.budget, parts))
+    return replace(table, target=target)
+
+
+def _part(budget: float, parts: int) -> float:
+    """Return an equal part of a budget, rounded down."""
+    return budget if parts == 1 else math.nextafter(budget / parts, 0)
 
 
 def _follows_wear(given: Parameters) -> bool:

@@ -1,4 +1,4 @@
-"""What a predictor guarantees, in the words of the people it protects."""
+"""What a predictor guarantees, in words."""
 
 from __future__ import annotations
 
@@ -15,17 +15,30 @@ _METHODS = {
 }
 
 
+def only_release(interactions: int) -> str:
+    """Return what is assumed about other interactions with the same subjects."""
+    if interactions <= 1:
+        return (
+            "the subjects take part in no other release (fitting again on the same subjects is "
+            "one; inside one process it is refused, elsewhere nobody sees it)"
+        )
+    return (
+        f"the subjects take part in at most {interactions} interactions of this kind, with this "
+        "budget and this declaration, which the guarantee covers together, and in no other release"
+    )
+
+
 def ind_knn_guarantee(settings: Settings) -> Guarantee:
     """Return the guarantee of an Ind-KNN classifier over all its answers since ``fit``."""
-    simulated = settings.seed is not None
+    void = settings.seed is not None or settings.interactions == 0
     size = (
         "the number of records, as estimated once with noise"
         if settings.n_records is None
         else "the number of records as declared"
     )
     return Guarantee(
-        epsilon=float("inf") if simulated else settings.epsilon,
-        delta=1.0 if simulated else settings.delta,
+        epsilon=float("inf") if void else settings.epsilon,
+        delta=1.0 if void else settings.delta,
         neighbouring="they differ by one subject with all records of that subject, added or "
         "removed, at any time",
         protected=(
@@ -52,7 +65,8 @@ def ind_knn_guarantee(settings: Settings) -> Guarantee:
             "the reference set holds no private record",
             "the system's entropy is unpredictable",
             "time and memory use are not observed",
-            "the people are not part of another release (fitting again on the same people is one)",
+            only_release(settings.interactions),
         ),
-        holds=not simulated,
+        holds=not void,
+        public_records=settings.interactions == 0,
     )
