@@ -106,7 +106,6 @@ def test_threads_take_turns(crowd):
     assert len({block.tobytes() for block in votes}) == 4
 
 
-@pytest.mark.filterwarnings("ignore:.*starts new budgets")
 def test_threads_take_turns_while_the_classifier_is_fitted_again(crowd):
     """Fails if fitting again lets a waiting thread into the new ledger without its lock."""
     classifier = fitted()

@@ -270,16 +270,6 @@ def test_a_fitted_classifier_cannot_be_copied():
     assert pickle.loads(pickle.dumps(make())).epsilon == 4.0
 
 
-def test_fitting_again_after_answers_warns():
-    classifier = fitted(n_records=300)
-    classifier.fit(X, Y, public=R)
-    classifier.predict(Q)
-    with pytest.warns(PrivacyWarning, match="new budgets"):
-        classifier.fit(X, Y, public=R)
-    with pytest.warns(PrivacyWarning, match="estimate of the size"):
-        fitted().fit(X, Y, public=R)
-
-
 def test_an_interrupted_change_is_not_answered_from(monkeypatch):
     classifier = fitted()
     shard = classifier._engine.shard

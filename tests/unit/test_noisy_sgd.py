@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from vicinal.accounting.plan import account
-from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import gradients, randomness
 from vicinal.mechanisms.gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
 from vicinal.mechanisms.quota import Quota
@@ -305,13 +305,6 @@ def test_simulation_carries_no_guarantee():
     assert not classifier().guarantee().holds
     real = [classifier(simulation_seed=None).fit(X, y).coef_ for _ in range(2)]
     assert (real[0] != real[1]).any()
-
-
-def test_training_again_warns():
-    X, y = data(300)
-    fitted = classifier().fit(X, y)
-    with pytest.warns(PrivacyWarning, match="trains anew"):
-        fitted.fit(X, y)
 
 
 BAD = [

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from vicinal.accounting.plan import account
 from vicinal.accounting.smooth_cost import SmoothCost
-from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import fresh_key, randomness
 from vicinal.mechanisms.smooth_cost import LEAST_SCALE, NoisyCost
 from vicinal.mechanisms.teachers import (
@@ -382,14 +382,6 @@ def test_a_fitted_classifier_cannot_be_copied():
         with pytest.raises(PrivacyRefused, match="planned answers again"):
             make_copy(fitted)
     assert clone(fitted).n_teachers == 20
-
-
-def test_fitting_again_warns_only_after_answers():
-    X, y = data()
-    estimator = classifier().fit(X, y).fit(X, y)
-    estimator.predict(X[:1])
-    with pytest.warns(PrivacyWarning, match="new plan"):
-        estimator.fit(X, y)
 
 
 BAD = [

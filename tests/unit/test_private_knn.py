@@ -18,7 +18,7 @@ from scipy.stats import chisquare
 from sklearn.base import clone
 
 from vicinal.accounting.plan import account
-from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms.ballots import ClippedBallots, LabelBallots
 from vicinal.mechanisms.noisy_max import FINEST, MOST_SUM, GaussianMax, LaplaceMax, steps_of_vote
@@ -650,14 +650,6 @@ def test_a_fitted_classifier_cannot_be_copied():
             make_copy(fitted)
     assert clone(fitted).k == 20
     pickle.dumps(classifier())
-
-
-def test_fitting_again_warns_only_after_answers():
-    X, y = data()
-    estimator = classifier().fit(X, y).fit(X, y)
-    estimator.predict(X[:1])
-    with pytest.warns(PrivacyWarning, match="new plan"):
-        estimator.fit(X, y)
 
 
 def _ask(estimator, queries, out):

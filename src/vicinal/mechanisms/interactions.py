@@ -130,15 +130,26 @@ class Interaction:
 
     def __init__(self, entry: _Entry) -> None:
         self._entry = entry
+        self.withdrawn = False
         entry.holders.add(self)
 
     def release(self) -> None:
-        """Note that something is about to leave, before it is drawn."""
+        """Note that something is about to leave, before it is drawn.
+
+        Raises
+        ------
+        PrivacyRefused
+            If the claim was withdrawn: the records may be in another interaction by now.
+        """
+        if self.withdrawn:
+            raise PrivacyRefused("The estimator was fitted again, so it answers as it is now.")
         self._entry.released = True
 
     def withdraw(self) -> None:
-        """Note that the holder will release nothing, whoever still refers to this object."""
-        self._entry.holders.discard(self)
+        """Note that nothing will be released, if nothing was, whoever still refers to this."""
+        if not self._entry.released:
+            self.withdrawn = True
+            self._entry.holders.discard(self)
 
     def first_size(self, estimate: float) -> float:
         """Return the first noisy size of these records: a fit that was refused tells no second."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NoisyCount, SlackMeter, Votes
+from vicinal.mechanisms.interactions import Interaction
 from vicinal.mechanisms.votes import Release
 from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours.integers import IntegerMatrix
@@ -110,6 +111,8 @@ class Engine:
         What the grid of counts and votes costs.
     least_noise : float
         No vote ever has a smaller noise scale, whatever is counted.
+    interaction : Interaction or None
+        The claim on the records; None where none is needed, or the store remembers.
     turn : Turn
         Held by whoever touches the records or their budgets.
     """
@@ -122,6 +125,7 @@ class Engine:
     memory: Memory
     slack: SlackMeter
     least_noise: float
+    interaction: Interaction | None = None
     turn: Turn = field(default_factory=Turn)
 
     def answer(
@@ -136,6 +140,8 @@ class Engine:
             It is taken at the smallest count, so that no noisy count decides whether it does.
         """
         self.slack.check(len(queries) * self._slack_of_one())
+        if self.interaction is not None:
+            self.interaction.release()
         parts = []
         for start in range(0, len(queries), self.memory.block):
             block = queries[start : start + self.memory.block]

@@ -115,7 +115,7 @@ def engine_on(
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
     memory = _memory(settings, votes, n_features, reference)
-    engine = Engine(shard, radius, votes, counter, pace, memory, slack, least)
+    engine = Engine(shard, radius, votes, counter, pace, memory, slack, least, interaction)
     return Assembled(engine, n_records, k)
 
 

@@ -82,7 +82,7 @@ def claim(
         return None
     given = Claimed.of(records.features, named(labels, settings.classes), records.ids)
     found: Interaction
-    if several is not None and several.interaction is not None:
+    if several is not None and several.interaction and not several.interaction.withdrawn:
         REGISTRY.extend(several.interaction, given)
         found = several.interaction
     elif several is not None and several.resumed:

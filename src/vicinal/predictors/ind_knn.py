@@ -343,7 +343,6 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
             self._warn_beyond_plan(len(queries))
             integers = engine.votes.kernel.encode(queries)
             self._warn_of_far_queries(integers)
-            claims.release(self)
             answers = engine.answer(
                 integers,
                 sequential=self._settings.sequential,

@@ -20,23 +20,30 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from vicinal import checks
 from vicinal.errors import InvalidInput
+from vicinal.mechanisms.interactions import Interaction
 
 FloatMatrix = npt.NDArray[np.floating]
 
 
 @contextmanager
 def unchanged_if_refused(estimator: BaseEstimator) -> Iterator[None]:
-    """Put all attributes of `estimator` back if the body raises."""
+    """Put all attributes of `estimator` back if the body raises; one of its claims goes."""
     before = dict(vars(estimator))
+    earlier = before.get("_interaction")
     try:
         yield
     except BaseException:
-        claimed = vars(estimator).get("_interaction")
-        if claimed is not None and claimed is not before.get("_interaction"):
-            claimed.withdraw()
+        _withdraw(vars(estimator).get("_interaction"), earlier)
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+    _withdraw(earlier, vars(estimator).get("_interaction"))
+
+
+def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
+    """Withdraw a claim that an estimator holds no more."""
+    if claimed is not None and claimed is not other:
+        claimed.withdraw()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

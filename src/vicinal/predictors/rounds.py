@@ -216,7 +216,7 @@ def _embed(
     X, y, subjects, public = given
     records = inputs.records(classifier, X, subjects, public)
     labels = inputs.labels(y, len(records), settings.classes)
-    claims.claim(classifier, settings, records, labels)
+    claimed = claims.claim(classifier, settings, records, labels)
     del classifier._one_of
     n_features = records.features.shape[1]
     kernel = kernel_for(settings, records.reference)
@@ -225,9 +225,8 @@ def _embed(
     # What can still be refused comes before subjects are enrolled.
     integers = kernel.encode(records.features)
     shard.add(integers, labels, records.names)
-    assembled = engine_on(
-        shard, kernel, settings, n_features, records.reference, slack_meter(settings, slack)
-    )
+    meter = slack_meter(settings, slack)
+    assembled = engine_on(shard, kernel, settings, n_features, records.reference, meter, claimed)
     classifier._install(assembled, settings, records)
 
 
