@@ -168,6 +168,13 @@ def test_progress_does_not_follow_the_number_of_records(monkeypatch):
     assert steps_of(24, monkeypatch) == steps_of(25, monkeypatch) == [256, 44]
 
 
+def test_errors_do_not_say_how_many_records_there_are():
+    for made, labels in ((ind_knn(), Y[:7]), (PrivateKNNClassifier(range(3), tau=2), Y[:7])):
+        with pytest.raises(InvalidInput, match="'y'") as refused:
+            fitted(made, X, labels)
+        assert str(len(X)) not in str(refused.value)
+
+
 # ------------------------------------------------------------ one interaction
 
 

@@ -198,7 +198,7 @@ class Interactions:
         """
         ours = None if replacing is None or replacing._entry.released else replacing._entry
         with self._lock:
-            known = self._sized(claimed, terms, ours) if sized else None
+            known = self._sized(claimed, (terms, most), ours) if sized else None
             entry = known or _Entry(claimed, terms, most)
             unused = ours if ours is not None and ours.size is None else None
             self._check(claimed, terms, most, (entry, unused))
@@ -231,12 +231,14 @@ class Interactions:
             self._entries.append(entry)
         return Interaction(entry)
 
-    def _sized(self, claimed: Claimed, terms: Hashable, ours: _Entry | None) -> _Entry | None:
-        """Return the entry of the same records and terms of which only the noisy size is known."""
+    def _sized(
+        self, claimed: Claimed, budget: tuple[Hashable, int], ours: _Entry | None
+    ) -> _Entry | None:
+        """Return the entry of the same records and budget of which only the noisy size is known."""
         for entry in self._entries:
             only_sized = entry.size is not None and not entry.released
             free = only_sized and (entry is ours or not entry.holders)
-            if free and entry.terms == terms and entry.claimed.same(claimed):
+            if free and (entry.terms, entry.most) == budget and entry.claimed.same(claimed):
                 return entry
         return None
 

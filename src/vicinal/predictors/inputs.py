@@ -136,7 +136,7 @@ def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt
         )
     if len(column) != size:
         raise InvalidInput(
-            f"The 'y' parameter must hold one label for each of {size} records. Got {len(column)}."
+            "The 'y' parameter must hold one label for each record. It has another length than X."
         )
     return checks.label_indices(column, classes)
 

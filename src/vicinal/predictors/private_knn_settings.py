@@ -285,7 +285,7 @@ def _attributes(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[
     plain = table.shape == shape and table.dtype.kind in "biuf"
     if not plain or not np.isin(table, (0, 1)).all():
         raise InvalidInput(
-            f"The 'y' parameter must hold 0 and 1 in shape {shape} where 'tau' is given: a row for "
-            "each record, a column for each class."
+            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}) where 'tau' is given: a "
+            "row for each record, a column for each class."
         )
     return table.astype(np.bool_)
