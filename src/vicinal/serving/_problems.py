@@ -24,6 +24,7 @@ _TITLES = {
     415: "Wrong media type",
     422: "Unusable input",
     429: "Too many requests",
+    431: "Too large a head",
     500: "Internal error",
     503: "Not now",
 }
