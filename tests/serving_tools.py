@@ -30,6 +30,7 @@ class Service:
     folder: object
     store: object
     keys: dict = field(default_factory=dict)
+    app: object = None
 
     def call(self, method, path, body=None, key="analyst", headers=None):
         """Return status, headers and JSON (or text) of one request."""
@@ -63,8 +64,9 @@ def running(folder, settings=FAST, make=tools.make, **plan):
             "analyst": file.add("anna", "analyst", "default"),
             "curator": file.add("carl", "curator", "default"),
         }
-        with listening(create_app(store, folder, settings)) as port:
-            yield Service(port, folder, store, keys)
+        app = create_app(store, folder, settings)
+        with listening(app) as port:
+            yield Service(port, folder, store, keys, app)
 
 
 @contextmanager

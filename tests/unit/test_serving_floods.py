@@ -199,23 +199,23 @@ def test_idle_connections_keep_nobody_out(service):
 
 
 def test_requests_that_are_being_answered_are_not_evicted(tmp_path):
-    busy = ServiceSettings(rate=0, connections=3, wait_ms=300)
+    busy = ServiceSettings(rate=0, connections=3, wait_ms=1000)
     with tools.running(tmp_path / "store", busy) as service:
-        statuses = []
+        replies = {}
 
         def ask(i):
-            try:
-                statuses.append(service.predict([Q[i].tolist()]).status)
-            except OSError:
-                statuses.append(503)  # closed while it was sending
+            replies[i] = service.predict([Q[i].tolist()])
 
-        threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(3)]
         for thread in threads:
             thread.start()
+        while service.app.state.service.metrics.waiting < 3:
+            time.sleep(0.01)
+        refused = sent(service, GET + b"\r\n")
         for thread in threads:
             thread.join(60)
-        assert sorted(statuses)[:3] == [200] * 3
-        assert set(statuses) == {200, 503}
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert [replies[i].status for i in range(3)] == [200] * 3
 
 
 def test_connections_leave_the_store_its_descriptors(monkeypatch):
