@@ -29,7 +29,6 @@ BROKEN_IMPORTS = [
     ("torch", "neighbours/tiles.py", "import torch.nn"),
     ("ray", "predictors/ind_knn.py", "import ray"),
     ("web", "reports/__init__.py", "import starlette"),
-    ("web", "serving/_app.py", "import fastapi"),
 ]
 
 

@@ -26,7 +26,7 @@ from vicinal.serving._models import PredictRequest
 from vicinal.serving._problems import Problem
 from vicinal.serving._protocol import ConnectionGuard
 from vicinal.serving._warm_up import warm_up
-from vicinal.store import Query
+from vicinal.store import Query, Store
 
 SMALL = ServiceSettings(
     rate=0, wait_ms=0.0, connections=8, head_bytes=4096, head_seconds=0.2, idle_seconds=0.2
@@ -377,12 +377,21 @@ def test_the_url_is_announced_once_the_port_is_bound(tmp_path):
             assert port > 0
 
 
-@pytest.mark.parametrize("release", ["votes", "label"])
-def test_warming_up_charges_nobody_and_leaves_nothing(tmp_path, monkeypatch, release):
+@pytest.mark.parametrize(
+    "plan", [{}, {"release": "label"}, {"kernel": "rbf"}, {"count": "private"}], ids=str
+)
+def test_warming_up_charges_nobody_and_leaves_nothing(tmp_path, monkeypatch, caplog, plan):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    with make(tmp_path / "store", release=release) as store:
+    answered = []
+    with make(tmp_path / "store", **plan) as store:
         before = store._parts.book.clock, store.quota()
+        plain = Store.predict_many
+        monkeypatch.setattr(
+            Store, "predict_many", lambda *given: answered.append(plain(*given)) or answered[-1]
+        )
         warm_up(store)
         assert (store._parts.book.clock, store.quota()) == before
+        assert [reply.charged for (reply,) in answered] == [8]
+        assert caplog.text == ""
         assert list((tmp_path / "temporary").iterdir()) == []

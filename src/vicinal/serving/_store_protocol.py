@@ -31,6 +31,10 @@ class ServedStore(Protocol):
     def sound(self) -> bool:
         """Whether it answers; once it does not, it must be opened again. Public."""
 
+    @property
+    def plans(self) -> tuple[dict[str, Any], ...]:
+        """The parameters of every audience's plan. Public."""
+
     def predict_many(self, queries: Sequence[Query]) -> Sequence[Reply | VicinalError]:
         """Answer many requests in one block an audience and one commit."""
 
