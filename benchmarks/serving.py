@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vicinal.serving.keys import KeyFile
-from vicinal.serving.npy import NPY, npy_rows
-from vicinal.serving.predicting import written
-from vicinal.serving.rows import rows_of
-from vicinal.serving.schemas import PredictRequest
+from vicinal.serving._decode_rows import decode_rows
+from vicinal.serving._keys import KeyFile
+from vicinal.serving._models import PredictRequest
+from vicinal.serving._npy import NPY, npy_rows
+from vicinal.serving._predict_route import encode_reply
 from vicinal.store import Query, Store
 
 CLASSES, D = 10, 324
@@ -207,19 +207,19 @@ def profile(folder: Path, key: str) -> None:
         for size in (1, 64, 256):
             (content,), (file,) = (bodies(1, size, 30 + size, npy=npy) for npy in (False, True))
             body = PredictRequest.model_validate_json(content)
-            reply = store.predict(rows_of(body, store, 1024)[0])
+            reply = store.predict(decode_rows(body, store, 1024)[0])
             one = {
                 "check the JSON of a body": lambda c=content: PredictRequest.model_validate_json(c),
-                "make an array of it": lambda b=body: rows_of(b, store, 1024),
+                "make an array of it": lambda b=body: decode_rows(b, store, 1024),
                 "read a .npy file instead": lambda f=file: npy_rows(f, store, 1024),
-                "write the JSON of a reply": lambda r=reply: written(r),
+                "write the JSON of a reply": lambda r=reply: encode_reply(r),
             }
             for name, work in one.items():
                 rows[name].append(median(work, 21))
         ring = KeyFile(folder)
-        from vicinal.serving.keys import Keyring
+        from vicinal.serving._keys import KeyCache
 
-        found = Keyring(ring)
+        found = KeyCache(ring)
         rows["look up the key"] = [median(lambda: found.find(key), 101)] * 3
         rows["answer, charge and commit, 1 request"] = [_asked(store, 1, n) for n in (1, 64, 256)]
         rows["the same, a request a query"] = [_asked(store, n, 1) for n in (1, 64, 256)]
@@ -244,7 +244,10 @@ def _asked(store: Store, count: int, size: int) -> float:
 def timing(folder: Path, key: str, short: bool) -> None:
     """Print how well a response time tells queries amid records from queries far from all."""
     print(f"\n{'response times, one client':<28}{'near ms':>10}{'far ms':>10}{'told apart':>12}")
-    for name, options in (("as soon as it can", ()), ("at beats of 25 ms", ("--pace-ms", "25"))):
+    for name, options in (
+        ("as soon as it can", ()),
+        ("at beats of 25 ms", ("--response-interval-ms", "25")),
+    ):
         with service(folder, *options) as (port, _):
             asyncio.run(load(port, requests(bodies(20, 1, 40), key), 1))
             near, far = asyncio.run(_mixed(port, key, 60 if short else 400))

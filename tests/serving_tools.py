@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from urllib.parse import unquote
 
-import uvicorn
-
 import store_tools as tools
-from vicinal.serving.app import create_app
-from vicinal.serving.keys import KeyFile
-from vicinal.serving.settings import Settings
+from vicinal.serving._app import create_app
+from vicinal.serving._keys import KeyFile
+from vicinal.serving._server import server_of
+from vicinal.serving._settings import ServiceSettings
 
-FAST = Settings(rate=0, wait_ms=1.0)
+FAST = ServiceSettings(rate=0, wait_ms=1.0)
 
 
 @dataclass
@@ -31,6 +30,7 @@ class Service:
     folder: object
     store: object
     keys: dict = field(default_factory=dict)
+    app: object = None
 
     def call(self, method, path, body=None, key="analyst", headers=None):
         """Return status, headers and JSON (or text) of one request."""
@@ -64,18 +64,21 @@ def running(folder, settings=FAST, make=tools.make, **plan):
             "analyst": file.add("anna", "analyst", "default"),
             "curator": file.add("carl", "curator", "default"),
         }
-        with listening(create_app(store, folder, settings)) as port:
-            yield Service(port, folder, store, keys)
+        app = create_app(store, folder, settings)
+        with listening(app) as port:
+            yield Service(port, folder, store, keys, app)
 
 
 @contextmanager
 def listening(app):
-    """Listen with uvicorn in a thread, at a free port."""
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, access_log=False, log_level="warning", log_config=None,
-        ws="none", lifespan="on", server_header=False,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
+    """Listen in a thread, at a free port, as `vicinal serve` does."""
+    with thread_of(server_of(app, "127.0.0.1", 0)) as port:
+        yield port
+
+
+@contextmanager
+def thread_of(server):
+    """Run a server in a thread and yield its port."""
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -22,8 +22,8 @@ from vicinal.cli.main import app
 from vicinal.distributed import Absence, Coordinator, local_links
 from vicinal.distributed.gathering import ShardSilent
 from vicinal.distributed.local import KeptShard
-from vicinal.serving.app import create_app
-from vicinal.serving.keys import ROLES
+from vicinal.serving._app import create_app
+from vicinal.serving._keys import ROLES
 
 
 def run(*arguments, code=0):

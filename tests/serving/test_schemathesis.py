@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 
 import serving_tools as tools
 from store_tools import PLAN
-from vicinal.serving.settings import Settings
+from vicinal.serving._settings import ServiceSettings
 
-CALM = Settings(rate=0, wait_ms=0.0)
+CALM = ServiceSettings(rate=0, wait_ms=0.0)
 GET = [
     "/v1/guarantee", "/v1/quota", "/v1/status", "/v1/history", "/healthz", "/metrics",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ BROKEN_IMPORTS = [
     ("databases", "predictors/ind_knn.py", "import sqlite3"),
     ("torch", "neighbours/tiles.py", "import torch.nn"),
     ("ray", "predictors/ind_knn.py", "import ray"),
-    ("fastapi", "reports/__init__.py", "import fastapi"),
+    ("web", "reports/__init__.py", "import starlette"),
 ]
 
 

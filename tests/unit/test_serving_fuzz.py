@@ -9,13 +9,13 @@ import random
 
 import pytest
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 import store_tools
-from vicinal.serving.app import create_app
-from vicinal.serving.keys import KeyFile
+from vicinal.serving._app import create_app
+from vicinal.serving._keys import KeyFile
 
 CANARY = "canary9f3b"
 PATHS = [

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from store_tools import make
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.serving.keys import KeyFile, Keyring
+from vicinal.serving._keys import KeyCache, KeyFile
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def test_a_key_is_kept_nowhere(file):
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     (key,) = file.all()
     assert (key.name, key.role, key.audience, key.revoked) == ("anna", "analyst", "default", None)
-    assert Keyring(file).find(token) == key
+    assert KeyCache(file).find(token) == key
 
 
 def test_only_the_whole_key_is_let_in(file):
     token = file.add("anna", "analyst", "default")
     other = file.add("bob", "curator", "default")
-    ring = Keyring(file)
+    ring = KeyCache(file)
     mixed = token[:21] + other[21:]
     spoilt = [token[:place] + "x" + token[place + 1 :] for place in range(len(token))]
     for wrong in ("", token[:-1], token + "0", token.upper(), mixed, "é" * 85, *spoilt):
@@ -43,7 +43,7 @@ def test_only_the_whole_key_is_let_in(file):
 
 
 def test_what_is_revoked_or_added_counts_at_once(file):
-    ring = Keyring(file)
+    ring = KeyCache(file)
     assert ring.find("x" * 85) is None
     token = file.add("anna", "analyst", "default")
     key = ring.find(token)
@@ -67,7 +67,7 @@ def test_nobody_is_in_two_audiences(file):
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 2}', '{"format": 1, "keys": [1]}'])
 def test_a_damaged_file_lets_nobody_in(file, content):
     token = file.add("anna", "analyst", "default")
-    ring = Keyring(file)
+    ring = KeyCache(file)
     assert ring.find(token)
     file.path.write_text(content)
     for _ in range(2):

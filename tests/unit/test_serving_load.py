@@ -13,14 +13,14 @@ import time
 
 import pytest
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 from store_tools import Q, make, points
 from vicinal.accounting.filter import UNITS
-from vicinal.serving.keys import KeyFile
-from vicinal.serving.settings import Settings
+from vicinal.serving._keys import KeyFile
+from vicinal.serving._settings import ServiceSettings
 from vicinal.store import Store
 
 CLIENTS = 64
@@ -91,7 +91,7 @@ def test_one_key_is_charged_once_however_often(tmp_path, times):
 
 
 def test_too_many_are_told_to_come_back(tmp_path):
-    narrow = Settings(rate=0, request_queries=2, waiting_queries=2, wait_ms=150)
+    narrow = ServiceSettings(rate=0, request_queries=2, waiting_queries=2, wait_ms=150)
     with tools.running(tmp_path / "store", narrow) as service:
         statuses = []
 
@@ -108,7 +108,9 @@ def test_too_many_are_told_to_come_back(tmp_path):
 
 
 def test_answers_leave_at_beats(tmp_path):
-    with tools.running(tmp_path / "store", Settings(rate=0, pace_ms=100)) as service:
+    with tools.running(
+        tmp_path / "store", ServiceSettings(rate=0, response_interval_ms=100)
+    ) as service:
         service.predict([Q[0].tolist()])
         begin = time.perf_counter()
         for row in Q[1:4].tolist():

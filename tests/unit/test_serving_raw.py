@@ -11,8 +11,8 @@ import pytest
 from onnx_tools import save_network
 from serving_tools import running
 from store_tools import PLAN, make, points
-from vicinal.serving.npy import NPY, npy_rows
-from vicinal.serving.problems import Problem
+from vicinal.serving._npy import NPY, npy_rows
+from vicinal.serving._problems import Problem
 from vicinal.store import Extractor, Store
 from vision_tools import NETWORK, pictures, save_weights
 

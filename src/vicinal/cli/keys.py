@@ -23,7 +23,7 @@ def add(
     audience: Annotated[str, typer.Option(help="Whose budgets it spends.")] = "default",
 ) -> None:
     """Make a key and print it: this once, it is kept nowhere."""
-    from vicinal.serving.keys import KeyFile
+    from vicinal.serving import KeyFile
 
     typer.echo(KeyFile(store).add(name, role, audience))
 
@@ -34,7 +34,7 @@ def list_keys(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show ids, names and roles of all keys; never a key."""
-    from vicinal.serving.keys import KeyFile
+    from vicinal.serving import KeyFile
 
     keys = KeyFile(store).all()
     if json:
@@ -52,6 +52,6 @@ def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="As `keys list` shows it.")],
 ) -> None:
     """Let a key in no more, at once."""
-    from vicinal.serving.keys import KeyFile
+    from vicinal.serving import KeyFile
 
     KeyFile(store).revoke(key_id)

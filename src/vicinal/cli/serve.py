@@ -17,14 +17,23 @@ StorePath = Annotated[
 def serve(
     store: StorePath,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8000,
+    port: Annotated[
+        int, typer.Option(help="Port to listen at; 0: any that is free.", min=0, max=65535)
+    ] = 8000,
     wait_ms: Annotated[float, typer.Option(help="How long a block waits for others.")] = 2.0,
-    pace_ms: Annotated[
+    response_interval_ms: Annotated[
         float, typer.Option(help="Answers leave at multiples of this only; 0: at once.")
     ] = 0.0,
     rate: Annotated[float, typer.Option(help="Requests a second of one key; 0: no limit.")] = 100.0,
     burst: Annotated[float, typer.Option(help="Requests that a key may send at once.")] = 200.0,
-    body_bytes: Annotated[int, typer.Option(help="Longest request body.")] = 8 << 20,
+    connections: Annotated[
+        int | None,
+        typer.Option(help="Connections at once. Default: what the limit of open files allows."),
+    ] = None,
+    body_bytes: Annotated[
+        int | None,
+        typer.Option(help="Longest request body. Default: what a full request can need."),
+    ] = None,
     ray: Ray = None,
     shard_s: Annotated[float, typer.Option(help="How long a block waits for a shard.")] = 30.0,
     answer_without: Annotated[
@@ -33,12 +42,17 @@ def serve(
 ) -> None:
     """Answer over HTTP, with keys; the console is at /console."""
     from vicinal.distributed import Absence
-    from vicinal.serving.server import serve as run
-    from vicinal.serving.settings import Settings
+    from vicinal.serving import ServiceSettings
+    from vicinal.serving import serve as run
 
-    settings = Settings(
-        wait_ms=wait_ms, pace_ms=pace_ms, rate=rate, burst=burst, body_bytes=body_bytes
+    settings = ServiceSettings(
+        connections=connections,
+        wait_ms=wait_ms,
+        response_interval_ms=response_interval_ms,
+        rate=rate,
+        burst=burst,
+        body_bytes=body_bytes,
     )
-    typer.echo(f"http://{host}:{port}/console", err=True)
     absence = Absence(shard_s, answer_without)
-    run(opened_at(store, ray, absence), store, host, port, settings)
+    opened = opened_at(store, ray, absence)
+    run(opened, store, host, port, settings, lambda url: typer.echo(f"{url}/console", err=True))

@@ -1,7 +1,14 @@
 """The HTTP prediction service: keys, limits, blocks of requests, a console page.
 
 What leaves the process comes from :class:`~vicinal.store.Store`, which charges durably before it
-answers. This room adds who may ask, how much at a time, and how requests of the same few
-milliseconds share one block and one commit. docs/service.md is its manual, docs/threat-model.md
-says what it does not stop. Needs the extra `serve`, but for :mod:`vicinal.serving.keys`.
+answers. This package adds who may ask, how much at a time, and how requests of the same few
+milliseconds share one block and one commit. It is a Starlette application on uvicorn
+(docs/decisions/0047-serving-on-starlette.md). docs/service.md is its manual, docs/threat-model.md
+says what it does not stop. Serving needs the extra `serve`; keys and settings do not.
 """
+
+from vicinal.serving._keys import ApiKey, KeyFile
+from vicinal.serving._server import serve
+from vicinal.serving._settings import ServiceSettings
+
+__all__ = ["ApiKey", "KeyFile", "ServiceSettings", "serve"]

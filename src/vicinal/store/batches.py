@@ -138,8 +138,9 @@ class Batch:
         if job := self._known(desk, name, body):
             return job
         job = self._sorted(desk, analyst, digests, rows)
-        job.name, job.body = name, body
-        self._named[name] = job
+        if job.charged:  # what only repeats answers costs nothing when it is sent again
+            job.name, job.body = name, body
+            self._named[name] = job
         return job
 
     def _known(self, desk: Desk, name: bytes, body: bytes) -> _Job | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -167,6 +168,11 @@ class Counter(ABC, Generic[AnyReply]):
     def audiences(self) -> tuple[str, ...]:
         """The names of all audiences."""
         return tuple(self._desks)
+
+    @property
+    def plans(self) -> tuple[dict[str, Any], ...]:
+        """The parameters of every audience's plan, as they were asked for. Public."""
+        return tuple(json.loads(desk.audience.plan)["asked"] for desk in self._desks.values())
 
     @property
     def frame(self) -> Frame:

@@ -3,49 +3,48 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from vicinal import checks
 from vicinal.checks import SubjectId
-from vicinal.serving.limits import read_body
-from vicinal.serving.office import Office
-from vicinal.serving.predicting import idempotency_key, parsed
-from vicinal.serving.problems import Problem
-from vicinal.serving.rows import rows_of
-from vicinal.serving.schemas import RecordsRequest
+from vicinal.serving._models import RecordsRequest
+from vicinal.serving._predict_route import idempotency_key
+from vicinal.serving._problems import Problem
+from vicinal.serving._state import AppState
 
 KINDS = ("auto", "integer", "text")
 _WHOLE = 2**63
 
 
-async def add_records(request: Request, office: Office) -> dict[str, Any]:
+async def add_records(request: Request) -> JSONResponse:
     """Add records durably. Sent twice with one Idempotency-Key, they are added once."""
-    key = office.admit(request, curator=True)
+    state = AppState.of(request)
+    key = state.admit(request, curator=True)
     name = idempotency_key(request)
-    _, content = await read_body(request, office.settings)
-    body = parsed(RecordsRequest, content)
-    rows, size = rows_of(body, office.store, office.settings.request_queries)
+    async with state.bodies.read(request) as (_, content):
+        body, rows, size = await state.decode_json(RecordsRequest, content)
     people = body.subjects
     if len(body.labels) != size or (people is not None and len(people) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
     if people is not None and len({type(person) for person in people}) > 1:
         raise Problem(422, "unusable", "The subjects must be all integers or all texts.")
     labels = np.array(body.labels, dtype=object)
-    work = partial(office.store.add, curator=key.name, idempotency_key=name)
-    made = await office.with_store(work, rows, labels, people, adding=True)
-    return {"done": "added", "version": made}
+    work = partial(state.store.add, curator=key.name, idempotency_key=name)
+    made = await state.with_store(work, rows, labels, people, adding=True)
+    return JSONResponse({"done": "added", "version": made})
 
 
-async def erase_subject(request: Request, office: Office) -> dict[str, Any]:
+async def erase_subject(request: Request) -> JSONResponse:
     """Erase a person from every file. The response is the same whether they were there."""
-    office.admit(request, curator=True)
+    state = AppState.of(request)
+    state.admit(request, curator=True)
     kind = kind_of(request)
     ids = ids_of(request.path_params["subject"], kind)
-    await office.with_store(_erase, office, ids, adding=True)
-    return {"done": "erased", "version": await version(office)}
+    await state.with_store(_erase, state, ids, adding=True)
+    return JSONResponse({"done": "erased", "version": await version(state)})
 
 
 def kind_of(request: Request) -> str:
@@ -71,9 +70,9 @@ def ids_of(text: str, kind: str) -> list[SubjectId]:
     return as_number if kind == "integer" else [*as_number, text]
 
 
-async def version(office: Office) -> int:
+async def version(state: AppState) -> int:
     """Return the version of the data."""
-    facts = await office.with_store(office.store.facts)
+    facts = await state.with_store(state.store.facts)
     return int(facts["version"])
 
 
@@ -85,6 +84,6 @@ def _number(text: str) -> int | None:
     return number if str(number) == text and -_WHOLE <= number < _WHOLE else None
 
 
-def _erase(office: Office, ids: list[SubjectId]) -> None:
+def _erase(state: AppState, ids: list[SubjectId]) -> None:
     """Erase, all kinds of ids in one go, as one change of the data."""
-    office.store.erase(checks.subject_ids("subjects", ids))
+    state.store.erase(checks.subject_ids("subjects", ids))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
@@ -12,21 +13,6 @@ from vicinal.errors import KeyReused, PrivacyRefused, StorageFailed, VicinalErro
 
 MEDIA = "application/problem+json"
 _TYPE = "https://vicinal.invalid/problems/"
-_TITLES = {
-    400: "Bad request",
-    401: "No valid key",
-    403: "Refused",
-    404: "No such path",
-    405: "No such method",
-    408: "Too slow",
-    409: "Conflict",
-    413: "Too large",
-    415: "Wrong media type",
-    422: "Unusable input",
-    429: "Too many requests",
-    500: "Internal error",
-    503: "Not now",
-}
 
 
 class Problem(Exception):
@@ -57,7 +43,7 @@ class Problem(Exception):
         """Return it as a response."""
         body = {
             "type": _TYPE + self.kind,
-            "title": _TITLES.get(self.status, "Error"),
+            "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
         }
@@ -78,7 +64,7 @@ def internal() -> Problem:
 
 def of_status(status: int) -> Problem:
     """Return the problem for a path or a method that there is not."""
-    title = _TITLES.get(status, "Error")
+    title = HTTPStatus(status).phrase
     return Problem(status, title.lower().replace(" ", "-"), f"{title}.")
 
 

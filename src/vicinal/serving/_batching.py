@@ -16,11 +16,10 @@ from functools import partial
 from typing import TypeVar
 
 from vicinal.distributed.gathering import ShardMissing
-from vicinal.errors import StorageFailed
-from vicinal.serving.metrics import Metrics
-from vicinal.serving.problems import busy
-from vicinal.serving.served import Served
-from vicinal.serving.settings import Settings
+from vicinal.serving._metrics import Metrics
+from vicinal.serving._problems import busy
+from vicinal.serving._settings import ServiceSettings
+from vicinal.serving._store_protocol import ServedStore
 from vicinal.store import Query, Reply
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _PendingRequest:
     """A request before the worker."""
 
     query: Query
@@ -37,14 +36,14 @@ class _Waiting:
     answer: asyncio.Future[Reply]
 
 
-class Batcher:
+class RequestBatcher:
     """Puts requests together, and hands out what the store replies.
 
     Parameters
     ----------
-    store : Served
+    store : ServedStore
         Used by one thread of this object's.
-    settings : Settings
+    settings : ServiceSettings
         Sizes and waiting times.
     metrics : Metrics
         Told of every block.
@@ -55,12 +54,12 @@ class Batcher:
     not wait for it, what was charged stays stored under their idempotency key.
     """
 
-    def __init__(self, store: Served, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, store: ServedStore, settings: ServiceSettings, metrics: Metrics) -> None:
         self._store = store
         self._settings = settings
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vicinal-store")
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_PendingRequest] = deque()
         self._arrived = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -90,7 +89,7 @@ class Batcher:
         if self._closing or self._metrics.waiting + size > self._settings.waiting_queries:
             raise busy()
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(query, size, answer))
+        self._queue.append(_PendingRequest(query, size, answer))
         self._metrics.waiting += size
         self._arrived.set()
         return await answer
@@ -101,7 +100,7 @@ class Batcher:
             raise busy()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except StorageFailed as error:
+        except OSError as error:
             self._metrics.failed |= not _away(error)
             raise
 
@@ -121,14 +120,14 @@ class Batcher:
 
     async def _gather(self) -> None:
         """Let others join, or wait for the next beat."""
-        if self._settings.pace_ms:
+        if self._settings.response_interval_ms:
             await self._beat()
         elif self._metrics.waiting < self._settings.block_queries and not self._closing:
             await asyncio.sleep(self._settings.wait_ms / 1e3)
 
-    def _block(self) -> list[_Waiting]:
+    def _block(self) -> list[_PendingRequest]:
         """Take requests from the front until the block is full."""
-        block: list[_Waiting] = []
+        block: list[_PendingRequest] = []
         size = 0
         while self._queue and (
             not block or size + self._queue[0].size <= self._settings.block_queries
@@ -137,7 +136,7 @@ class Batcher:
             size += block[-1].size
         return block
 
-    async def _serve(self, block: list[_Waiting]) -> None:
+    async def _serve(self, block: list[_PendingRequest]) -> None:
         """Have a block answered; every request of it gets an answer or an error, come what may."""
         size = sum(waiting.size for waiting in block)
         self._metrics.blocks.add(size)
@@ -147,14 +146,14 @@ class Batcher:
             work = partial(self._store.predict_many, queries)
             replies = list(await asyncio.get_running_loop().run_in_executor(self._thread, work))
         except Exception as error:  # noqa: BLE001 (handed to everybody who waits for it)
-            self._metrics.failed |= isinstance(error, StorageFailed) and not _away(error)
+            self._metrics.failed |= isinstance(error, OSError) and not _away(error)
             replies = [error] * len(block)
         self._note(replies)
-        if self._settings.pace_ms:
+        if self._settings.response_interval_ms:
             await self._beat()
         self._metrics.waiting -= size
         for waiting, reply in zip(block, replies, strict=True):
-            _hand_over(waiting.answer, reply)
+            _resolve_future(waiting.answer, reply)
 
     def _note(self, replies: Sequence[Reply | Exception]) -> None:
         """Tell the operator which shard is away, and why; both are public."""
@@ -164,7 +163,7 @@ class Batcher:
 
     async def _beat(self) -> None:
         """Sleep until the clock shows a multiple of the pace."""
-        pace, now = self._settings.pace_ms / 1e3, asyncio.get_running_loop().time()
+        pace, now = self._settings.response_interval_ms / 1e3, asyncio.get_running_loop().time()
         await asyncio.sleep(pace - now % pace)
 
 
@@ -173,7 +172,7 @@ def _away(reply: object) -> bool:
     return isinstance(reply, ShardMissing)
 
 
-def _hand_over(answer: asyncio.Future[Reply], reply: Reply | Exception) -> None:
+def _resolve_future(answer: asyncio.Future[Reply], reply: Reply | Exception) -> None:
     if answer.done():  # whoever asked is gone
         return
     if isinstance(reply, Exception):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vicinal.serving.metrics import Metrics
-from vicinal.serving.problems import internal
+from vicinal.serving._metrics import Metrics
+from vicinal.serving._problems import internal
 
 log = logging.getLogger("vicinal.serving")
 
@@ -32,13 +32,13 @@ _COMMON = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 ]
-_API = [*_COMMON, (b"content-security-policy", _API_POLICY.encode())]
+API_HEADERS = [*_COMMON, (b"content-security-policy", _API_POLICY.encode())]
 _CONSOLE = [*_COMMON, (b"content-security-policy", _CONSOLE_POLICY.encode())]
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-class FrontDoor:
-    """Wraps an application.
+class SecurityHeadersMiddleware:
+    """Adds headers to every response, and turns exceptions into problems.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class FrontDoor:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         begin, status = time.perf_counter(), 0
-        extra = _CONSOLE if scope["path"].startswith("/console") else _API
+        extra = _CONSOLE if scope["path"].startswith("/console") else API_HEADERS
 
         async def dressed(message: Message) -> None:
             nonlocal status

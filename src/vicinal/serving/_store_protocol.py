@@ -13,7 +13,7 @@ from vicinal.store import Query, Quota, Reply
 from vicinal.store.frame import Frame
 
 
-class Served(Protocol):
+class ServedStore(Protocol):
     """A :class:`~vicinal.store.Store`, or a :class:`~vicinal.distributed.Coordinator`.
 
     Whatever it returns is durable and paid for.
@@ -26,6 +26,14 @@ class Served(Protocol):
     @property
     def audiences(self) -> tuple[str, ...]:
         """The names of all audiences."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether it answers; once it does not, it must be opened again. Public."""
+
+    @property
+    def plans(self) -> tuple[dict[str, Any], ...]:
+        """The parameters of every audience's plan. Public."""
 
     def predict_many(self, queries: Sequence[Query]) -> Sequence[Reply | VicinalError]:
         """Answer many requests in one block an audience and one commit."""

@@ -1,24 +1,35 @@
-"""From the body of a request to rows that the store takes."""
+"""From the body of a request, JSON or a .npy file, to rows that the store takes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 
-from vicinal.serving.problems import Problem
-from vicinal.serving.schemas import Rows
-from vicinal.serving.served import Served
+from vicinal.serving._models import RowsBody
+from vicinal.serving._problems import Problem, of_validation
+from vicinal.serving._store_protocol import ServedStore
+
+AnyBody = TypeVar("AnyBody", bound=RowsBody)
 
 
-def width_of(store: Served) -> int | None:
+def width_of(store: ServedStore) -> int | None:
     """Return how long a vector must be, or None where the store alone can tell."""
     extractor = store.frame.extractor
     plain = extractor.kind == "columns" and extractor.public_map is None
     return store.frame.n_features if plain else None
 
 
-def rows_of(body: Rows, store: Served, most: int) -> tuple[Any, int]:
+def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
+    """Return a body as its model has it, or raise a problem that repeats nothing of it."""
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        raise of_validation(error, frozenset(model.model_fields)) from None
+
+
+def decode_rows(body: RowsBody, store: ServedStore, most: int) -> tuple[Any, int]:
     """Return raw rows for the store, and how many.
 
     Raises

@@ -7,20 +7,28 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.types import Strict
 
+_FIRST = Field(fail_fast=True)
+"""One error is enough: a body of a million would make a list of a million errors."""
+
 Finite = Annotated[float, Strict(), Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
 Text = Annotated[str, StringConstraints(max_length=20_000), Strict()]
 Name = (
     Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
     | Annotated[str, Strict(), StringConstraints(min_length=1, max_length=300)]
 )
-Vectors = Annotated[list[list[Finite]], Field(min_length=1)]
-Grey = list[list[Finite]]
-Colour = list[list[Annotated[list[Finite], Field(min_length=3, max_length=3)]]]
-Images = Annotated[list[Grey] | list[Colour], Field(min_length=1)]
-Texts = Annotated[list[Text], Field(min_length=1)]
+Row = Annotated[list[Finite], _FIRST]
+Vectors = Annotated[list[Row], _FIRST, Field(min_length=1)]
+Grey = Annotated[list[Row], _FIRST]
+Pixel = Annotated[list[Finite], _FIRST, Field(min_length=3, max_length=3)]
+Color = Annotated[list[Annotated[list[Pixel], _FIRST]], _FIRST]
+Images = Annotated[
+    Annotated[list[Grey], _FIRST] | Annotated[list[Color], _FIRST], Field(min_length=1)
+]
+Texts = Annotated[list[Text], _FIRST, Field(min_length=1)]
+Names = Annotated[list[Name], _FIRST]
 
 
-class Rows(BaseModel):
+class RowsBody(BaseModel):
     """Rows in exactly one of three forms, as the store takes them (GET /v1/status says which)."""
 
     model_config = ConfigDict(extra="forbid")
@@ -39,7 +47,7 @@ class Rows(BaseModel):
         return self
 
 
-class PredictRequest(Rows):
+class PredictRequest(RowsBody):
     """Queries. They are public: the guarantee protects records, not questions."""
 
     model_config = ConfigDict(
@@ -47,7 +55,7 @@ class PredictRequest(Rows):
     )
 
 
-class RecordsRequest(Rows):
+class RecordsRequest(RowsBody):
     """Records to add, with their labels and the people they belong to."""
 
     model_config = ConfigDict(
@@ -58,10 +66,8 @@ class RecordsRequest(Rows):
             ]
         },
     )
-    labels: list[Name] = Field(description="q class names.")
-    subjects: list[Name] | None = Field(
-        None, description="q ids; records without are one person each."
-    )
+    labels: Names = Field(description="q class names.")
+    subjects: Names | None = Field(None, description="q ids; records without are one person each.")
 
 
 class PredictResponse(BaseModel):
@@ -91,7 +97,7 @@ class GuaranteeResponse(BaseModel):
     guarantee: dict[str, Any]
 
 
-class Planned(BaseModel):
+class AudienceUsage(BaseModel):
     """An audience's plan of answers, and how worn budgets are as far as public points tell."""
 
     planned: int
@@ -100,7 +106,7 @@ class Planned(BaseModel):
     wear: float | None
 
 
-class Mine(BaseModel):
+class KeyUsage(BaseModel):
     """What the key's holder may ask; null: as much as the audience has left."""
 
     name: str
@@ -114,8 +120,8 @@ class Mine(BaseModel):
 class QuotaResponse(BaseModel):
     """Answers planned, used and left: the key's audience, or all of them for a curator."""
 
-    mine: Mine
-    audiences: dict[str, Planned]
+    mine: KeyUsage
+    audiences: dict[str, AudienceUsage]
 
 
 class StatusResponse(BaseModel):
@@ -129,7 +135,7 @@ class StatusResponse(BaseModel):
     process: dict[str, float | int | None]
 
 
-class Change(BaseModel):
+class DataChange(BaseModel):
     """A change of the data."""
 
     at: str
@@ -141,7 +147,7 @@ class HistoryResponse(BaseModel):
     """When the data changed, the newest last."""
 
     version: int
-    history: list[Change]
+    history: list[DataChange]
 
 
 class ChangedResponse(BaseModel):
@@ -158,3 +164,9 @@ class ProblemResponse(BaseModel):
     title: str
     status: int
     detail: str
+
+
+class HealthResponse(BaseModel):
+    """The service can answer."""
+
+    status: Literal["ok"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ _KEPT = 4096
 _RECENT_SECONDS = 60.0
 
 
-class Histogram:
+class BucketCounts:
     """Counts below each of some bounds, as Prometheus has them."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -43,17 +43,31 @@ class Histogram:
 
 
 class Metrics:
-    """Counters of one process, written by its event loop only."""
+    """Counters of one process, written by its event loop only.
 
-    def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str, int]] = Counter()
-        self.seconds = Histogram(SECONDS)
-        self.blocks = Histogram(SIZES)
-        self.waiting = 0
+    Parameters
+    ----------
+    sound : callable
+        Returns whether the store is open and has not failed.
+    """
+
+    def __init__(self, sound: Callable[[], bool]) -> None:
+        self._sound = sound
         self.failed = False
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        self.seconds = BucketCounts(SECONDS)
+        self.blocks = BucketCounts(SIZES)
+        self.waiting = 0
+        self.connections = 0
+        self.dropped: Counter[str] = Counter()
         self.missing = 0
         self._began = time.monotonic()
         self._recent: deque[tuple[float, float, int]] = deque(maxlen=_KEPT)
+
+    @property
+    def up(self) -> bool:
+        """Whether the store answers: it is open, and nothing that the worker did has failed."""
+        return self._sound() and not self.failed
 
     def answered(self, queries: int, seconds: float) -> None:
         """Count an answered prediction request."""
@@ -73,8 +87,13 @@ class Metrics:
         name = "vicinal_shard_missing_total"
         lines += [*_head(name, "Blocks refused as a shard was away.", "counter")]
         lines += [f"{name} {self.missing}"]
+        lines += [*_head("vicinal_connections", "Open connections.", "gauge")]
+        lines += [f"vicinal_connections {self.connections}"]
+        name = "vicinal_connections_dropped_total"
+        lines += _head(name, "Connections that were ended before a request, by reason.", "counter")
+        lines += [f'{name}{{reason="{why}"}} {n}' for why, n in sorted(self.dropped.items())]
         lines += [*_head("vicinal_up", "0 once the store has failed.", "gauge")]
-        return "\n".join([*lines, f"vicinal_up {int(not self.failed)}", ""])
+        return "\n".join([*lines, f"vicinal_up {int(self.up)}", ""])
 
     def speed(self) -> dict[str, Any]:
         """Return throughput and latency of the last minute, at most the last 4,096 requests."""

@@ -31,7 +31,7 @@ _LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """What is known of a key once its holder has it.
 
     Attributes
@@ -74,7 +74,7 @@ class KeyFile:
         if not (folder / "store.json").is_file() and not is_cluster(folder):
             raise InvalidInput(f"There is no store at {folder}.")
 
-    def all(self) -> list[Key]:
+    def all(self) -> list[ApiKey]:
         """Return all keys, revoked ones too.
 
         Raises
@@ -90,7 +90,7 @@ class KeyFile:
             found = json.loads(content)
             if found["format"] != _FORMAT:
                 raise ValueError
-            return [Key(**entry) for entry in found["keys"]]
+            return [ApiKey(**entry) for entry in found["keys"]]
         except (ValueError, KeyError, TypeError):
             raise StorageFailed(f"{self.path} is not a file of keys.") from None
 
@@ -114,7 +114,7 @@ class KeyFile:
                 )
             key_id, secret = fresh_key(_ID_BYTES).hex(), fresh_key(_SECRET_BYTES).hex()
             token = f"vic_{key_id}_{secret}"
-            keys.append(Key(key_id, name, role, audience, _digest(token), _now()))
+            keys.append(ApiKey(key_id, name, role, audience, _digest(token), _now()))
         return token
 
     def revoke(self, key_id: str) -> None:
@@ -127,7 +127,7 @@ class KeyFile:
             keys[places[0]] = replace(key, revoked=key.revoked or _now())
 
     @contextmanager
-    def _changing(self) -> Iterator[list[Key]]:
+    def _changing(self) -> Iterator[list[ApiKey]]:
         """Yield the keys; write what the body makes of them, one process at a time."""
         import fcntl
 
@@ -141,12 +141,12 @@ class KeyFile:
         finally:
             os.close(descriptor)
 
-    def _write(self, keys: Sequence[Key]) -> None:
+    def _write(self, keys: Sequence[ApiKey]) -> None:
         content = {"format": _FORMAT, "keys": [asdict(key) for key in keys]}
         replace_file(self.path, json.dumps(content, indent=2).encode())
 
 
-class Keyring:
+class KeyCache:
     """The keys that are let in, read again whenever the file has changed.
 
     Parameters
@@ -158,9 +158,9 @@ class Keyring:
     def __init__(self, file: KeyFile) -> None:
         self._file = file
         self._stamp: tuple[int, ...] | None = None
-        self._keys: dict[str, Key] = {}
+        self._keys: dict[str, ApiKey] = {}
 
-    def find(self, token: str) -> Key | None:
+    def find(self, token: str) -> ApiKey | None:
         """Return the key that `token` is, or None; a digest is always computed and compared.
 
         Raises

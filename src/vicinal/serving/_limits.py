@@ -1,0 +1,172 @@
+"""How much may come in: bytes and numbers of a body, bytes of all bodies, requests of a key."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect, Request
+
+from vicinal.serving._problems import Problem, busy
+from vicinal.serving._settings import ServiceSettings
+
+JSON = "application/json"
+
+_NUMBER_BYTES = 25
+"""A float64 in JSON, with its comma: -1.2345678901234567e-300."""
+_OTHER_VALUES = 16
+"""Values and brackets that a row needs beside its numbers: label, subject, commas in both."""
+_MOST_VALUES = 1 << 20
+"""The parser of JSON holds the interpreter meanwhile, some 60 ms for so many values."""
+_UNKNOWN_BYTES = 8 << 20
+_DEEPEST = 8
+"""Lists that may begin at one place; images begin with four."""
+_BRACKET = 4
+"""Values that a list counts for: it costs the parser as much time and memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Longest body, and most values in one of JSON.
+
+    Attributes
+    ----------
+    length : int
+        Bytes, counted while it is read.
+    values : int
+        Commas, and brackets four times, counted before it is parsed.
+    """
+
+    length: int
+    values: int
+
+    @classmethod
+    def of(cls, settings: ServiceSettings, width: int | None) -> BodyLimits:
+        """Return what `request_queries` rows of `width` numbers need; 8 MiB if that is unknown."""
+        values = _MOST_VALUES
+        longest = _UNKNOWN_BYTES
+        if width is not None:
+            values = min(values, settings.request_queries * (width + _OTHER_VALUES))
+            # As JSON, or as a .npy file of float64, which may hold more numbers.
+            longest = max(_NUMBER_BYTES * values, 8 * settings.request_queries * width) + 1024
+        return cls(settings.body_bytes or longest, values)
+
+    def check_values(self, content: bytes) -> None:
+        """Raise a problem for JSON that would keep the parser busy too long: 413, or 422."""
+        commas, lists = content.count(b","), content.count(b"[")
+        if lists > _DEEPEST * (commas + 1):
+            raise Problem(422, "unusable", "The body holds lists in lists in lists.")
+        if commas + _BRACKET * lists > self.values:
+            detail = "The body holds too many values. Send fewer rows, or vectors as a .npy file."
+            raise Problem(413, "too-large", detail)
+
+
+class BodyReader:
+    """Reads bodies within bounds of each and of all together.
+
+    Parameters
+    ----------
+    settings : ServiceSettings
+        Seconds of a body, and bytes of all.
+    limits : BodyLimits
+        Of one body.
+    """
+
+    def __init__(self, settings: ServiceSettings, limits: BodyLimits) -> None:
+        self.limits = limits
+        self._seconds = settings.body_seconds
+        self._free = max(settings.bodies_bytes, limits.length)
+
+    @asynccontextmanager
+    async def read(
+        self, request: Request, media: tuple[str, ...] = (JSON,)
+    ) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield which of the types in `media` a body is, and the body; it counts until the end.
+
+        Raises
+        ------
+        Problem
+            413 as soon as too many bytes are announced or have come; 408 if it takes too long; 415
+            if it is of another type; 503 if the bodies of others fill the memory for them.
+        """
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in media:
+            raise Problem(415, "media-type", f"The body must be {' or '.join(media)}.")
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced[:20]) > self.limits.length:
+            raise self._too_large()
+        parts: list[bytes] = []
+        try:
+            await self._receive(request, parts)
+            yield kind, b"".join(parts)
+        finally:
+            self._free += sum(map(len, parts))
+
+    async def _receive(self, request: Request, parts: list[bytes]) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._collect(request, parts)
+        except TimeoutError:
+            raise Problem(408, "too-slow", "The body took too long to arrive.") from None
+        except ClientDisconnect:
+            detail = "The client left before the body was there."
+            raise Problem(400, "disconnected", detail) from None
+
+    async def _collect(self, request: Request, parts: list[bytes]) -> None:
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self.limits.length:
+                raise self._too_large()
+            if len(part) > self._free:
+                raise busy()
+            self._free -= len(part)
+            parts.append(part)
+
+    def _too_large(self) -> Problem:
+        detail = f"The body must have at most {self.limits.length} bytes."
+        return Problem(413, "too-large", detail, {"Connection": "close"})
+
+
+class RateLimit:
+    """A bucket of requests for every key, refilled at a fixed rate.
+
+    Parameters
+    ----------
+    rate, burst : float
+        Requests a second, and how many fit into a bucket; rate 0: no limit.
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(
+        self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def consume(self, key_id: str) -> None:
+        """Take one request out of a key's bucket.
+
+        Raises
+        ------
+        Problem
+            429 with the seconds to wait, if the bucket is empty.
+        """
+        if not self._rate:
+            return
+        now = self._clock()
+        left, then = self._buckets.get(key_id, (self._burst, now))
+        left = min(self._burst, left + self._rate * (now - then))
+        allowed = left >= 1
+        self._buckets[key_id] = (left - allowed, now)
+        if not allowed:
+            wait = max(1, math.ceil((1 - left) / self._rate))
+            detail = "This key sends requests too fast. Wait, or send more queries in one request."
+            raise Problem(429, "rate", detail, {"Retry-After": str(wait)})

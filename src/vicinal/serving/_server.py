@@ -1,0 +1,152 @@
+"""From a store's folder to a process that listens."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.serving._settings import ServiceSettings
+from vicinal.serving._store_protocol import ServedStore
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
+
+_GRACE_SECONDS = 30
+_MOST_CONNECTIONS = 2048
+_BACKLOG = 64
+"""Connections that the system may hold; the loop may take so many before it sees the first."""
+_RESERVED_FILES = 64
+"""Descriptors for the store: its database, log and witness, record files, keys, an erasure."""
+
+
+def serve(
+    opened: AbstractContextManager[ServedStore],
+    folder: Path,
+    host: str,
+    port: int,
+    settings: ServiceSettings,
+    announce: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve a store, or a cluster, until the process is told to end (SIGTERM, SIGINT).
+
+    Then no connection is taken any more, everybody who waits gets their answer, and the store is
+    closed.
+
+    Parameters
+    ----------
+    opened : context manager of ServedStore
+        Opens the store at the beginning, and closes it at the end.
+    folder : Path
+        The store's, where the keys are.
+    host, port, settings
+        Where to listen (port 0: any that is free), and the limits.
+    announce : callable
+        Called with the service's URL once it listens.
+
+    Raises
+    ------
+    MissingExtra
+        Without the extra `serve`.
+    InvalidInput, PrivacyRefused, StorageFailed
+        As :meth:`~vicinal.store.Store.open`; or if the address cannot be had.
+    """
+    try:
+        from vicinal.serving._app import create_app
+        from vicinal.serving._warm_up import warm_up
+    except ImportError:
+        raise MissingExtra(
+            "The service needs the extra 'serve': pip install vicinal[serve]"
+        ) from None
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with opened as store:
+        app = create_app(store, folder, settings)
+        warm_up(store)
+        # Compiled code and its types are a million objects that never go: the collector need not
+        # walk them again and again (270 to 160 us a request).
+        gc.collect()
+        gc.freeze()
+        server = server_of(app, host, port, announce)
+        try:
+            with _signals_end_no_more_than_the_service():
+                server.run()
+        except SystemExit:
+            raise InvalidInput(f"The service cannot listen at {host}:{port}.") from None
+
+
+def server_of(
+    app: Starlette, host: str, port: int, announce: Callable[[str], None] = lambda _: None
+) -> uvicorn.Server:
+    """Return the server of an application, with the bounds of its settings on every connection."""
+    import uvicorn
+
+    from vicinal.serving._protocol import ConnectionGuard
+
+    state = app.state.service
+    most = state.settings.connections or connection_limit()
+    guard = ConnectionGuard(state.settings, most, state.metrics)
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            found = self.servers[0].sockets[0].getsockname()[1]
+            announce(f"http://{f'[{host}]' if ':' in host else host}:{found}")
+
+    return Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            http=guard.protocol(),
+            backlog=_BACKLOG,
+            access_log=False,  # it would write paths, and ids of people stand in some
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="on",
+            timeout_keep_alive=round(state.settings.idle_seconds) + 1,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            log_config=None,
+            log_level="error",  # below it writes a line for whatever is no request
+        )
+    )
+
+
+def connection_limit() -> int:
+    """Return how many connections leave the store its descriptors.
+
+    Raises
+    ------
+    InvalidInput
+        If the limit of open files leaves none.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    left = soft - len(list(Path("/dev/fd").iterdir())) - _RESERVED_FILES - 2 * _BACKLOG
+    if left < 1:
+        raise InvalidInput(f"The limit of {soft} open files is too low. Raise it: ulimit -n 1024")
+    return min(left, _MOST_CONNECTIONS)
+
+
+@contextmanager
+def _signals_end_no_more_than_the_service() -> Iterator[None]:
+    """Let nothing happen when uvicorn, gone down in good order, sends its signal once more.
+
+    Else the process would die of it before the store is closed.
+    """
+    ends = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(end, lambda *_: None) for end in ends]
+    try:
+        yield
+    finally:
+        for end, handler in zip(ends, before, strict=True):
+            signal.signal(end, handler)
