@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
 from vicinal import checks
@@ -65,6 +64,8 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     Any order alpha gives a valid epsilon, so an inexact minimum is still an upper bound.
     Source: Balle et al. 2020, Theorem 21, applied to the line rho alpha.
     """
+    from scipy.optimize import minimize_scalar  # takes a third of a second; few plans need it
+
     rho = checks.real("rho", rho, least=0)
     delta = checks.real("delta", delta, above=0, below=1)
 
