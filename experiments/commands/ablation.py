@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from experiments.commands.options import OUT, Data, Out, Runs, images, with_notes, write_table
-from vicinal.cli.output import Json, output_folder, peak_memory
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder, peak_memory
 from vicinal.cli.progress import progress
 
 NAME = "ablation"

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, with_notes, write_table
-from vicinal.cli.output import Json, output_folder, peak_memory, write_file
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder, peak_memory, write_file
 from vicinal.cli.progress import progress
 
 NAME = "market-attributes"

@@ -17,7 +17,8 @@ from experiments.commands.options import (
     with_notes,
     write_table,
 )
-from vicinal.cli.output import Json, output_folder
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder
 from vicinal.cli.progress import progress
 
 NAME = "indknn-efficiency"

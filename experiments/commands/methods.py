@@ -20,7 +20,8 @@ from experiments.commands.options import (
     with_notes,
     write_table,
 )
-from vicinal.cli.output import Json, output_folder, write_file
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder, write_file
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, Runs, with_notes, write_table
-from vicinal.cli.output import Json, output_folder, peak_memory
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder, peak_memory
 from vicinal.cli.progress import progress
 from vicinal.cli.student import Network
 
@@ -80,8 +81,8 @@ def table1_cifar(
 
 
 def _images(path: Path) -> Dataset:
+    from experiments.students.packed import is_packed, packed_images
     from vicinal.datasets import load_table
-    from vicinal.datasets.packed import is_packed, packed_images
 
     return packed_images(path) if is_packed(path) else load_table(path)
 

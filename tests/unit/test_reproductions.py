@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from experiments.__main__ import app as experiments
 from experiments.students import attributes as wing
 from experiments.students import methods
+from experiments.students.packed import is_packed, packed_images
 from vicinal.accounting.plan import account
 from vicinal.datasets import Dataset
-from vicinal.datasets.packed import is_packed, packed_images
 from vicinal.errors import InvalidInput
 
 # Three people to train on, with 1, 2 and 3 attributes; an age is one of them.

@@ -99,13 +99,6 @@ def budget(epsilon: float, delta: float, method: str = "gdp") -> float:
     return _largest(holds)
 
 
-def epsilon_of(rho: float, delta: float, method: str = "gdp") -> float:
-    """Return the epsilon that a budget `rho` keeps at `delta`; the inverse of :func:`budget`."""
-    if checks.choice("method", method, METHODS) == "gdp":
-        return gdp_epsilon(math.sqrt(2 * checks.real("rho", rho, least=0)), delta)
-    return rdp_epsilon(rho, delta)
-
-
 def _holds(method: str, epsilon: float, delta: float) -> Callable[[float], bool]:
     if method == "gdp":
         return lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta

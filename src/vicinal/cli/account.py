@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vicinal.cli.output import Json, as_json, write_file
+from vicinal.cli.options import Json
+from vicinal.cli.output import as_json, write_file
 from vicinal.errors import InvalidInput
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.json", help="The plan, as JSON.")]

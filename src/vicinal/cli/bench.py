@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli.output import Json, as_json, peak_memory, write_file
+from vicinal.cli.options import Json
+from vicinal.cli.output import as_json, peak_memory, write_file
 from vicinal.cli.progress import progress
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli.output import Json, as_json, output_folder, peak_memory, write_file
+from vicinal.cli.options import Delta, Epsilon, Json
+from vicinal.cli.output import as_json, output_folder, peak_memory, write_file
 from vicinal.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def demo(
     data: Annotated[
         str, typer.Option(help="'mnist', or an npz file with x_train, y_train, x_test, y_test.")
     ] = SHIPPED,
-    epsilon: Annotated[float, typer.Option(help="Bound on the privacy loss.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
     queries: Annotated[int, typer.Option(help="How many images to classify.")] = 1000,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("out/demo"),
     json: Json = False,

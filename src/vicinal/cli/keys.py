@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vicinal.cli.group import PLAIN
-from vicinal.cli.output import Json, as_json
-
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
+from vicinal.cli.options import Json, StorePath
+from vicinal.cli.output import as_json
 
 app = typer.Typer(
     help="Keys of the service: add, list, revoke.",

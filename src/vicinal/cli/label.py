@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli import labellers
-from vicinal.cli.output import Json, as_json
+from vicinal.cli.options import Delta, Json
+from vicinal.cli.output import as_json
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 
@@ -27,7 +28,6 @@ Folder = Annotated[
     Path, typer.Option(help="Private folder of the run; the same command goes on from there.")
 ]
 Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss, of everything together.")]
-Delta = Annotated[float, typer.Option(help="Chance that the bound does not hold.")]
 Records = Annotated[
     int | None, typer.Option(help="Public number of records; else estimated, with noise.")
 ]

@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from vicinal.errors import InvalidInput
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-"""Every command that prints something takes it."""
 
 
 def output_folder(path: Path) -> Path:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli.output import Json, as_json, write_file
+from vicinal.cli.options import Delta, Epsilon, Json
+from vicinal.cli.output import as_json, write_file
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 
@@ -21,8 +22,8 @@ def plan(
     records: Annotated[int, typer.Option(help="Declared number of private records.")],
     queries: Annotated[int, typer.Option(help="Answers wanted.")],
     classes: Annotated[int, typer.Option(help="Number of classes.")],
-    epsilon: Annotated[float, typer.Option(help="The guarantee.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The guarantee.")] = 1e-5,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
     release: Annotated[str, typer.Option(help="What leaves: votes, or label.")] = "votes",
     gate: Annotated[
         bool, typer.Option("--gate", help="Let a model of earlier answers give those it knows.")

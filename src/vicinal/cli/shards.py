@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.cli.output import Json, as_json
+from vicinal.cli.options import Json, StorePath
+from vicinal.cli.output import as_json
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _MEMORY = 256 << 20
 
 
 def shard(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")],
+    store: StorePath,
     out: Annotated[Path, typer.Option(help="A new folder for the cluster.")],
     shards: Annotated[int, typer.Option(help="How many.")] = 2,
     json: Json = False,

@@ -10,7 +10,8 @@ import typer
 
 from vicinal.cli.account import read_plan
 from vicinal.cli.group import PLAIN
-from vicinal.cli.output import Json, as_json, write_file
+from vicinal.cli.options import Json
+from vicinal.cli.output import as_json, write_file
 from vicinal.errors import InvalidInput
 
 app = typer.Typer(

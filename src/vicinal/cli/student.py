@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli.label import Public, Seed, extractor_of, load
-from vicinal.cli.output import Json, as_json
+from vicinal.cli.options import Json
+from vicinal.cli.output import as_json
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 

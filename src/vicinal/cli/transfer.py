@@ -11,7 +11,6 @@ import typer
 from vicinal.cli import labellers
 from vicinal.cli.label import (
     Classes,
-    Delta,
     Epsilon,
     Folder,
     Private,
@@ -22,7 +21,8 @@ from vicinal.cli.label import (
     load,
     make_job,
 )
-from vicinal.cli.output import Json, as_json, write_file
+from vicinal.cli.options import Delta, Json
+from vicinal.cli.output import as_json, write_file
 from vicinal.cli.progress import progress
 from vicinal.cli.student import (
     Augmentation,
