@@ -12,7 +12,7 @@ DEV := $(VENV)/.dev-installed
 
 .NOTPARALLEL: # one pip at a time in one .venv
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test lint bench reproduce clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,9 +34,12 @@ lint: $(DEV) ## style, formatting, types, import contracts
 bench: $(CORE) ## measure speed on this machine (ARGS=--short: a minute or less)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+reproduce: $(CORE) ## print a table of the documentation (ARGS="indknn-mnist --runs 1"; no ARGS: list them)
+	@$(BIN)/python -m experiments $(or $(ARGS),--help)
+
 clean: ## remove .venv, outputs and caches
 	rm -rf $(VENV) out build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find benchmarks examples src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find benchmarks examples experiments src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \

@@ -1,10 +1,10 @@
 """Measure what an answer costs on this machine, next to the bare products of its block.
 
 `python -m benchmarks [--short] [--json]`. Works that are compared run in turn, so that a machine
-that slows down slows all of them; times are medians. `vicinal bench` has more sizes, all indexes
-and what other libraries offer; here is the way from the product to the private answer.
-Private-kNN has a table of its own: `python -m benchmarks.private_knn`. So has the smoothed wing:
-`python -m benchmarks.smoothed`.
+that slows down slows all of them; times are medians. `vicinal bench` has more sizes and all
+indexes, `python -m benchmarks.rivals` what other libraries offer; here is the way from the product
+to the private answer. Private-kNN has a table of its own: `python -m benchmarks.private_knn`. So
+has the smoothed wing: `python -m benchmarks.smoothed`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import json
 
 import numpy as np
 
+from benchmarks.rivals import float32_works
 from vicinal import IndKNNClassifier
-from vicinal.neighbours.speed import Bench, Scene, float32_works, interleaved
+from vicinal.reports.search_benchmark import BenchmarkData, SearchBenchmark, interleaved
 
 CLASSES, BLOCK = 10, 256
 SIZES = ((50_000, 128), (50_000, 768), (500_000, 128))
@@ -24,20 +25,20 @@ SHARE = 0.01
 
 def measure(n: int, d: int, repeats: int) -> dict[str, float]:
     """Return ms a query of products, searches, and the whole prediction, at one size."""
-    scene = Scene(n, d, SHARE)
-    indexes = Bench(scene, BLOCK)
+    data = BenchmarkData(n, d, SHARE)
+    indexes = SearchBenchmark(data, BLOCK)
     exact = {"int8 exact": indexes.works(BLOCK)["exact"]}
     ours = {
         name: work
-        for name, work in float32_works(scene, BLOCK).items()
+        for name, work in float32_works(data, BLOCK).items()
         if name.startswith("float32")
     }
-    queries = scene.draw(BLOCK, 2)
+    queries = data.draw(BLOCK, 2)
     classifier = IndKNNClassifier(
-        range(CLASSES), n_queries=10**6, n_neighbors=scene.n_neighbors, noise_multiplier=5.0,
+        range(CLASSES), n_queries=10**6, n_neighbors=data.n_neighbors, noise_multiplier=5.0,
         n_records=n,
     ).fit(
-        np.concatenate(list(scene.batches())), np.arange(n) % CLASSES, public=scene.draw(2000, 1)
+        np.concatenate(list(data.batches())), np.arange(n) % CLASSES, public=data.draw(2000, 1)
     )  # fmt: skip
     predict = {"predict": lambda: classifier.predict(queries)}
     works = ours | indexes.products(BLOCK) | exact | predict

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from experiments.accounting.table import as_text, table
 from vicinal.accounting.calibrate import calibrate
 from vicinal.accounting.plan import account
-from vicinal.reports.accounting.table import as_text, table
 
 COUNT = 10_000
 RUNS = 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -15,16 +16,19 @@ import pytest
 from typer.testing import CliRunner
 
 import vicinal
+from experiments import text_benchmark
+from experiments.__main__ import Experiments
+from experiments.__main__ import app as experiments
+from experiments.accuracy import recipes
+from experiments.accuracy.comparison import Comparison
 from vicinal.cli import progress as bars
-from vicinal.cli.main import app
+from vicinal.cli import store
+from vicinal.cli.main import Commands, app
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
-from vicinal.reports import inputs
-from vicinal.reports.accuracy import recipes
-from vicinal.reports.accuracy.comparison import Comparison
-from vicinal.reports.accuracy.search import Grid
-from vicinal.reports.demo import answers
-from vicinal.reports.experiments import Setting
+from vicinal.reports import demo as answers
+from vicinal.reports.sweep import Grid
+from vicinal.reports.trials import Setting
 
 QUERIES = 30
 
@@ -79,23 +83,44 @@ def test_version():
     assert run("--version").stdout == f"vicinal {vicinal.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [[], ["demo"], ["reproduce"], ["reproduce", "indknn-mnist"], ["reproduce", "indknn-agnews"]],
-)
-def test_every_command_has_help(command):
-    result = run(*command, "--help")
+COMMANDS = [
+    *((app, [*name.split()]) for name in ("", "keys add", "smoothed audit", *Commands.places)),
+    *((experiments, [name]) for name in Experiments.places),
+]
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_every_command_has_help(program, command):
+    result = CliRunner().invoke(program, [*command, "--help"])
     assert result.exit_code == 0
     assert "Usage:" in result.stdout
 
 
+def test_all_functions_of_the_store_module_are_commands():
+    """A command that is written but not listed would be lost in silence."""
+    written = {
+        f"vicinal.cli.store:{name}"
+        for name, found in vars(store).items()
+        if inspect.isfunction(found)
+        and found.__module__ == store.__name__
+        and not name.startswith("_")
+    }
+    assert written <= set(Commands.places.values())
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [["nonsense"], ["demo", "--nonsense"], ["demo", "--queries", "many"], ["reproduce", "nothing"],
-     ["reproduce", "indknn-fashion"]],
-)  # fmt: skip
+    [["nonsense"], ["demo", "--nonsense"], ["demo", "--queries", "many"]],
+)
 def test_bad_usage_exits_with_2(arguments):
-    result = run(*arguments)
+    assert_bad_usage(run(*arguments))
+
+
+def test_an_experiment_needs_its_data():
+    assert_bad_usage(reproduce("indknn-fashion"))
+
+
+def assert_bad_usage(result):
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "Error" in result.stderr
@@ -213,7 +238,11 @@ def test_bars_are_shown_only_at_a_terminal(monkeypatch, stdout, stderr, silent, 
     assert sys.stdout.getvalue() == ""
 
 
-# ---------------------------------------------------------------- reproduce
+# ---------------------------------------------------------------- experiments
+
+
+def reproduce(*arguments):
+    return CliRunner().invoke(experiments, [str(argument) for argument in arguments])
 
 
 def small(name, n_components):
@@ -225,10 +254,10 @@ def small(name, n_components):
 def test_reproduce_prints_and_writes_a_table(digits, tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "images", lambda _runs: (small("HOG", 20),))
     options = ["--data", digits, "--out", tmp_path]
-    printed = run("reproduce", "indknn-fashion", *options)
+    printed = reproduce("indknn-fashion", *options)
     assert printed.exit_code == 0
     assert (tmp_path / "indknn-fashion.txt").read_text() == printed.stdout
-    as_json = json.loads(run("reproduce", "indknn-fashion", *options, "--json").stdout)
+    as_json = json.loads(reproduce("indknn-fashion", *options, "--json").stdout)
     assert len(as_json["rows"]) == 7
     assert as_json["simulation"] is True
     assert json.loads((tmp_path / "indknn-fashion.json").read_text())["rows"] == as_json["rows"]
@@ -238,7 +267,7 @@ def test_reproduce_prints_and_writes_a_table(digits, tmp_path, monkeypatch):
 
 def test_reproduce_refuses_a_test_part_that_is_too_small(digits, tmp_path):
     options = ["--data", digits, "--out", tmp_path, "--runs", 1]
-    assert_one_line(run("reproduce", "indknn-fashion", *options), 2)
+    assert_one_line(reproduce("indknn-fashion", *options), 2)
 
 
 @pytest.fixture
@@ -266,10 +295,10 @@ class FakeSentences:
 
 def test_reproduce_embeds_texts_once(headlines, tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "texts", lambda _runs: (small("sentences", None),))
-    monkeypatch.setattr(inputs, "SentenceFeatures", FakeSentences)
+    monkeypatch.setattr(text_benchmark, "SentenceFeatures", FakeSentences)
     monkeypatch.setattr(FakeSentences, "embedded", 0)
-    first = run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out")
-    again = run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out")
+    first = reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out")
+    again = reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out")
     assert first.exit_code == again.exit_code == 0
     assert first.stdout == again.stdout
     assert FakeSentences.embedded == 300 + 120
@@ -277,15 +306,15 @@ def test_reproduce_embeds_texts_once(headlines, tmp_path, monkeypatch):
 
 def test_reproduce_refuses_a_spoilt_cache(headlines, tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "texts", lambda _runs: (small("sentences", None),))
-    monkeypatch.setattr(inputs, "SentenceFeatures", FakeSentences)
-    run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out")
+    monkeypatch.setattr(text_benchmark, "SentenceFeatures", FakeSentences)
+    reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out")
     for stored in (tmp_path / "out").glob("embeddings-*.npz"):
         stored.write_bytes(b"nothing")
-    assert_one_line(run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out"), 2)
+    assert_one_line(reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out"), 2)
 
 
 def test_a_missing_extra_is_one_line_with_the_remedy(headlines, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    result = run("reproduce", "indknn-agnews", *headlines, "--out", tmp_path / "out")
+    result = reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out")
     assert_one_line(result, 2)
     assert "vicinal[text]" in result.stderr

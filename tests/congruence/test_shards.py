@@ -17,7 +17,7 @@ import store_tools as tools
 from vicinal import IndKNNClassifier
 from vicinal.distributed import Coordinator
 from vicinal.neighbours import ExactIndex, HyperplaneLSH, PublicCentroids
-from vicinal.predictors.carrying import Several
+from vicinal.predictors.carrying import summed
 from vicinal.predictors.shard import Shard
 
 INDEXES = {
@@ -48,6 +48,38 @@ def queries(size, seed=3):
 
 
 # ---------------------------------------------------------------- the engine
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Several:
+    """Several shards as one: what they return is summed. No subject has records on two of them."""
+
+    shards: list
+
+    def carry(self, release, queries, thresholds):
+        return summed(shard.carry(release, queries, thresholds) for shard in self.shards)
+
+    def rounds(self, queries, thresholds, *, together):
+        every = (shard.rounds(queries, thresholds, together=together) for shard in self.shards)
+        for rounds in zip(*every, strict=True):
+            yield SeveralRounds(rounds)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeveralRounds:
+    """The same queries on several shards."""
+
+    rounds: list
+
+    @property
+    def queries(self):
+        return self.rounds[0].queries
+
+    def count(self, counter):
+        return summed(rounds.count(counter) for rounds in self.rounds)
+
+    def carry(self, release):
+        return summed(rounds.carry(release) for rounds in self.rounds)
 
 
 def factory_of(index):

@@ -43,18 +43,31 @@ def test_make_commands_are_targets_of_the_makefile(command):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "command", [c for c in commands() if c.split()[0].endswith("vicinal")] or ["none"]
-)
-def test_vicinal_commands_exist_with_their_options(command):
+PROGRAMS = {
+    ".venv/bin/vicinal ": "vicinal",
+    ".venv/bin/python -m experiments ": "experiments",
+}
+SHOWN = [
+    (module, command.removeprefix(program))
+    for program, module in PROGRAMS.items()
+    for command in commands()
+    if command.startswith(program)
+]
+
+
+def test_commands_of_both_programs_are_shown():
+    assert {module for module, _ in SHOWN} == set(PROGRAMS.values())
+
+
+@pytest.mark.parametrize(("module", "command"), SHOWN)
+def test_commands_exist_with_their_options(module, command):
     """Every command shown is known, with every option shown."""
-    program, *rest = shlex.split(command)
-    assert program == ".venv/bin/vicinal"
+    rest = shlex.split(command)
     verbs = [word for word in rest if re.fullmatch(r"[a-z][a-z0-9-]*", word)][:2]
     for depth in (len(verbs), 1):
         done = subprocess.run(
-            [sys.executable, "-m", "vicinal", *verbs[:depth], "--help"],
-            capture_output=True, text=True, check=False,
+            [sys.executable, "-m", module, *verbs[:depth], "--help"],
+            cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode == 0:
             break

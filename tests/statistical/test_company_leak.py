@@ -18,7 +18,6 @@ from statistical.worlds import WITH, WITHOUT, Silence, VoteAttack, measure, nois
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import budget
 from vicinal.neighbours import FLOAT32, Cosine
-from vicinal.neighbours.integers import integer_scale
 from vicinal.noise import SystemNoise
 from vicinal.predictors import assembly
 
@@ -116,7 +115,7 @@ def unrounded(self, X):  # noqa: ARG001 (takes the place of a method)
     """Encode as Cosine does, but without rounding to integers: ordinary float32 features."""
     rows = np.asarray(X, dtype=np.float64)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return (unit * integer_scale(rows.shape[1])).astype(np.float32)
+    return (unit * FLOAT32.scale(rows.shape[1])).astype(np.float32)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from vicinal.accounting.asymptotic import asymptotic_rdp, exponent, leading_rdp
+from experiments.accounting.asymptotic import asymptotic_rdp, exponent, leading_rdp
 from vicinal.accounting.screening import Screening
 from vicinal.errors import InvalidInput
 

@@ -14,7 +14,6 @@ from mpmath import mp, mpf
 from vicinal.accounting.budget import (
     METHODS,
     budget,
-    epsilon_of,
     gdp_delta,
     gdp_epsilon,
     rdp_epsilon,
@@ -50,6 +49,10 @@ def test_gdp_delta_is_an_upper_bound_and_tight(mu, epsilon):
         assert mpf(ours) <= truth + mpf("1.1e-10") * (1 + log_first) * mp.ncdf(
             mu / 2 - epsilon / mu
         )
+
+
+def epsilon_of(rho, delta, method):
+    return gdp_epsilon(math.sqrt(2 * rho), delta) if method == "gdp" else rdp_epsilon(rho, delta)
 
 
 @settings(deadline=None, max_examples=100)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from benchmarks import namespaces
 from benchmarks.namespaces import machines, unavailable
 from benchmarks.shards_apart import apart

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli.main import app
-from vicinal.reports.experiments import Benchmark, Setting
-from vicinal.reports.planning import efficiency, releases
+from experiments.__main__ import app as experiments
+from experiments.planning import efficiency, releases
+from vicinal.reports.trials import Benchmark, Setting
 
 CLASSES, D = 3, 12
 
@@ -57,17 +57,17 @@ def test_every_release_has_a_row_in_every_setting(benchmark, monkeypatch):
 
 
 def test_the_commands_print_tables_and_json(benchmark, monkeypatch, tmp_path):
-    monkeypatch.setattr("vicinal.reports.inputs.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr("vicinal.reports.trials.image_benchmark", lambda *_: benchmark)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
     monkeypatch.setattr(efficiency, "N_REFERENCE", 600)
     monkeypatch.setattr(efficiency, "N_QUERIES", 100)
     monkeypatch.setattr(releases, "N_REFERENCE", 600)
     monkeypatch.setattr(releases, "SETTINGS", (Setting(2.0, 100),))
     for name in ("indknn-efficiency", "indknn-labels"):
-        arguments = ["reproduce", name, "--runs", "1", "--out", str(tmp_path)]
-        printed = CliRunner().invoke(app, arguments)
+        arguments = [name, "--runs", "1", "--out", str(tmp_path)]
+        printed = CliRunner().invoke(experiments, arguments)
         assert printed.exit_code == 0, printed.output
         assert "without a guarantee" in " ".join(printed.stdout.split())
-        found = CliRunner().invoke(app, [*arguments, "--json"])
+        found = CliRunner().invoke(experiments, [*arguments, "--json"])
         assert json.loads(found.stdout)["experiment"] == name
         assert (tmp_path / f"{name}.txt").exists()

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli.main import app
+from experiments.__main__ import app as experiments
+from experiments.planning import feature_maps
+from experiments.planning.feature_maps import FeatureMap, MapRow, measure, text_table
+from experiments.planning.releases import WAYS
 from vicinal.datasets import image_npz
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures, ScatteringFeatures
-from vicinal.reports.experiments import Setting
-from vicinal.reports.planning import feature_maps
-from vicinal.reports.planning.feature_maps import FeatureMap, MapRow, measure, text_table
-from vicinal.reports.planning.releases import WAYS
+from vicinal.reports.trials import Setting
 
 SETTINGS = (Setting(8.0, 40), Setting(8.0, 60))
 FEW = {"n_components": 8}
@@ -108,7 +108,6 @@ def test_the_command_writes_and_prints_its_table(path, tmp_path, monkeypatch):
         lambda dataset, _classes, runs, begin: measure(dataset, range(2), runs, begin, *small),
     )
     arguments = [
-        "reproduce",
         "ablation",
         "--data",
         str(path),
@@ -117,7 +116,7 @@ def test_the_command_writes_and_prints_its_table(path, tmp_path, monkeypatch):
         "--out",
         str(tmp_path),
     ]
-    done = CliRunner().invoke(app, [*arguments, "--json"])
+    done = CliRunner().invoke(experiments, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
     assert printed == json.loads((tmp_path / "ablation.json").read_text())

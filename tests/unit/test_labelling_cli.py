@@ -1,4 +1,4 @@
-"""`vicinal label`, `student`, `transfer` and `reproduce table1-mnist`, as their users call them."""
+"""`vicinal label`, `student`, `transfer` and `table1-mnist`, as their users call them."""
 
 import json
 from xml.etree import ElementTree as ET
@@ -8,6 +8,7 @@ import pytest
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
+from experiments.__main__ import app as experiments
 from vicinal.cli.label import class_names
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
@@ -28,8 +29,8 @@ def files(tmp_path_factory):
     return folder
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(part) for part in arguments])
+def run(*arguments, code=0, program=app):
+    result = CliRunner().invoke(program, [str(part) for part in arguments])
     assert result.exit_code == code, result.output
     return result.stdout if code == 0 else result.output
 
@@ -246,7 +247,7 @@ def test_vectors_cannot_be_augmented(files, tmp_path):
 
 
 def test_table1_prints_means_and_what_the_paper_said():
-    from vicinal.reports.labelling.runs import RoundResult, RunResult, text_table
+    from experiments.students.runs import RoundResult, RunResult, text_table
 
     parts = [RoundResult(10, 5, 0.9, 1.0, student) for student in (0.97, 0.99)]
     results = [RunResult(0.5, run, (part,), 1.0) for run, part in enumerate(parts)]
@@ -261,7 +262,15 @@ def test_table1_refuses_data_without_enough_test_images(files, tmp_path):
     path = tmp_path / "few.npz"
     np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
     message = run(
-        "reproduce", "table1-mnist", "--data", path, "--out", tmp_path / "out", "--runs", 1, code=2
+        "table1-mnist",
+        "--data",
+        path,
+        "--out",
+        tmp_path / "out",
+        "--runs",
+        1,
+        code=2,
+        program=experiments,
     )
     assert "must have 10000 images" in message
     assert files.exists()

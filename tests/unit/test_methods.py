@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from experiments.__main__ import app as experiments
+from experiments.accuracy import calibrated, figures, grid, method_plots, retraining, robustness
+from experiments.accuracy.calibrated import Facts
+from experiments.accuracy.grid import Job, Table
+from experiments.accuracy.methods import CONTENDERS, answered, chosen, public_radius
+from experiments.accuracy.result_cache import Cells, Place, Score
+from experiments.accuracy.table import Entry, crossings, entries, text_tables
 from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
 from vicinal.accounting.plan import Plan, account
-from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors import NoisySGDClassifier
-from vicinal.reports.accuracy import calibrated, figures, grid, method_plots, retraining, robustness
-from vicinal.reports.accuracy.calibrated import Facts
-from vicinal.reports.accuracy.cells import Cells, Place, Score
-from vicinal.reports.accuracy.contenders import CONTENDERS, answered, chosen, public_radius
-from vicinal.reports.accuracy.grid import Job, Table
-from vicinal.reports.accuracy.table import Entry, crossings, entries, text_tables
-from vicinal.reports.experiments import Benchmark, Setting, Trial
+from vicinal.reports.trials import Benchmark, Setting, Trial
 
 CLASSES, D = 3, 12
 PLACE = Place("toy", 10, 5, "default", 1.0, 100, 0)
@@ -337,24 +337,24 @@ def test_keeping_up_has_a_row_for_every_way(trial, monkeypatch):
 
 @pytest.fixture
 def toy(benchmark, monkeypatch):
-    monkeypatch.setattr("vicinal.reports.inputs.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr("vicinal.reports.trials.image_benchmark", lambda *_: benchmark)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
 
 
 @pytest.mark.usefixtures("toy")
 def test_the_accuracy_command_goes_on_where_it_stopped(tmp_path):
     arguments = [
-        "reproduce", "accuracy", "--methods", "default", "--methods", "not-private",
+        "accuracy", "--methods", "default", "--methods", "not-private",
         "--epsilon", "4", "--queries", "100", "--runs", "1", "--out", str(tmp_path),
     ]  # fmt: skip
-    printed = CliRunner().invoke(app, arguments)
+    printed = CliRunner().invoke(experiments, arguments)
     assert printed.exit_code == 0, printed.output
     assert "Ind-KNN, default" in printed.stdout
-    refused = CliRunner().invoke(app, arguments)
+    refused = CliRunner().invoke(experiments, arguments)
     assert refused.exit_code == 2
     assert "--resume" in refused.output
     more = [*arguments, "--resume", "--methods", "labels", "--json"]
-    found = json.loads(CliRunner().invoke(app, more).stdout)
+    found = json.loads(CliRunner().invoke(experiments, more).stdout)
     assert found["simulation"]
     assert [row["method"] for row in found["rows"]] == ["default", "not-private", "labels"]
     assert (tmp_path / "accuracy.txt").exists()
@@ -368,15 +368,15 @@ def test_the_accuracy_command_takes_scattering(tmp_path):
     parts = {"x_train": images[:800], "y_train": y[:800], "x_test": images[800:]}
     np.savez(tmp_path / "made.npz", **parts, y_test=y[800:])
     arguments = [
-        "reproduce", "accuracy", "--no-mnist", "--fashion", str(tmp_path / "made.npz"),
+        "accuracy", "--no-mnist", "--fashion", str(tmp_path / "made.npz"),
         "--methods", "not-private", "--queries", "100", "--runs", "1", "--json",
         "--out", str(tmp_path / "out"), "--features",
     ]  # fmt: skip
-    done = CliRunner().invoke(app, [*arguments, "scattering"])
+    done = CliRunner().invoke(experiments, [*arguments, "scattering"])
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.stdout)["rows"]
     assert row["data"] == "Fashion-MNIST, scattering"
-    assert CliRunner().invoke(app, [*arguments, "pixels"]).exit_code == 2
+    assert CliRunner().invoke(experiments, [*arguments, "pixels"]).exit_code == 2
 
 
 @pytest.mark.usefixtures("toy")
@@ -384,8 +384,8 @@ def test_the_robustness_command_prints_its_table(tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "N_REFERENCE", 500)
     monkeypatch.setattr(robustness, "SIZES", (50,))
     monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 100),))
-    arguments = ["reproduce", "robustness", "--runs", "1", "--out", str(tmp_path)]
-    printed = CliRunner().invoke(app, arguments)
+    arguments = ["robustness", "--runs", "1", "--out", str(tmp_path)]
+    printed = CliRunner().invoke(experiments, arguments)
     assert printed.exit_code == 0, printed.output
     assert "erased after half" in printed.stdout
 
@@ -403,8 +403,8 @@ def test_the_figures_command_draws(tmp_path, monkeypatch):
             "n_records": Table(("default",), (1.0,), (1000,), runs),
         },
     )
-    arguments = ["reproduce", "indknn-figures", "--runs", "1", "--out", str(tmp_path)]
-    printed = CliRunner().invoke(app, arguments)
+    arguments = ["indknn-figures", "--runs", "1", "--out", str(tmp_path)]
+    printed = CliRunner().invoke(experiments, arguments)
     assert printed.exit_code == 0, printed.output
     assert "keeping up with erasure" in printed.stdout
     assert (tmp_path / "indknn-figures-mnist.png").read_bytes().startswith(b"\x89PNG")
@@ -412,5 +412,5 @@ def test_the_figures_command_draws(tmp_path, monkeypatch):
 
 def test_data_must_be_given(tmp_path):
     for options in (["--no-mnist"], ["--agnews-train", "a.csv"]):
-        done = CliRunner().invoke(app, ["reproduce", "accuracy", *options, "--out", str(tmp_path)])
+        done = CliRunner().invoke(experiments, ["accuracy", *options, "--out", str(tmp_path)])
         assert done.exit_code == 2

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from index_tools import wiped
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import (
     INTEGER_NORM,
@@ -132,7 +133,7 @@ def test_removed_rows_are_filled_from_the_end_and_wiped(size, seed):
     index.remove(gone, fill_holes(gone, size))
     kept = np.delete(X, gone, axis=0)
     assert sorted(map(tuple, index.features)) == sorted(map(tuple, kept))
-    assert index.store.wiped()
+    assert wiped(index.store)
 
 
 def test_keeping_hits_keeps_them_by_query():

@@ -15,7 +15,6 @@ from scipy.special import log_ndtr
 
 from vicinal.accounting.label_only import two_coordinate_rdp
 from vicinal.accounting.pate import (
-    confident_gnmax_rdp,
     gnmax_rdp,
     lnmax_rdp,
     private_gnmax_log_error,
@@ -157,19 +156,6 @@ def test_theorem_6_to_50_digits():
     ours = private_gnmax_rdp(log_q, sigma, [order])[0]
     assert mpf(float(ours)) >= truth
     assert mpf(float(ours)) <= truth * (1 + mpf("1e-6"))
-
-
-def test_confident_gnmax_adds_screenings_and_answers():
-    screening, answer = ORDERS / (2 * 150**2), gnmax_rdp(40, ORDERS)
-    total = confident_gnmax_rdp(screening, answer, 1000, 300)
-    assert total == pytest.approx(1000 * screening + 300 * answer, rel=1e-8)
-    assert (total >= 1000 * screening + 300 * answer).all()
-    with pytest.raises(InvalidInput, match="answered"):
-        confident_gnmax_rdp(screening, answer, 10, 11)
-    with pytest.raises(InvalidInput, match="aggregation"):
-        confident_gnmax_rdp(screening, answer[:2], 10, 1)
-    with pytest.raises(InvalidInput, match="screening"):
-        confident_gnmax_rdp([math.nan], [1.0], 10, 1)
 
 
 def normal_divergence(gap, first, second, order):

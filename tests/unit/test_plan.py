@@ -272,7 +272,7 @@ def test_an_individual_filter_keeps_its_epsilon():
 
 
 def test_the_table_of_the_documentation_is_what_the_command_prints():
-    from vicinal.reports.accounting.table import as_text, table
+    from experiments.accounting.table import as_text, table
 
     page = (EXAMPLES.parents[1] / "docs" / "accounting.md").read_text()
     assert as_text(table()) in page
@@ -280,7 +280,7 @@ def test_the_table_of_the_documentation_is_what_the_command_prints():
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_costs_are_drawn(kind):
-    from vicinal.reports.accounting.plots import draw_costs
+    from vicinal.reports.account_plot import draw_costs
 
     given = Plan.from_dict(plan(release("noisy_max", count=5)))
     assert draw_costs(given, kind).startswith(

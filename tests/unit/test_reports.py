@@ -15,23 +15,19 @@ import numpy as np
 import pytest
 
 import vicinal
+from experiments.accuracy import comparison
+from experiments.spread import mean_and_spread
 from vicinal import Guarantee
 from vicinal.accounting import budget as budgets
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import experiments
-from vicinal.reports.accuracy import comparison, search
-from vicinal.reports.demo.answers import Answers, PublicPlan
-from vicinal.reports.demo.page import Page, html_page
-from vicinal.reports.outcomes import (
-    Outcome,
-    mean_and_spread,
-    outcome_by_class,
-    outcome_of_surest,
-    wilson_interval,
-)
-from vicinal.reports.page import plots, words
-from vicinal.reports.page.markup import tag
+from vicinal.reports import plots, trials
+from vicinal.reports import sweep as search
+from vicinal.reports import text as words
+from vicinal.reports.demo import Answers, PublicPlan
+from vicinal.reports.demo_page import Page, html_page
+from vicinal.reports.html import tag
+from vicinal.reports.outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
 EPSILONS = (0.5, 1.0)
@@ -188,7 +184,7 @@ def test_pictures_are_png_even_of_a_single_colour(shape, value):
 
 def test_plots_leave_pyplot_alone():
     code = (
-        "import sys; from vicinal.reports import outcomes; from vicinal.reports.page import plots;"
+        "import sys; from vicinal.reports import outcomes; from vicinal.reports import plots;"
         "plots.accuracy_by_class({'a': outcomes.Outcome(1, 2)});"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
@@ -208,8 +204,8 @@ def a_page():
     guarantee = Guarantee(1.0, 1e-5, NASTY, ("records",), ("queries",), NASTY, (NASTY,))
     plan = PublicPlan(500, 50, 60, 20, 0.3, 0.036, features=NASTY)
     outcomes = (Outcome(50, 60), Outcome(55, 60))
-    points = (experiments.Point(0.3, 0.5),) * 2
-    sweep = comparison.Sweep(EPSILONS, outcomes, outcomes, points, 42, Outcome(58, 60))
+    points = (trials.Point(0.3, 0.5),) * 2
+    sweep = search.Sweep(EPSILONS, outcomes, outcomes, points, 42, Outcome(58, 60))
     return Page(
         data=NASTY,
         answers=Answers(labels, truth, rng.exponential(3, 60), guarantee, plan),
@@ -294,20 +290,20 @@ def test_markup_is_escaped_once():
 
 
 def test_a_split_is_public_repeatable_and_disjoint():
-    first, again, other = (experiments.split(100, 60, 30, seed) for seed in (1, 1, 2))
+    first, again, other = (trials.split(100, 60, 30, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.queries, again.queries)
     assert set(first.queries) != set(other.queries)
     assert set(first.reference).isdisjoint(first.queries)
 
 
 def test_fewer_queries_are_the_first_of_more():
-    more, fewer = (experiments.split(100, 60, count, seed=0) for count in (30, 10))
+    more, fewer = (trials.split(100, 60, count, seed=0) for count in (30, 10))
     np.testing.assert_array_equal(more.queries[:10], fewer.queries)
 
 
 def test_a_split_larger_than_the_data_is_refused():
     with pytest.raises(InvalidInput, match="fewer queries"):
-        experiments.split(10, 6, 5, seed=0)
+        trials.split(10, 6, 5, seed=0)
 
 
 def clusters(rows, seed):
@@ -320,21 +316,21 @@ def clusters(rows, seed):
 
 @pytest.fixture(scope="module")
 def benchmark_data():
-    return experiments.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
+    return trials.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
 
 
 @pytest.fixture(scope="module")
 def trial(benchmark_data):
-    parts = experiments.split(300, 200, 50, seed=0)
+    parts = trials.split(300, 200, 50, seed=0)
     return benchmark_data.trial(PublicMap(n_components=None), parts)
 
 
 def test_methods_find_clusters(trial):
-    setting = experiments.Setting(8.0, 50)
-    point = experiments.Point(0.5, 0.5)
-    assert experiments.default_outcome(trial, setting, seed=0).accuracy > 0.9
-    assert experiments.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
-    assert experiments.yardstick_outcome(trial).accuracy > 0.9
+    setting = trials.Setting(8.0, 50)
+    point = trials.Point(0.5, 0.5)
+    assert trials.default_outcome(trial, setting, seed=0).accuracy > 0.9
+    assert trials.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
+    assert trials.yardstick_outcome(trial).accuracy > 0.9
 
 
 def hill(monkeypatch, height):
@@ -358,9 +354,9 @@ def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau,
         monkeypatch, lambda p: 500 - (p.tau - tau) ** 2 - (p.noise_multiplier - multiplier) ** 2
     )
     told = []
-    found = search.uphill(None, experiments.Setting(1.0, 10), grid, told.append)
+    found = search.uphill(None, trials.Setting(1.0, 10), grid, told.append)
     best = search.best_first(found)[0]
-    assert best == experiments.Point(tau, multiplier)
+    assert best == trials.Point(tau, multiplier)
     assert found[best] == Outcome(500, 1000)
     assert len(tried) == len(set(tried)) < len(grid)
     assert sum(told) == 10 * len(grid)
@@ -370,12 +366,12 @@ def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau,
 def test_the_search_on_a_flat_landscape_ends(monkeypatch, taus):
     grid = search.Grid(taus, (1.0, 2.0))
     hill(monkeypatch, lambda _: 7)
-    found = search.uphill(None, experiments.Setting(1.0, 10), grid, lambda _: None)
+    found = search.uphill(None, trials.Setting(1.0, 10), grid, lambda _: None)
     assert search.best_first(found)[0] in grid.coarse()
 
 
 def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, benchmark_data):
-    lucky, good = experiments.Point(0.4, 0.1), experiments.Point(0.4, 0.3)
+    lucky, good = trials.Point(0.4, 0.1), trials.Point(0.4, 0.3)
     chances = {lucky: [50, 10, 10], good: [40, 40, 40]}
 
     def outcome(_trial, _setting, point, seed):
@@ -384,7 +380,7 @@ def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, bench
     for module in (search, comparison):
         monkeypatch.setattr(module, "published_outcome", outcome)
     rows = comparison.Comparison(
-        "clusters", PublicMap(n_components=None), (experiments.Setting(8.0, 50),),
+        "clusters", PublicMap(n_components=None), (trials.Setting(8.0, 50),),
         search.Grid((0.4, 0.5), (0.1, 0.2, 0.3)), n_reference=200, runs=3,
     ).rows(benchmark_data, lambda _: None)  # fmt: skip
     published = next(row for row in rows if row.method == comparison.PUBLISHED)
@@ -394,10 +390,10 @@ def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, bench
 
 def test_a_point_is_interior_when_it_has_neighbours_on_all_sides():
     grid = search.Grid((0.1, 0.2, 0.3), (1.0, 2.0, 3.0, 4.0))
-    points = [experiments.Point(tau, m) for tau in grid.taus for m in grid.multipliers]
+    points = [trials.Point(tau, m) for tau in grid.taus for m in grid.multipliers]
     inner = [point for point in points if grid.interior(point)]
-    assert inner == [experiments.Point(0.2, 2.0), experiments.Point(0.2, 3.0)]
-    assert len(grid.around(experiments.Point(0.1, 1.0))) == 3
+    assert inner == [trials.Point(0.2, 2.0), trials.Point(0.2, 3.0)]
+    assert len(grid.around(trials.Point(0.1, 1.0))) == 3
 
 
 @pytest.fixture(scope="module")
@@ -405,7 +401,7 @@ def compared(benchmark_data):
     small = comparison.Comparison(
         features="clusters",
         public_map=PublicMap(n_components=None),
-        settings=(experiments.Setting(8.0, 50), experiments.Setting(4.0, 20)),
+        settings=(trials.Setting(8.0, 50), trials.Setting(4.0, 20)),
         grid=search.Grid((0.4, 0.5), (0.1, 0.2)),
         n_reference=200,
         runs=2,
@@ -417,14 +413,14 @@ def compared(benchmark_data):
 def test_a_comparison_has_a_row_for_every_method_and_setting(compared):
     _, rows, _ = compared
     assert [(row.method, row.n_queries) for row in rows] == [
-        (comparison.DEFAULT, 50),
+        (search.DEFAULT, 50),
         (comparison.LABELS, 50),
         (comparison.PUBLISHED, 50),
-        (comparison.DEFAULT, 20),
+        (search.DEFAULT, 20),
         (comparison.LABELS, 20),
         (comparison.PUBLISHED, 20),
-        (comparison.NOT_PRIVATE, 50),
-        (comparison.NOT_PRIVATE, 20),
+        (search.NOT_PRIVATE, 50),
+        (search.NOT_PRIVATE, 20),
     ]
     assert all(len(row.accuracies) == 2 for row in rows)
     assert all((row.point is not None) == (row.method == comparison.PUBLISHED) for row in rows)
@@ -448,7 +444,7 @@ def test_a_table_has_a_line_for_every_row_and_says_when_a_grid_is_cut_off(compar
 def test_a_sweep_has_one_outcome_for_every_epsilon(trial):
     grid = search.Grid((0.5,), (0.1, 0.2))
     told = []
-    swept = comparison.sweep(trial, (2.0, 8.0), 1e-5, grid, told.append)
+    swept = search.sweep(trial, (2.0, 8.0), 1e-5, grid, told.append)
     assert len(swept.default) == len(swept.published) == len(swept.points) == 2
     assert swept.grid_size == 2
-    assert sum(told) == comparison.sweep_work(50, (2.0, 8.0), grid)
+    assert sum(told) == search.sweep_work(50, (2.0, 8.0), grid)

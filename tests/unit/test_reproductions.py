@@ -1,4 +1,4 @@
-"""`reproduce market-attributes` and `table1-cifar`: exact counts, prices, marked features."""
+"""Experiments `market-attributes` and `table1-cifar`: exact counts, prices, marked features."""
 
 import io
 import json
@@ -8,13 +8,13 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from experiments.__main__ import app as experiments
+from experiments.students import attributes as wing
+from experiments.students import methods
+from experiments.students.packed import is_packed, packed_images
 from vicinal.accounting.plan import account
-from vicinal.cli.main import app
 from vicinal.datasets import Dataset
-from vicinal.datasets.packed import is_packed, packed_images
 from vicinal.errors import InvalidInput
-from vicinal.reports.labelling import attributes as wing
-from vicinal.reports.labelling import methods
 
 # Three people to train on, with 1, 2 and 3 attributes; an age is one of them.
 TABLE = """split,identity,gender,age,hat
@@ -27,7 +27,7 @@ test,0005,2,4,1
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(part) for part in arguments])
+    result = CliRunner().invoke(experiments, [str(part) for part in arguments])
     assert result.exit_code == code, result.output
     return result.stdout if code == 0 else result.output
 
@@ -85,7 +85,7 @@ def test_bad_tables_are_refused_without_echo(tmp_path, content):
 
 def test_the_command_prices_correctly_and_says_that_features_are_made(table, tmp_path):
     out = tmp_path / "out"
-    asked = ("reproduce", "market-attributes", "--data", table, "--neighbours", 10)
+    asked = ("market-attributes", "--data", table, "--neighbours", 10)
     told = json.loads(run(*asked, "--runs", 1, "--out", out, "--json"))
     assert told["features"] == "made"
     assert told["simulation"] is True
@@ -188,7 +188,7 @@ def images(size, seed):
 @pytest.fixture
 def few(monkeypatch):
     """Ask about few public examples, as there are no more in these tests."""
-    from vicinal.reports.labelling import runs as labelling_runs
+    from experiments.students import runs as labelling_runs
 
     for module in (labelling_runs, methods):
         monkeypatch.setattr(module, "N_PUBLIC", 120)
@@ -198,7 +198,7 @@ def few(monkeypatch):
 
 @pytest.fixture
 def world(few):  # noqa: ARG001 (must come first)
-    from vicinal.reports.labelling import runs as labelling_runs
+    from experiments.students import runs as labelling_runs
 
     records, test = images(900, 2), images(240, 3)
     dataset = Dataset(records.features, records.labels, test=test)
@@ -231,7 +231,7 @@ def test_the_command_prints_all_methods(few, tmp_path):  # noqa: ARG001 (must co
         files += [f"--{name}", pack(tmp_path / f"{name}.npz", data.features, data.labels)]
     how = ("--network", "small", "--steps", 3, "--rounds", 1, "--runs", 2)
     out = ("--out", tmp_path / "out", "--json")
-    told = json.loads(run("reproduce", "table1-cifar", *files, *how, *out))
+    told = json.loads(run("table1-cifar", *files, *how, *out))
     first, *rest = told["lines"][:6]
     spent = [line["epsilon"] for line in rest]
     expected = [methods.PRINTED, methods.PRINTED, first["epsilon"], first["epsilon"], None]

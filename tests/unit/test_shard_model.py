@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+
 from benchmarks.generated import Numbers, Scene
 from benchmarks.shard_model import MACHINES, UNITS, Constants, read_out
 

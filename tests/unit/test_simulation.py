@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from experiments.__main__ import app as experiments
+from experiments.planning import tuning, wear
 from vicinal import IndKNNClassifier
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
@@ -16,8 +18,8 @@ from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.predictors import planning
 from vicinal.predictors.choice import Choice, Wish
 from vicinal.predictors.simulation import Outlook, Stage, simulate
-from vicinal.reports.experiments import Benchmark, Setting
-from vicinal.reports.planning import outlook, tuning, wear
+from vicinal.reports import plan_report as outlook
+from vicinal.reports.trials import Benchmark, Setting
 
 CLASSES, D, N = 3, 8, 6000
 WISH = Wish(N, 800, 1.0, 1e-5, CLASSES)
@@ -266,7 +268,7 @@ def benchmark():
 
 @pytest.fixture
 def small(monkeypatch, benchmark):
-    monkeypatch.setattr("vicinal.reports.inputs.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr("vicinal.reports.trials.image_benchmark", lambda *_: benchmark)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
     for module in (tuning, wear):
         monkeypatch.setattr(module, "N_REFERENCE", 600)
@@ -320,14 +322,15 @@ def test_a_small_test_part_leaves_a_smaller_reference(benchmark):
 def test_planning_takes_texts_and_wants_both_files(tmp_path, monkeypatch, benchmark):
     texts = []
     monkeypatch.setattr(
-        "vicinal.reports.inputs.text_benchmark", lambda paths, *_: texts.append(paths) or benchmark
+        "experiments.text_benchmark.text_benchmark",
+        lambda paths, *_: texts.append(paths) or benchmark,
     )
     monkeypatch.setattr("vicinal.datasets.load_table", lambda *_, **__: None)
-    arguments = ["reproduce", "planning", "--runs", "1", "--out", str(tmp_path)]
+    arguments = ["planning", "--runs", "1", "--out", str(tmp_path)]
     both = ["--agnews-train", "a.csv", "--agnews-test", "b.csv"]
-    assert CliRunner().invoke(app, [*arguments, *both]).exit_code == 0
+    assert CliRunner().invoke(experiments, [*arguments, *both]).exit_code == 0
     assert [path.name for path in texts[0]] == ["a.csv", "b.csv"]
-    alone = CliRunner().invoke(app, [*arguments, *both[:2]])
+    alone = CliRunner().invoke(experiments, [*arguments, *both[:2]])
     assert alone.exit_code == 2
     assert "belong together" in alone.stderr
 
@@ -335,11 +338,11 @@ def test_planning_takes_texts_and_wants_both_files(tmp_path, monkeypatch, benchm
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", ["planning", "wear"])
 def test_the_commands_print_tables_and_json(name, tmp_path):
-    arguments = ["reproduce", name, "--runs", "1", "--out", str(tmp_path)]
-    printed = CliRunner().invoke(app, arguments)
+    arguments = [name, "--runs", "1", "--out", str(tmp_path)]
+    printed = CliRunner().invoke(experiments, arguments)
     assert printed.exit_code == 0, printed.output
     assert "without a guarantee" in " ".join(printed.stdout.split())
-    found = CliRunner().invoke(app, [*arguments, "--json"])
+    found = CliRunner().invoke(experiments, [*arguments, "--json"])
     assert json.loads(found.stdout)["experiment"] == name
     assert (tmp_path / f"{name}.txt").exists()
     if name == "wear":

@@ -468,7 +468,7 @@ def test_onnx_says_what_the_student_says(tmp_path, name):
 
 def test_torch_is_loaded_by_students_only():
     code = (
-        "import sys, vicinal.cli.main, vicinal.labelling, vicinal.reports.labelling.page; "
+        "import sys, vicinal.cli.main, vicinal.labelling, vicinal.reports.transfer_page; "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
 from vicinal import checks
@@ -65,6 +64,8 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     Any order alpha gives a valid epsilon, so an inexact minimum is still an upper bound.
     Source: Balle et al. 2020, Theorem 21, applied to the line rho alpha.
     """
+    from scipy.optimize import minimize_scalar  # takes a third of a second; few plans need it
+
     rho = checks.real("rho", rho, least=0)
     delta = checks.real("delta", delta, above=0, below=1)
 
@@ -96,13 +97,6 @@ def budget(epsilon: float, delta: float, method: str = "gdp") -> float:
     delta = checks.real("delta", delta, above=0, below=1)
     holds = _holds(checks.choice("method", method, METHODS), epsilon, delta)
     return _largest(holds)
-
-
-def epsilon_of(rho: float, delta: float, method: str = "gdp") -> float:
-    """Return the epsilon that a budget `rho` keeps at `delta`; the inverse of :func:`budget`."""
-    if checks.choice("method", method, METHODS) == "gdp":
-        return gdp_epsilon(math.sqrt(2 * checks.real("rho", rho, least=0)), delta)
-    return rdp_epsilon(rho, delta)
 
 
 def _holds(method: str, epsilon: float, delta: float) -> Callable[[float], bool]:

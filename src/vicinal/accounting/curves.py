@@ -36,7 +36,7 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.accounting import adaptive, budget
 from vicinal.accounting.pairs import Pair
-from vicinal.accounting.pld import pld_delta, pld_epsilon
+from vicinal.accounting.pld import pld_epsilon
 from vicinal.accounting.screening import Screening
 from vicinal.errors import InvalidInput
 
@@ -165,21 +165,6 @@ class Composition:
         excess = _mironov if method == "rdp_mironov" else _balle
         return max(0.0, self._minimum(lambda orders, rdp: rdp + excess(orders, delta))[1])
 
-    def to_delta(self, epsilon: float, method: str = "rdp") -> float:
-        """Return delta <= 1 at `epsilon` >= 0, by one of ``METHODS``, rounded up."""
-        epsilon = checks.real("epsilon", epsilon, least=0)
-        method = self._valid(method)
-        if not self.terms:
-            return 0.0
-        if method == "gdp":
-            return budget.gdp_delta(self._mu(), epsilon)
-        if method == "pld":
-            value = pld_delta(self._batched_pairs(), epsilon)
-            return value if value < 1 else pld_delta(self._pairs(), epsilon)
-        slope = _log_delta_mironov if method == "rdp_mironov" else _log_delta_balle
-        log_delta = self._minimum(lambda orders, rdp: slope(orders, rdp, epsilon))[1]
-        return min(1.0, math.nextafter(math.exp(min(log_delta, 0.0)) * _SAFETY, 1.0))
-
     def best_order(self, delta: float) -> float:
         """Return the order alpha that gives epsilon by ``rdp``; where shares are compared."""
         delta = checks.real("delta", delta, above=0, below=1)
@@ -252,11 +237,3 @@ def _mironov(orders: Array, delta: float) -> Array:
 
 def _balle(orders: Array, delta: float) -> Array:
     return np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
-
-
-def _log_delta_mironov(orders: Array, rdp: Array, epsilon: float) -> Array:
-    return (orders - 1) * (rdp - epsilon)
-
-
-def _log_delta_balle(orders: Array, rdp: Array, epsilon: float) -> Array:
-    return (orders - 1) * (rdp - epsilon + np.log1p(-1 / orders)) - np.log(orders)

@@ -38,16 +38,6 @@ from functools import lru_cache
 from vicinal import checks
 
 
-def rho(sensitivity: float, sigma: float) -> float:
-    """Return the zCDP cost of one Gaussian release, ``sensitivity^2 / (2 sigma^2)``.
-
-    Holds for the continuous and the discrete Gaussian alike (Canonne, Kamath & Steinke 2020).
-    """
-    sensitivity = checks.real("sensitivity", sensitivity, least=0)
-    sigma = checks.real("sigma", sigma, above=0)
-    return sensitivity**2 / (2 * sigma**2)
-
-
 def grid_excess(scale: float, shift: float) -> float:
     """Return tau of the module's claim: how far the discrete divergence may exceed the other.
 

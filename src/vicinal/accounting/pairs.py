@@ -36,27 +36,6 @@ class Pair(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class PurePair:
-    """Randomised response: it dominates every pure `epsilon`-DP release.
-
-    Source: Kairouz, Oh & Viswanath 2015.
-    """
-
-    epsilon: float
-    symmetric = True
-
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
-
-    def excess(self, losses: Array) -> Array:
-        """Return the excess at `losses` (m,), as (m,)."""
-        size = np.abs(losses)
-        value = -np.expm1(np.minimum(size - self.epsilon, 0.0)) / (1 + math.exp(-self.epsilon))
-        return np.where(losses < 0, np.exp(np.minimum(losses, 0.0)) * value, value)
-
-
-@dataclasses.dataclass(frozen=True)
 class GaussianPair:
     """N(mu, 1), taken with probability gamma and else N(0, 1), against N(0, 1)."""
 

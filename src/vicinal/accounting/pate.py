@@ -71,29 +71,6 @@ def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Array:
     return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
 
 
-def confident_gnmax_rdp(
-    screening: npt.ArrayLike, aggregation: npt.ArrayLike, asked: int, answered: int
-) -> Array:
-    """Return D_alpha of `asked` screened queries of which `answered` passed, float64 (n,).
-
-    Parameters
-    ----------
-    screening : array_like (n,)
-        D_alpha of one screening, over the same orders as `aggregation`: the exact bound of
-        ``accounting.screening`` without sampling, or alpha / (2 sigma_screen^2).
-    aggregation : array_like (n,)
-        D_alpha of one answer, such as :func:`gnmax_rdp`.
-    asked, answered : int
-        Numbers of queries, answered <= asked. Which ones passed is public by then.
-    """
-    asked = checks.integer("asked", asked, least=0)
-    answered = checks.integer("answered", answered, least=0, most=asked)
-    first, second = _curve("screening", screening), _curve("aggregation", aggregation)
-    if first.shape != second.shape:
-        raise InvalidInput("The 'aggregation' parameter must have as many orders as 'screening'.")
-    return np.asarray((asked * first + answered * second) * _up())
-
-
 def private_lnmax_log_error(votes: npt.ArrayLike, scale: float) -> Array:
     """Return the log of a bound on P[LNMax does not return the top class] (P17, Lemma 4).
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from vicinal.cli.output import as_json, output_folder
+from vicinal.cli.options import Json
+from vicinal.cli.output import as_json, write_file
 from vicinal.errors import InvalidInput
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.json", help="The plan, as JSON.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _METHOD_WORDS = {
     "rdp_mironov": "RDP, conversion of Mironov 2017 (as older papers print it)",
@@ -35,9 +35,9 @@ def account(
     checked = Plan.from_dict(read_plan(plan))
     price = checked.price()
     if plot is not None:
-        from vicinal.reports.accounting.plots import draw_costs
+        from vicinal.reports.account_plot import draw_costs
 
-        _write(plot, draw_costs(checked, _format(plot)))
+        write_file(plot, draw_costs(checked, _format(plot)))
     typer.echo(as_json(price) if json else describe(price))
 
 
@@ -128,30 +128,3 @@ def _format(path: Path) -> str:
     if kind not in ("png", "svg", "pdf"):
         raise InvalidInput(f"The 'plot' parameter must end in .png, .svg or .pdf. Got {path}.")
     return kind
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
-
-
-def reproduce_accounting(
-    json: Json = False,
-    figures: Annotated[
-        Path | None, typer.Option(help="Folder for pictures of what screening costs.")
-    ] = None,
-) -> None:
-    """Print the papers' epsilons against ours, and what would explain those that do not follow."""
-    from vicinal.reports.accounting import table as printed
-
-    folder = None if figures is None else output_folder(figures)
-    rows, explained = printed.table(), printed.table(printed.EXPLAINED)
-    if folder is not None:
-        from vicinal.reports.accounting.figures import draw_all
-
-        for name, content in draw_all().items():
-            _write(folder / f"screening-{name}.png", content)
-    words = f"{printed.as_text(rows)}\n\n{printed.explanations_text(explained)}"
-    typer.echo(as_json({"rows": rows, "explanations": explained}) if json else words)

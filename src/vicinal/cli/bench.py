@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal.cli.options import Json
 from vicinal.cli.output import as_json, peak_memory, write_file
 from vicinal.cli.progress import progress
 
 if TYPE_CHECKING:
-    from vicinal.neighbours.speed import Scene
+    from vicinal.reports.search_benchmark import BenchmarkData
 
 Row = dict[str, Any]
 
@@ -21,9 +21,6 @@ SIZES = ((50_000, 128), (50_000, 384), (50_000, 768), (500_000, 128), (500_000, 
 LARGE = ((500_000, 768), (5_000_000, 128))
 BLOCKS = (1, 16, 64, 256, 1024)
 SHORT_SIZES, SHORT_BLOCKS = ((5_000, 64), (20_000, 64)), (1, 64)
-
-_LARGEST_FLOAT32 = 50_000 * 768
-"""Numbers, at most, where float32 is measured too."""
 
 
 def bench(
@@ -35,7 +32,7 @@ def bench(
     plot: Annotated[
         Path | None, typer.Option(help="Draw the cost against the number of records (PNG).")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Measure searches: milliseconds a query, beside the bare matrix product of the same run.
 
@@ -44,7 +41,7 @@ def bench(
     """
     from vicinal.neighbours.engines import engine_for
     from vicinal.neighbours.integers import INT8_LIMIT, Precision
-    from vicinal.neighbours.speed import Scene
+    from vicinal.reports.search_benchmark import BenchmarkData
 
     engine = engine_for(Precision(limit=INT8_LIMIT)).name
     sizes = SHORT_SIZES if short else SIZES + (LARGE if large else ())
@@ -52,7 +49,7 @@ def bench(
     with progress(silent=json) as begin:
         step = begin("sizes", len(sizes))
         for n, d in sizes:
-            rows += _measured(Scene(n, d), SHORT_BLOCKS if short else BLOCKS, repeats)
+            rows += _measured(BenchmarkData(n, d), SHORT_BLOCKS if short else BLOCKS, repeats)
             step(1)
     result = {"engine": engine, "threads": _threads(), "rows": rows, "growth": _growth(rows)}
     if plot is not None:
@@ -60,27 +57,25 @@ def bench(
     typer.echo(as_json(result | _about()) if json else _text(result))
 
 
-def _measured(scene: Scene, blocks: tuple[int, ...], repeats: int) -> list[Row]:
+def _measured(data: BenchmarkData, blocks: tuple[int, ...], repeats: int) -> list[Row]:
     """Return one row for each size of block: ms a query by method, and recalls."""
-    from vicinal.neighbours.speed import TABLES, Bench, float32_works, interleaved
+    from vicinal.reports.search_benchmark import TABLES, SearchBenchmark, interleaved
 
-    tables = TABLES if scene.n <= SIZES[0][0] else ()
-    indexes = Bench(scene, max(256, *blocks), tables)
+    tables = TABLES if data.n <= SIZES[0][0] else ()
+    indexes = SearchBenchmark(data, max(256, *blocks), tables)
     recalls = indexes.recalls()
     rows = []
     for block in blocks:
         works = indexes.products(block) | indexes.works(block)
-        if scene.n * scene.d <= _LARGEST_FLOAT32:
-            works |= float32_works(scene, block)
         seconds = interleaved(works, repeats)
         found = {name: 1000 * value / block for name, value in seconds.items()}
-        rows.append({"n": scene.n, "d": scene.d, "block": block, "ms": found, "recall": recalls})
+        rows.append({"n": data.n, "d": data.d, "block": block, "ms": found, "recall": recalls})
     return rows
 
 
 def _growth(rows: list[Row]) -> dict[str, float]:
     """Return the power of n that costs grow with, at the largest block and the smallest d."""
-    from vicinal.neighbours.speed import exponent
+    from vicinal.reports.search_benchmark import exponent
 
     chosen = _largest_blocks(rows)
     if len(chosen) < 2:
@@ -114,6 +109,8 @@ def _picture(rows: list[Row]) -> bytes:
     """Draw ms a query against n for every index."""
     from matplotlib.figure import Figure
 
+    from vicinal.reports.plots import figure_bytes
+
     chosen = _largest_blocks(rows)
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
@@ -125,9 +122,7 @@ def _picture(rows: list[Row]) -> bytes:
         title=f"blocks of {chosen[0]['block']}, {chosen[0]['d']} features",
     )  # fmt: skip
     axes.legend(fontsize="small")
-    file = BytesIO()
-    figure.savefig(file, format="png", dpi=150)
-    return file.getvalue()
+    return figure_bytes(figure)
 
 
 def _threads() -> int:

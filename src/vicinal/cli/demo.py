@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal.cli.options import Delta, Epsilon, Json
 from vicinal.cli.output import as_json, output_folder, peak_memory, write_file
 from vicinal.cli.progress import progress
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
-    from vicinal.reports.demo.answers import Answers, Prepared
-    from vicinal.reports.steps import Begin
+    from vicinal.reports.demo import Answers, Prepared
+    from vicinal.reports.progress import Begin
 
 SHIPPED = "mnist"
 
@@ -29,11 +30,11 @@ def demo(
     data: Annotated[
         str, typer.Option(help="'mnist', or an npz file with x_train, y_train, x_test, y_test.")
     ] = SHIPPED,
-    epsilon: Annotated[float, typer.Option(help="Bound on the privacy loss.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
     queries: Annotated[int, typer.Option(help="How many images to classify.")] = 1000,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("out/demo"),
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the report.")] = True,
 ) -> None:
     """Classify images privately, by the votes of their nearest neighbours.
@@ -43,7 +44,7 @@ def demo(
     would spend a fresh budget: it is for public demonstration data only.
     """
     from vicinal import checks
-    from vicinal.reports.demo.answers import answer, prepare
+    from vicinal.reports.demo import answer, prepare
 
     start = time.perf_counter()
     checks.real("epsilon", epsilon, above=0)
@@ -72,8 +73,8 @@ def _write_report(
     folder: Path, data: str, prepared: Prepared, answers: Answers, start: float, begin: Begin
 ) -> Path:
     from vicinal import __version__
-    from vicinal.reports.demo.answers import CLASSES, compare
-    from vicinal.reports.demo.page import Page, html_page
+    from vicinal.reports.demo import CLASSES, compare
+    from vicinal.reports.demo_page import Page, html_page
 
     guarantee, plan = answers.guarantee, answers.plan
     page = Page(
@@ -115,7 +116,7 @@ def _result(data: str, answers: Answers, written: Path | None, seconds: float) -
 
 
 def _text(answers: Answers, result: dict[str, Any]) -> str:
-    from vicinal.reports.page import words
+    from vicinal.reports import text as words
 
     outcome, plan = answers.outcome, answers.plan
     memory = result["peak_memory_bytes"]

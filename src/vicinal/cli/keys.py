@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from vicinal.cli.group import PLAIN
+from vicinal.cli.options import Json, StorePath
 from vicinal.cli.output import as_json
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
-
-app = typer.Typer(help="Keys of the service: add, list, revoke.", no_args_is_help=True)
+app = typer.Typer(
+    help="Keys of the service: add, list, revoke.",
+    no_args_is_help=True,
+    add_completion=False,
+    **PLAIN,
+)
 
 
 @app.command()
@@ -31,7 +35,7 @@ def add(
 @app.command("list")
 def list_keys(
     store: StorePath,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Show ids, names and roles of all keys; never a key."""
     from vicinal.serving import KeyFile

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
 from vicinal.cli import labellers
+from vicinal.cli.options import Delta, Json
 from vicinal.cli.output import as_json
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from vicinal.datasets import Dataset
     from vicinal.labelling import Answers, Asked, IndKNNLabeller, Job, PlannedLabeller
     from vicinal.labelling.roles import Extractor
@@ -26,12 +28,10 @@ Folder = Annotated[
     Path, typer.Option(help="Private folder of the run; the same command goes on from there.")
 ]
 Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss, of everything together.")]
-Delta = Annotated[float, typer.Option(help="Chance that the bound does not hold.")]
 Records = Annotated[
     int | None, typer.Option(help="Public number of records; else estimated, with noise.")
 ]
 Seed = Annotated[int, typer.Option(help="Of the public order of questions and of training.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def label(
@@ -124,6 +124,8 @@ def load(path: Path) -> Dataset:
 
 def make_job(dataset: Dataset, pool: Dataset) -> Job:
     """Return private and public examples, with the features of the first round."""
+    import numpy as np
+
     from vicinal.labelling import Job
 
     records, public = np.asarray(dataset.features), np.asarray(pool.features)
@@ -148,6 +150,8 @@ def released(
     labeller: IndKNNLabeller | PlannedLabeller, asked: Asked, kept: npt.NDArray[np.int64]
 ) -> Answers:
     """Return answers as they may be published; questions without an answer are left out."""
+    import numpy as np
+
     from vicinal.labelling import ABSTAINED, Answers
 
     chosen = np.zeros(len(asked.labels), dtype=bool)

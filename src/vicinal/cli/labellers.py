@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy.typing as npt
 import typer
 
-from vicinal import checks
 from vicinal.cli.output import as_json
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from vicinal.datasets import Dataset
     from vicinal.labelling import IndKNNLabeller, Plan, PlannedLabeller, Round
     from vicinal.labelling.planned_labeller import Planned
 
-Column = npt.NDArray[Any]
+    Column = npt.NDArray[Any]
 
 IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)
@@ -74,6 +74,8 @@ class Choice:
     threshold: float | None = None
 
     def __post_init__(self) -> None:
+        from vicinal import checks
+
         checks.choice("labeller", self.kind, KINDS)
         checks.real("epsilon", self.epsilon, above=0)
         for name, kinds in _OPTIONS.items():

@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal.cli.options import Delta, Epsilon, Json
 from vicinal.cli.output import as_json, write_file
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.predictors.simulation import Stage
-    from vicinal.reports.planning.outlook import Option
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+    from vicinal.reports.plan_report import Option
 
 
 def plan(
     records: Annotated[int, typer.Option(help="Declared number of private records.")],
     queries: Annotated[int, typer.Option(help="Answers wanted.")],
     classes: Annotated[int, typer.Option(help="Number of classes.")],
-    epsilon: Annotated[float, typer.Option(help="The guarantee.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The guarantee.")] = 1e-5,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
     release: Annotated[str, typer.Option(help="What leaves: votes, or label.")] = "votes",
     gate: Annotated[
         bool, typer.Option("--gate", help="Let a model of earlier answers give those it knows.")
@@ -49,21 +48,21 @@ def plan(
     fewer queries, and other guarantees.
     """
     from vicinal.predictors.choice import Wish
-    from vicinal.reports.planning import outlook
+    from vicinal.reports import plan_report
 
     kind = None if plot is None else _kind(plot, public)
     wish = Wish(records, queries, epsilon, delta, classes, release, gate)
     wish.settings()
     stage = None if public is None else _stage(public, labels, classes)
     with progress(silent=json) as begin:
-        step = begin("simulation", outlook.work(wish))
-        found = outlook.options(wish, stage, seed, step)
+        step = begin("simulation", plan_report.work(wish))
+        found = plan_report.options(wish, stage, seed, step)
     if plot is not None and kind is not None:
-        from vicinal.reports.planning.plots import draw_options
+        from vicinal.reports.plan_plot import draw_options
 
         write_file(plot, draw_options(found, kind))
     real = stage is not None and stage.real
-    typer.echo(as_json(_result(found, real)) if json else outlook.as_text(found))
+    typer.echo(as_json(_result(found, real)) if json else plan_report.as_text(found))
 
 
 def _kind(plot: Path, public: Path | None) -> str:

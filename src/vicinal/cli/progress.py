@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vicinal.reports.steps import Begin, Step
+from vicinal.reports.progress import Begin, Step
 
 
 @contextmanager

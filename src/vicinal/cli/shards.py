@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal.cli.options import Json, StorePath
 from vicinal.cli.output import as_json
 from vicinal.errors import InvalidInput
 
@@ -31,10 +32,10 @@ _MEMORY = 256 << 20
 
 
 def shard(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")],
+    store: StorePath,
     out: Annotated[Path, typer.Option(help="A new folder for the cluster.")],
     shards: Annotated[int, typer.Option(help="How many.")] = 2,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Spread a store over shards; the store retires, as no budget may exist twice."""
     from vicinal.distributed import split

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import csv
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vicinal.cli.account import read_plan
-from vicinal.cli.output import as_json, output_folder, write_file
-from vicinal.cli.tables import OUT, Json, write_table
+from vicinal.cli.group import PLAIN
+from vicinal.cli.options import Json
+from vicinal.cli.output import as_json, write_file
 from vicinal.errors import InvalidInput
 
 app = typer.Typer(
-    no_args_is_help=True, help="Audit mechanisms without noise (smoothed differential privacy)."
+    help="Audit mechanisms without noise (smoothed differential privacy).",
+    no_args_is_help=True,
+    add_completion=False,
+    **PLAIN,
 )
 
 Plot = Annotated[Path | None, typer.Option(help="Draw into this .png, .svg or .pdf file.")]
@@ -42,8 +45,7 @@ def election(
     in which everybody is like the voters of some row.
     """
     from vicinal import checks
-    from vicinal.reports.smoothed.audit import audit
-    from vicinal.reports.smoothed.figures import election_row
+    from vicinal.reports.smoothed_audit import audit, election_row
     from vicinal.smoothed.answers import power_of_ten
 
     kind = _format(plot)
@@ -81,7 +83,7 @@ def audit(
     plot: Plot = None,
 ) -> None:
     """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
-    from vicinal.reports.smoothed.audit import audit as run
+    from vicinal.reports.smoothed_audit import audit as run
 
     kind = _format(plot)
     report = run(read_plan(spec))
@@ -106,7 +108,7 @@ def gradients(
     plot: Plot = None,
 ) -> None:
     """Say what a step of SGD with 8-bit gradients gives away, without noise."""
-    from vicinal.reports.smoothed.audit import audit as run
+    from vicinal.reports.smoothed_audit import audit as run
     from vicinal.smoothed import gradient_law
     from vicinal.smoothed.gradients import LEVELS
 
@@ -128,40 +130,6 @@ def gradients(
     else:
         _say(report)
     _draw(report, plot, kind)
-
-
-def reproduce_figures(
-    databases: Annotated[int, typer.Option(help="Drawn for each point on gradients.", min=2)] = 10,
-    json: Json = False,
-    out: Annotated[Path, typer.Option(help="Folder for the tables and pictures.")] = OUT,
-) -> None:
-    """Draw Figures 1 to 5 of the Smoothed DP paper, with their tables."""
-    from vicinal.reports.smoothed.figures import all_figures, as_text
-    from vicinal.reports.smoothed.plots import draw_figure
-
-    start, folder = time.perf_counter(), output_folder(out)
-    figures = all_figures(databases, lambda name: typer.echo(f"Figure {name} ...", err=True))
-    for figure in figures:
-        picture = f"smoothed-figure-{figure.name.replace(' ', '-')}.png"
-        write_file(folder / picture, draw_figure(figure))
-    result = {
-        "figures": [figure.to_dict() for figure in figures],
-        "databases": databases,
-        "seconds": round(time.perf_counter() - start, 1),
-    }
-    write_table(folder, "smoothed-figures", result, as_text(figures), json=json)
-
-
-def reproduce_reference(json: Json = False) -> None:
-    """Compare every value of the reference file with what is computed here."""
-    from vicinal.reports.smoothed.reference import as_text, check_reference
-
-    rows = check_reference()
-    agree = all(row.agrees for row in rows)
-    found = {"agree": agree, "rows": [row.to_dict() for row in rows]}
-    typer.echo(as_json(found) if json else as_text(rows))
-    if not agree:
-        raise typer.Exit(1)
 
 
 def _votes(path: Path, columns: str) -> tuple[list[str], list[list[int]]]:
@@ -196,7 +164,7 @@ def _vote_columns(header: list[str], wanted: str) -> list[str]:
 
 
 def _say(report: dict[str, Any]) -> None:
-    from vicinal.reports.smoothed.audit import audit_text
+    from vicinal.reports.smoothed_audit import audit_text
 
     typer.echo(audit_text(report))
 
@@ -214,6 +182,6 @@ def _format(plot: Path | None) -> str:
 
 def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:
     if plot is not None:
-        from vicinal.reports.smoothed.plots import draw_audit
+        from vicinal.reports.smoothed_plot import draw_audit
 
         write_file(plot, draw_audit(report, kind))

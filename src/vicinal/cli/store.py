@@ -7,14 +7,15 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy.typing as npt
 import typer
 
 from vicinal.cli.output import as_json, write_file
-from vicinal.cli.shards import Ray, opened_at, shard, spread
+from vicinal.cli.shards import Ray, opened_at, spread
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from vicinal.datasets import Dataset
     from vicinal.store import Extractor, Reply
 
@@ -272,15 +273,6 @@ def audience(
             reuse_predictions=_reused(reuse),
         )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
-
-
-def register(app: typer.Typer) -> None:
-    """Give a program the commands of a store."""
-    for command in (
-        init, add, erase, predict, inspect, export_guarantee, verify, backup, restore, allow,
-        audience, shard,
-    ):  # fmt: skip
-        app.command(command.__name__.replace("_", "-"))(command)
 
 
 def _reference(

@@ -6,16 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
-from vicinal.cli.label import Json, Public, Seed, extractor_of, load
+from vicinal.cli.label import Public, Seed, extractor_of, load
+from vicinal.cli.options import Json
 from vicinal.cli.output import as_json
 from vicinal.cli.progress import progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from vicinal.labelling import Answers
     from vicinal.students import Recipe, Student
 
@@ -47,6 +49,8 @@ def student(
 
     The guarantee of the answers is the student's, and is written into its file.
     """
+    import numpy as np
+
     from vicinal.labelling import load_answers
     from vicinal.students import train_student
 
@@ -74,6 +78,8 @@ def student(
 
 def _guide(told: Answers, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Return what all answers say of all examples, by the features that they were given on."""
+    import numpy as np
+
     from vicinal.features import PublicMap
     from vicinal.labelling import guide
 

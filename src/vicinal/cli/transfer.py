@@ -11,10 +11,8 @@ import typer
 from vicinal.cli import labellers
 from vicinal.cli.label import (
     Classes,
-    Delta,
     Epsilon,
     Folder,
-    Json,
     Private,
     Public,
     Records,
@@ -23,6 +21,7 @@ from vicinal.cli.label import (
     load,
     make_job,
 )
+from vicinal.cli.options import Delta, Json
 from vicinal.cli.output import as_json, write_file
 from vicinal.cli.progress import progress
 from vicinal.cli.student import (
@@ -36,7 +35,6 @@ from vicinal.cli.student import (
     make_recipe,
     write_student,
 )
-from vicinal.reports.page import words
 
 if TYPE_CHECKING:
     from vicinal.labelling import Outcome, Plan
@@ -100,7 +98,7 @@ def transfer(
         final = students.load(journal.folder / f"student-{rounds}.pt")
     write_student(final, out, onnx)
     if report is not None:
-        from vicinal.reports.labelling.page import transfer_page
+        from vicinal.reports.transfer_page import transfer_page
 
         write_file(report, transfer_page(outcome, plan, job.pool, names))
     result = _result(outcome, plan, time.perf_counter() - start)
@@ -128,10 +126,12 @@ def _result(outcome: Outcome, plan: Plan, seconds: float) -> dict[str, Any]:
 
 
 def _text(result: dict[str, Any]) -> str:
+    from vicinal.reports.text import duration
+
     lines = [
         f"Round {number}: {part['questions']:,} questions from {part['share_of_budget']:.0%} of "
         f"every budget, {part['kept']:,} answers kept"
         for number, part in enumerate(result["rounds"], 1)
     ]
-    lines += [f"Student: {result['out']}, after {words.duration(result['seconds'])}"]
+    lines += [f"Student: {result['out']}, after {duration(result['seconds'])}"]
     return "\n".join([*lines, "", result["guarantee"]["text"]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,8 +20,6 @@ from vicinal.predictors.wording import ind_knn_guarantee
 
 State = dict[str, npt.NDArray[Any]]
 """What a labeller must remember to go on after a kill. **As private as the records.**"""
-
-Progress = Callable[[int], None]
 
 ABSTAINED = -1
 """Position of a class where a question was not answered."""

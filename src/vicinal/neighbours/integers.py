@@ -153,11 +153,6 @@ def bounded_vectors(
     return _rounded(X, _within(bound), precision)
 
 
-def integer_scale(n_features: int) -> float:
-    """Return S of the float32 precision for `n_features` coordinates."""
-    return FLOAT32.scale(n_features)
-
-
 def squared_norms(integers: IntegerMatrix) -> npt.NDArray[np.int32]:
     """Return exact squared norms, int32 (n,): each is at most 4095^2 < 2^24."""
     wide = np.float32 if integers.dtype == np.float32 else np.int32

@@ -153,14 +153,6 @@ class Store:
             for start in range(0, size, rows):
                 yield whole[start : min(start + rows, size)]
 
-    def wiped(self) -> bool:
-        """Tell whether nothing is left in memory beyond the last record."""
-        beyond = self._size % self.block
-        if not self._features.blocks or beyond == 0:
-            return True
-        last = (column.blocks[-1][beyond:] for column in (self._features, self._offsets))
-        return not any(rest.any() for rest in last)
-
 
 def _widened(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
     """Return rows filled up with zeros to the stored width."""

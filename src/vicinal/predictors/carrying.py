@@ -9,7 +9,7 @@ do not depend on order: so any split of the records gives the same sums and the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -140,51 +140,6 @@ class Found:
     def carry(self, release: Release) -> Steps:
         """Charge those who were counted, and sum their votes."""
         return self.shard.charge(release, self.near)
-
-
-@dataclass(frozen=True, slots=True)
-class Several:
-    """Several shards as one: what they return is summed.
-
-    Attributes
-    ----------
-    shards : sequence of Shards
-        No subject has records on two of them.
-    """
-
-    shards: Sequence[Shards]
-
-    def carry(self, release: Release, queries: IntegerMatrix, thresholds: Steps) -> Steps:
-        """Carry the release through every shard, see :meth:`Shards.carry`."""
-        return summed(shard.carry(release, queries, thresholds) for shard in self.shards)
-
-    def rounds(
-        self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
-    ) -> Iterator[Rounds]:
-        """Yield the queries for two rounds on every shard, see :meth:`Shards.rounds`."""
-        every = (shard.rounds(queries, thresholds, together=together) for shard in self.shards)
-        for rounds in zip(*every, strict=True):
-            yield SeveralRounds(rounds)
-
-
-@dataclass(frozen=True, slots=True)
-class SeveralRounds:
-    """The same queries on several shards."""
-
-    rounds: Sequence[Rounds]
-
-    @property
-    def queries(self) -> slice:
-        """Which queries of the block these are."""
-        return self.rounds[0].queries
-
-    def count(self, counter: NoisyCount) -> Steps:
-        """Return the counts of all shards together."""
-        return summed(rounds.count(counter) for rounds in self.rounds)
-
-    def carry(self, release: Release) -> Steps:
-        """Return the votes of all shards together."""
-        return summed(rounds.carry(release) for rounds in self.rounds)
 
 
 def summed(parts: Iterable[Steps]) -> Steps:

@@ -1,9 +1,4 @@
-"""What a run showed: accuracy with its uncertainty, comparisons, plots and the page of the demo.
-
-A room each for what can be asked: ``demo``, ``accuracy``, ``planning``, ``labelling``,
-``accounting``, ``smoothed``. Only ``demo`` imports another of them; what several need stands in
-``page`` (how a report looks) and in the modules beside it (how accuracy is measured on public
-data).
+"""What commands show: the demo's page, plans, prices, transfers, smoothed audits, searches.
 
 Nothing here looks at a ledger. What is shown is public facts of a plan, answers, and (in
 comparisons on public demonstration data only) simulations, which are marked as such.

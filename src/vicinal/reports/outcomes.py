@@ -120,9 +120,3 @@ def outcome_of_surest(
     kept = max(1, round(share * len(right)))
     surest = np.argsort(-confidence, kind="stable")[:kept]
     return Outcome(int(right[surest].sum()), kept)
-
-
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard deviation of one run among runs; spread 0 for a single run."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return float(np.mean(values)), spread

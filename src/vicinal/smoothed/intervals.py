@@ -25,11 +25,6 @@ class Log:
     low: float
     high: float
 
-    def plus(self, shift: float) -> Log:
-        """Return this times exp(`shift`)."""
-        slack = UNIT * (abs(shift) + 1)
-        return Log(self.low + shift - slack, self.high + shift + slack)
-
     def capped(self, most: float = 0.0) -> Log:
         """Return this if its logarithm is known to be at most `most`."""
         return Log(min(self.low, most), min(self.high, most))

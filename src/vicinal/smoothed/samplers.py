@@ -13,7 +13,7 @@ from vicinal import checks
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import saddle
 from vicinal.smoothed.edges import LOSS, edge_loss
-from vicinal.smoothed.intervals import Log, known
+from vicinal.smoothed.intervals import Log
 from vicinal.smoothed.mixing import draws_loss, mean_over, mixed_edge
 
 Counts = npt.NDArray[np.int64]
@@ -179,9 +179,3 @@ class WithReplacement(Sampler):
 def boundary(epsilon: float) -> float:
     """Return E = exp(epsilon); from epsilon = 600 on a smaller E, which gives larger deltas."""
     return math.exp(min(epsilon, _LARGEST_EXPONENT))
-
-
-def touched_log(sampler: Sampler, n: int) -> Log:
-    """Return the chance that a record is sampled as an interval of logarithms."""
-    chance = sampler.touched(n)
-    return known(math.log(chance) if chance else -math.inf, 2.0**-50).capped()

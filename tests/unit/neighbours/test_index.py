@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from index_tools import wiped
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import (
     AdaptiveRadius,
@@ -92,7 +93,7 @@ def test_cutting_gives_blocks_back_and_wipes_the_rest(kept):
     store.remove(none, none, kept, names=True)
     assert len(store) == kept
     assert len(store._features.blocks) == -(-kept // 64)
-    assert store.wiped()
+    assert wiped(store)
     np.testing.assert_array_equal(store.features, points(200)[:kept])
 
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal import smoothed
+from experiments.__main__ import app as experiments
+from experiments.smoothed import figures, reference, tables
+from experiments.smoothed.tables import ELECTORAL_UNITS, election_table, reference_entries
 from vicinal.cli.main import app
-from vicinal.reports.smoothed import figures, reference
-from vicinal.smoothed.tables import ELECTORAL_UNITS, election_table, reference_entries
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "smoothed"
-TABLE = Path(smoothed.__file__).parent / "data" / ELECTORAL_UNITS
+TABLE = Path(tables.__file__).parent / "data" / ELECTORAL_UNITS
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+def run(*arguments, code=0, program=app):
+    result = CliRunner().invoke(program, [str(argument) for argument in arguments])
     assert result.exit_code == code, result.output
     return result.output
 
@@ -84,7 +84,7 @@ def test_specifications_that_are_none(tmp_path, text):
 
 
 def test_every_value_of_the_reference_file():
-    found = json.loads(run("reproduce", "smoothed-reference", "--json"))
+    found = json.loads(run("smoothed-reference", "--json", program=experiments))
     assert found["agree"]
     assert len(found["rows"]) == len(reference_entries()) == 38
     assert all(row["difference"] <= 1e-12 for row in found["rows"] if row["kind"] == "exact")
@@ -94,7 +94,7 @@ def test_a_wrong_reference_value_is_noticed(monkeypatch):
     entries = reference_entries()
     spoilt = {**entries[0], "exact": "600001/1000000"}
     monkeypatch.setattr(reference, "reference_entries", lambda: [spoilt, *entries[1:3]])
-    assert "2 of 3 agree" in run("reproduce", "smoothed-reference", code=1)
+    assert "2 of 3 agree" in run("smoothed-reference", code=1, program=experiments)
 
 
 def test_figures_are_drawn(tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ def test_figures_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "_DRAWN", drawn)
     points = figures.gradients
     monkeypatch.setattr(figures, "gradients", lambda _, *rest: points((20, 30), *rest))
-    words = run("reproduce", "smoothed-figures", "--databases", 2, "--out", tmp_path)
+    words = run("smoothed-figures", "--databases", 2, "--out", tmp_path, program=experiments)
     assert "Not stated in the paper" in words
     assert (tmp_path / "smoothed-figure-1.png").stat().st_size > 5000
     found = json.loads((tmp_path / "smoothed-figures.json").read_text())

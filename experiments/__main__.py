@@ -1,0 +1,52 @@
+"""`python -m experiments NAME`: one command an experiment."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import typer
+
+from vicinal.cli.group import PLAIN, CommandGroup
+
+
+class Experiments(CommandGroup):
+    """All experiments, by name."""
+
+    places: ClassVar = {
+        "ablation": "experiments.commands.ablation:ablation",
+        "accounting": "experiments.commands.accounting:accounting",
+        "accuracy": "experiments.commands.methods:accuracy",
+        "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
+        "indknn-efficiency": "experiments.commands.efficiency:indknn_efficiency",
+        "indknn-fashion": "experiments.commands.comparison:indknn_fashion",
+        "indknn-figures": "experiments.commands.methods:indknn_figures",
+        "indknn-labels": "experiments.commands.efficiency:indknn_labels",
+        "indknn-mnist": "experiments.commands.comparison:indknn_mnist",
+        "market-attributes": "experiments.commands.attributes:market_attributes",
+        "planning": "experiments.commands.planning:planning",
+        "robustness": "experiments.commands.methods:robustness",
+        "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
+        "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
+        "table1-cifar": "experiments.commands.table1_cifar:table1_cifar",
+        "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",
+        "wear": "experiments.commands.planning:wear",
+    }
+
+
+app = typer.Typer(
+    cls=Experiments,
+    help="Print a table of the documentation, from the data.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    **PLAIN,
+)
+
+
+@app.callback()
+def _main() -> None:
+    """Print a table of the documentation, from the data."""
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m experiments")

@@ -1,0 +1,229 @@
+"""The methods of the great table: each answers the queries of a trial within a guarantee.
+
+All get the same features, records, public rows and queries, and nothing is tuned: every parameter
+comes from defaults, from public rows or from :mod:`experiments.accuracy.calibrated`. Simulated
+with seeded noise, so that tables can be repeated; without a guarantee.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.accuracy import calibrated
+from vicinal.accounting.budget import budget
+from vicinal.errors import InvalidInput, PrivacyWarning
+from vicinal.predictors import (
+    IndKNNClassifier,
+    NoisySGDClassifier,
+    PATEClassifier,
+    PrivateKNNClassifier,
+)
+from vicinal.predictors.planning import expected_neighbors
+from vicinal.reports.trials import Setting, Trial, plain_neighbors
+
+_PROBES = 2000
+_LOWER_QUARTILE = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """What a method said.
+
+    Attributes
+    ----------
+    labels : array (q,)
+        Class names; -1 where a query did not pass a screening.
+    asked : bool (q,)
+        Whether private records were asked for the answer.
+    detail : mapping
+        Public parameters, for the reader of the table.
+    """
+
+    labels: npt.NDArray[Any]
+    asked: npt.NDArray[np.bool_]
+    detail: Mapping[str, float] = field(default_factory=dict)
+
+
+Answer = Callable[[Trial, Setting, int], Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A method by its name on the command line.
+
+    Attributes
+    ----------
+    words : str
+        The method in tables.
+    answer : callable
+        Answers the queries of a trial in a setting, with a seed.
+    seconds : tuple of float
+        Processor time of a fit, and of 1,000 answers, on 60,000 records; to announce a run.
+    by_epsilon, by_queries : bool
+        Whether the answers depend on epsilon, and on how many are planned for.
+    private : bool
+        Whether it protects anybody.
+    """
+
+    words: str
+    answer: Answer
+    seconds: tuple[float, float]
+    by_epsilon: bool = True
+    by_queries: bool = True
+    private: bool = True
+
+
+def _ind_knn(**options: Any) -> Answer:
+    def answer(trial: Trial, setting: Setting, seed: int) -> Reply:
+        classifier = IndKNNClassifier(
+            trial.classes, setting.epsilon, setting.delta, setting.n_queries,
+            simulation_seed=seed, **options,
+        )  # fmt: skip
+        return _replied(classifier, trial)
+
+    return answer
+
+
+def _preset(trial: Trial, setting: Setting, seed: int) -> Reply:
+    """Answer by the published algorithm, its radius and noise by public rules."""
+    tau = public_radius(trial, setting)
+    classifier = IndKNNClassifier.zhu2023(
+        trial.classes, setting.epsilon, setting.delta, setting.n_queries,
+        tau=tau, noise_multiplier=1.0, simulation_seed=seed,
+    ).set_params(noise_multiplier="auto")  # fmt: skip
+    return _replied(classifier, trial, tau=tau)
+
+
+def _replied(classifier: IndKNNClassifier, trial: Trial, **detail: float) -> Reply:
+    classifier.fit(trial.records, trial.labels, public=trial.reference)
+    answers = classifier.ask(trial.queries)
+    plan = {"k": classifier.n_neighbors_, "noise_multiplier": classifier.noise_multiplier_}
+    told = {name: float(value) for name, value in plan.items() if value is not None}
+    return Reply(classifier.classes_[answers.labels], answers.asked, {**told, **detail})
+
+
+def public_radius(trial: Trial, setting: Setting) -> float:
+    """Return a fixed radius tau inside which three of four queries find neighbours enough.
+
+    The lower quartile of what the adaptive radius would be around public rows, for as many
+    neighbours as the default plans for. The paper's radius is chosen by accuracy, which costs
+    privacy that nobody accounts for.
+    """
+    n_records, n_reference = len(trial.records), len(trial.reference)
+    spendable = budget(setting.epsilon, setting.delta, "rdp")
+    k = expected_neighbors(n_records, setting.n_queries, spendable, len(trial.classes), n_reference)
+    rows = np.asarray(trial.reference, dtype=np.float64)
+    probes = rows[:_PROBES]
+    cosines = probes @ rows.T
+    cosines[np.arange(len(probes)), np.arange(len(probes))] = -1.0  # nobody is near themselves
+    rank = min(max(1, round(k * n_reference / n_records)), n_reference - 1)
+    nearest = -np.partition(-cosines, rank - 1, axis=1)[:, rank - 1]
+    return float(np.clip(np.quantile(nearest, _LOWER_QUARTILE), -1, 1))
+
+
+def _private_knn(*, screened: bool) -> Answer:
+    def answer(trial: Trial, setting: Setting, seed: int) -> Reply:
+        options = calibrated.private_knn(setting, _facts(trial), screened)
+        classifier = PrivateKNNClassifier(trial.classes, simulation_seed=seed, **options)
+        classifier.fit(trial.records, trial.labels, public=trial.reference)
+        return _all_asked(classifier.predict(trial.queries), options, "k", "sigma_votes")
+
+    return answer
+
+
+def _pate(*, screened: bool) -> Answer:
+    def answer(trial: Trial, setting: Setting, seed: int) -> Reply:
+        from sklearn.linear_model import RidgeClassifier
+
+        options = calibrated.pate(setting, _facts(trial), screened)
+        classifier = PATEClassifier(
+            trial.classes, teacher=RidgeClassifier(), simulation_seed=seed, **options
+        ).fit(trial.records, trial.labels)
+        return _all_asked(classifier.predict(trial.queries), options, "n_teachers", "sigma_votes")
+
+    return answer
+
+
+def _all_asked(labels: npt.NDArray[Any], options: calibrated.Options, *told: str) -> Reply:
+    detail = {name: float(options[name]) for name in told}
+    return Reply(labels, np.ones(len(labels), dtype=bool), detail)
+
+
+def _facts(trial: Trial) -> calibrated.Facts:
+    return calibrated.Facts(len(trial.records), len(trial.classes))
+
+
+def _noisy_sgd(trial: Trial, setting: Setting, seed: int) -> Reply:
+    model = NoisySGDClassifier(
+        trial.classes, setting.epsilon, setting.delta, simulation_seed=seed
+    ).fit(trial.records, trial.labels)
+    labels = model.predict(trial.queries)
+    asked = np.zeros(len(labels), dtype=bool)  # the model is public; asking it is not
+    return Reply(labels, asked, {"noise_multiplier": model.noise_multiplier_})
+
+
+def _not_private(trial: Trial, _setting: Setting, _seed: int) -> Reply:
+    labels = plain_neighbors(trial)
+    return Reply(labels, np.ones(len(labels), dtype=bool))
+
+
+CONTENDERS: Mapping[str, Contender] = MappingProxyType(
+    {
+        "zhu2023": Contender("Ind-KNN, Zhu et al. 2023", _preset, (0.7, 0.5)),
+        "default": Contender("Ind-KNN, default", _ind_knn(), (0.5, 0.15)),
+        "labels": Contender("Ind-KNN, labels alone", _ind_knn(release="label"), (0.5, 0.15)),
+        "reuse": Contender(
+            "Ind-KNN, answers vote", _ind_knn(reuse_predictions="neighbors"), (0.5, 0.3)
+        ),
+        "gate": Contender("Ind-KNN, gate", _ind_knn(reuse_predictions="gate"), (0.5, 0.2)),
+        "labels-gate": Contender(
+            "Ind-KNN, labels and gate",
+            _ind_knn(release="label", reuse_predictions="gate"),
+            (0.5, 0.2),
+        ),
+        "hashing": Contender("Ind-KNN, hashing", _ind_knn(index="lsh"), (1.0, 0.8)),
+        "private-knn": Contender("Private-kNN", _private_knn(screened=False), (4.0, 0.5)),
+        "private-knn-screened": Contender(
+            "Private-kNN, screened", _private_knn(screened=True), (4.0, 0.6)
+        ),
+        "pate": Contender("PATE", _pate(screened=False), (4.0, 1.0)),
+        "pate-screened": Contender("PATE, screened", _pate(screened=True), (4.0, 1.0)),
+        "noisy-sgd": Contender("NoisySGD", _noisy_sgd, (2.0, 0.01), by_queries=False),
+        "not-private": Contender(
+            "200-NN, not private", _not_private, (0.1, 1.0),
+            by_epsilon=False, by_queries=False, private=False,
+        ),
+    }
+)  # fmt: skip
+
+
+def chosen(names: list[str] | None, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of contenders, checked, each once.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such method.
+    """
+    unknown = [name for name in names or () if name not in CONTENDERS]
+    if unknown:
+        raise InvalidInput(f"There is no method {unknown[0]!r}. There are {', '.join(CONTENDERS)}.")
+    return tuple(dict.fromkeys(names or otherwise))
+
+
+def answered(name: str, trial: Trial, setting: Setting, seed: int) -> Reply:
+    """Return what a method says about the queries of a trial, without its warnings.
+
+    More queries than planned, or a public set that is small for them, are the experiment's.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        warnings.filterwarnings("ignore", "The public reference is too small", UserWarning)
+        return CONTENDERS[name].answer(trial, setting, seed)

@@ -1,0 +1,1 @@
+"""The commands of `python -m experiments`: options in, a table out."""

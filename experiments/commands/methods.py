@@ -1,0 +1,280 @@
+"""`accuracy`, `robustness`, `indknn-figures`: all methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from experiments.commands.options import (
+    OUT,
+    AgTest,
+    AgTrain,
+    Runs,
+    text_benchmark,
+    texts,
+    with_notes,
+    write_table,
+)
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder, write_file
+from vicinal.cli.progress import progress
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from experiments.accuracy.result_cache import Cells
+    from experiments.accuracy.table import Entry
+    from vicinal.reports.progress import Begin
+    from vicinal.reports.trials import Benchmark
+
+ACCURACY = "accuracy"
+ROBUSTNESS = "robustness"
+FIGURES = "indknn-figures"
+
+HOG = "hog"
+SCATTERING = "scattering"
+
+NOTE = (
+    "Simulated with seeded noise on public data: these figures show accuracy and carry no "
+    "guarantee. All methods have the same features (mapped by public rows), records and "
+    "queries; run r has public split r and noise seed r; mean ± standard deviation of one run; "
+    "delta 1e-5. Nothing is tuned on labels: Ind-KNN plans from public rows, also the radius and "
+    "noise of Zhu et al. 2023; Private-kNN and PATE keep their papers' proportions, noise "
+    "calibrated to epsilon; NoisySGD has its defaults and answers any number of queries. In "
+    "brackets: the share of queries that a screening let through; accuracy counts the others as "
+    "wrong."
+)
+
+_QUICK = ((0.5, 1.0, 2.0), (1000, 4000), 2)
+_FULL = ((0.25, 0.5, 1.0, 2.0, 4.0), (500, 1000, 2000, 4000, 8000), 5)
+_METHODS = (
+    "zhu2023", "default", "labels", "reuse", "gate", "labels-gate", "private-knn",
+    "private-knn-screened", "pate", "pate-screened", "noisy-sgd", "not-private",
+)  # fmt: skip
+
+_IMAGES = "npz with x_train, y_train, x_test, y_test"
+
+Mnist = Annotated[bool, typer.Option("--mnist/--no-mnist", help="With the shipped MNIST.")]
+Fashion = Annotated[Path | None, typer.Option(help=f"Fashion-MNIST: {_IMAGES}.")]
+Cifar = Annotated[Path | None, typer.Option(help=f"CIFAR-10: {_IMAGES}.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
+Out = Annotated[Path, typer.Option(help="Folder for results, tables and pictures.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A data set by its name, loaded when its turn comes."""
+
+    name: str
+    load: Callable[[Begin], Benchmark]
+
+
+def _sources(
+    mnist: bool, fashion: Path | None, cifar: Path | None,
+    agnews: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
+) -> list[_Source]:  # fmt: skip
+    from vicinal.datasets import image_npz, load_mnist
+
+    found = [_image_source("MNIST", load_mnist, features)] if mnist else []
+    for name, path in (("Fashion-MNIST", fashion), ("CIFAR-10", cifar)):
+        if path is not None:
+            found.append(_image_source(name, partial(image_npz, path), features))
+    if (paths := texts(*agnews)) is not None:
+        found.append(_Source("AG News", lambda begin: text_benchmark(paths, folder, begin)))
+    if not found:
+        raise InvalidInput("There must be a data set: give the files of at least one.")
+    return found
+
+
+def _image_source(name: str, load: Callable[[], Any], features: str) -> _Source:
+    from experiments.planning.feature_maps import SCATTERING as MAP
+    from vicinal.reports.trials import image_benchmark
+
+    if features == HOG:
+        return _Source(name, lambda begin: image_benchmark(load(), range(10), begin))
+    return _Source(f"{name}, {features}", lambda begin: MAP.benchmark(load(), range(10), begin))
+
+
+def accuracy(
+    mnist: Mnist = True,
+    fashion: Fashion = None,
+    cifar: Cifar = None,
+    agnews_train: AgTrain = None,
+    agnews_test: AgTest = None,
+    methods: Annotated[
+        list[str] | None, typer.Option(help="May be given several times; else all but hashing.")
+    ] = None,
+    epsilon: Annotated[list[float] | None, typer.Option(help="Several times.")] = None,
+    queries: Annotated[list[int] | None, typer.Option(help="Several times.", min=1)] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="epsilon .25 to 4, T 500 to 8,000, 5 runs: hours.")
+    ] = False,
+    runs: Annotated[
+        int | None, typer.Option(help="Splits and seeds; else 2, or 5 with --full.", min=1)
+    ] = None,
+    features: Annotated[
+        str, typer.Option(help="Of images: hog, half-whitened, or scattering, whitened.")
+    ] = HOG,
+    resume: Resume = False,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """Every method on every data set: epsilon .5, 1, 2 with T 1,000 and 4,000, unless told.
+
+    An interrupted run goes on with --resume; the same folder can take more methods or settings.
+    """
+    from experiments.accuracy import grid
+    from experiments.accuracy.methods import chosen
+    from vicinal import checks
+
+    epsilons, counts, n_runs = _FULL if full else _QUICK
+    table = grid.Table(
+        chosen(methods, _METHODS),
+        tuple(checks.real("epsilon", e, above=0) for e in epsilon or epsilons),
+        tuple(dict.fromkeys(queries or counts)),
+        runs or n_runs,
+    )
+    folder = output_folder(out)
+    features = checks.choice("features", features, (HOG, SCATTERING))
+    sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder, features)
+    cells = _cells(folder, ACCURACY, resume=resume)
+    if not json:
+        typer.echo(_announced(grid.work(table) * len(sources)), err=True)
+    with progress(silent=json) as begin:
+        for source, benchmark in _loaded(sources, begin):
+            step = begin(source.name, grid.work(table))
+            grid.measure(source.name, benchmark, table, cells, step)
+    _tell(ACCURACY, cells, folder, json=json)
+
+
+def robustness(
+    mnist: Mnist = True,
+    fashion: Fashion = None,
+    runs: Runs = 3,
+    resume: Resume = False,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """Ind-KNN with few records, erasure, small public sets, and those of another data set.
+
+    With both data sets each is the other's foreign public set.
+    """
+    from experiments.accuracy import robustness
+
+    folder = output_folder(out)
+    sources = _sources(mnist, fashion, None, (None, None), folder)
+    cells = _cells(folder, ROBUSTNESS, resume=resume)
+    with progress(silent=json) as begin:
+        loaded = [(source.name, benchmark) for source, benchmark in _loaded(sources, begin)]
+        for place, (name, benchmark) in enumerate(loaded):
+            foreign = loaded[1 - place][1] if len(loaded) > 1 else None
+            step = begin(name, robustness.work(runs, foreign=foreign is not None))
+            robustness.measure(name, benchmark, foreign, runs, cells, step)
+    _tell(ROBUSTNESS, cells, folder, json=json)
+
+
+def indknn_figures(
+    mnist: Mnist = True,
+    fashion: Fashion = None,
+    cifar: Cifar = None,
+    agnews_train: AgTrain = None,
+    agnews_test: AgTest = None,
+    runs: Runs = 3,
+    resume: Resume = False,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """The figures of Zhu et al. 2023: epsilon, queries, private records, and retraining."""
+    from experiments.accuracy import figures
+    from experiments.accuracy.method_plots import draw_methods
+    from experiments.accuracy.table import entries
+
+    folder = output_folder(out)
+    sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder)
+    cells = _cells(folder, FIGURES, resume=resume)
+    if not json:
+        typer.echo(_announced(figures.work(runs) * len(sources)), err=True)
+    retrained = {}
+    with progress(silent=json) as begin:
+        for source, benchmark in _loaded(sources, begin):
+            step = begin(source.name, figures.work(runs))
+            figures.measure(source.name, benchmark, runs, cells, step)
+            retrained[source.name] = _retrained(benchmark, runs, begin)
+            found = entries(cells)
+            drawn = figures.panels(source.name, len(benchmark.records), found)
+            write_file(folder / f"{FIGURES}-{source.name.lower()}.png", draw_methods(drawn))
+    _tell(FIGURES, cells, folder, json=json, retrained=retrained)
+
+
+def _retrained(benchmark: Benchmark, runs: int, begin: Begin) -> list[Any]:
+    from experiments.accuracy import retraining
+    from experiments.accuracy.grid import Table, trial_of
+    from vicinal.reports.trials import Setting
+
+    setting = Setting(1.0, 1000)
+    table = Table((), (setting.epsilon,), (setting.n_queries,), runs)
+    table = table.within(len(benchmark.test))
+    trials = [trial_of(benchmark, table, run) for run in range(runs)]
+    step = begin("retraining", retraining.work(runs))
+    return retraining.measure(trials, setting, step)
+
+
+def _loaded(sources: Sequence[_Source], begin: Begin) -> Iterator[tuple[_Source, Benchmark]]:
+    for source in sources:
+        yield source, source.load(begin)
+
+
+def _cells(folder: Path, name: str, *, resume: bool) -> Cells:
+    from experiments.accuracy.result_cache import SUFFIX
+    from experiments.accuracy.result_cache import Cells as Kept
+
+    return Kept.at(folder / f"{name}{SUFFIX}", resume=resume)
+
+
+def _announced(milliseconds: int) -> str:
+    from vicinal.reports import text as words
+
+    expected = words.duration(milliseconds / 1000)
+    return f"About {expected} of processor time, besides features; --resume goes on later."
+
+
+def _tell(
+    name: str,
+    cells: Cells,
+    folder: Path,
+    *,
+    json: bool,
+    retrained: dict[str, list[Any]] | None = None,
+) -> None:
+    """Write all results as tables and as JSON, and print one of them."""
+    from experiments.accuracy import retraining, robustness
+    from experiments.accuracy.table import crossings, entries, text_tables
+
+    found = entries(cells)
+    if name == ROBUSTNESS:
+        parts = [robustness.text_table(found)]
+    else:
+        parts = [text_tables(found), "\n".join(crossings(found))]
+    for data, rows in (retrained or {}).items():
+        parts.append(f"{data}: keeping up with erasure\n\n{retraining.text_table(rows)}")
+    text = with_notes("\n\n".join(parts), NOTE)
+    result = _result(name, found)
+    if retrained is not None:
+        result["retraining"] = {k: [row.to_dict() for row in v] for k, v in retrained.items()}
+    write_table(folder, name, result, text, json=json)
+
+
+def _result(name: str, found: Sequence[Entry]) -> dict[str, Any]:
+    from vicinal import __version__
+
+    return {
+        "experiment": name,
+        "simulation": True,
+        "note": NOTE,
+        "rows": [entry.to_dict() for entry in found],
+        "version": __version__,
+    }

@@ -1,0 +1,93 @@
+"""What experiments share: options, the images, and how a table is written."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli.output import as_json, write_file
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal.datasets import Dataset
+    from vicinal.reports.progress import Begin
+    from vicinal.reports.trials import Benchmark
+
+Data = Annotated[
+    Path | None,
+    typer.Option(help="npz with x_train, y_train, x_test, y_test; else the shipped MNIST."),
+]
+_TEXTS = "Table with columns label (0 to 3) and text"
+AgTrain = Annotated[Path | None, typer.Option(help=f"AG News: {_TEXTS}.")]
+AgTest = Annotated[Path | None, typer.Option(help="The same, for public rows and queries.")]
+Runs = Annotated[int, typer.Option(help="Splits and seeds.", min=1)]
+Out = Annotated[Path, typer.Option(help="Folder for the table, as text and JSON.")]
+
+OUT = Path("out/experiments")
+
+_WIDTH = 88
+"""Columns of running text."""
+
+
+def images(data: Path | None) -> Dataset:
+    """Return the images of a file, or the shipped MNIST."""
+    from vicinal.datasets import image_npz, load_mnist
+
+    return load_mnist() if data is None else image_npz(data)
+
+
+def benchmark(data: Path | None, begin: Begin) -> Benchmark:
+    """Return HOG features of those images, of ten classes."""
+    from vicinal.reports.trials import image_benchmark
+
+    return image_benchmark(images(data), range(10), begin)
+
+
+def texts(train: Path | None, test: Path | None) -> tuple[Path, Path] | None:
+    """Return both files of AG News, or None for none.
+
+    Raises
+    ------
+    InvalidInput
+        If one is missing.
+    """
+    if (train is None) != (test is None):
+        raise InvalidInput("The options --agnews-train and --agnews-test belong together.")
+    return None if train is None or test is None else (train, test)
+
+
+def text_benchmark(paths: tuple[Path, Path], folder: Path, begin: Begin) -> Benchmark:
+    """Return sentence embeddings of AG News, of four classes; they are kept in the folder."""
+    from experiments import text_benchmark as embedded
+    from vicinal.datasets import load_table
+
+    train, test = (load_table(path, "label", text="text") for path in paths)
+    return embedded.text_benchmark(paths, (train, test), range(4), folder, begin)
+
+
+def result_of(name: str, note: str, rows: Iterable[Any]) -> dict[str, Any]:
+    """Return the rows of a simulated experiment, for JSON."""
+    plain = [row.to_dict() for row in rows]
+    return {"experiment": name, "simulation": True, "note": note, "rows": plain}
+
+
+def with_notes(table: str, *notes: str) -> str:
+    """Return a table with what has to be said about it."""
+    return "\n\n".join([table, *(textwrap.fill(note, _WIDTH) for note in notes)])
+
+
+def write_table(folder: Path, name: str, result: dict[str, Any], text: str, *, json: bool) -> None:
+    """Write a table into a folder, as JSON and as text, and print one of them.
+
+    Raises
+    ------
+    InvalidInput
+        If it cannot be written.
+    """
+    write_file(folder / f"{name}.json", as_json(result) + "\n")
+    write_file(folder / f"{name}.txt", text + "\n")
+    typer.echo(as_json(result) if json else text)

@@ -1,0 +1,13 @@
+"""Options that several commands have, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
+Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss.")]
+Delta = Annotated[float, typer.Option(help="Chance that the bound does not hold.")]

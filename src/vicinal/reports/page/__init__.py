@@ -1,1 +1,0 @@
-"""How a report looks: its words, its plots, its HTML."""

@@ -1,0 +1,69 @@
+"""What starting loads: heavy libraries are imported where they are used, not before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vicinal
+
+HEAVY = ("matplotlib", "numba", "numpy", "pyarrow", "ray", "scipy", "skimage", "sklearn", "torch")
+PLAN = Path(__file__).parents[2] / "examples" / "plans" / "table1_mnist.json"
+
+PROGRAM = """
+import sys
+from vicinal.cli.main import app
+try:
+    app({arguments!r})
+except SystemExit as stopped:
+    assert not stopped.code, stopped.code
+"""
+
+
+def loaded(code: str) -> set[str]:
+    """Return the names of all modules that a fresh interpreter has loaded after `code`."""
+    code += "\nimport sys\nprint()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import vicinal; vicinal.__version__; dir(vicinal)",
+        "from vicinal import Guarantee",
+        PROGRAM.format(arguments=["--version"]),
+        PROGRAM.format(arguments=["--help"]),
+        PROGRAM.format(arguments=["keys", "--help"]),
+    ],
+    ids=["import", "guarantee", "--version", "--help", "keys"],
+)
+def test_starting_loads_nothing_heavy(code):
+    assert loaded(code).isdisjoint(HEAVY)
+
+
+def test_one_command_loads_no_other():
+    modules = loaded(PROGRAM.format(arguments=["account", "--help"]))
+    assert "vicinal.cli.account" in modules
+    assert modules.isdisjoint({"vicinal.cli.store", "vicinal.cli.demo", "vicinal.cli.label"})
+
+
+def test_pricing_a_plan_loads_only_what_it_needs():
+    modules = loaded(PROGRAM.format(arguments=["account", str(PLAN)]))
+    assert "vicinal.accounting.plan" in modules
+    unneeded = {"matplotlib", "pyarrow", "sklearn", "scipy.optimize", "scipy.stats"}
+    assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
+
+
+@pytest.mark.parametrize("name", vicinal.__all__)
+def test_every_public_name_is_found_when_it_is_used(name):
+    assert getattr(vicinal, name) is getattr(vicinal, name)
+    assert name in dir(vicinal)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        vicinal.nonsense  # noqa: B018
