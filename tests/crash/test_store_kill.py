@@ -18,7 +18,7 @@ import pytest
 
 import store_tools as tools
 from crash.store_watch import Nursery, Watch, seen
-from vicinal.ledger.schema import STEPS
+from vicinal.ledger.schema import STEPS, TABLES
 from vicinal.store import Store
 from vicinal.store.folder import read_config, write_config
 
@@ -142,7 +142,7 @@ def test_killed_in_a_migration_the_store_opens(nursery, template, tmp_path):
 def downgrade(folder):
     """Take all steps of the schema but the first one back."""
     with sqlite3.connect(folder / "ledger.db") as connection:
-        for table in ("history", "lessons", "additions", "shadows"):
+        for table in TABLES[TABLES.index("history") :]:
             connection.execute(f"DROP TABLE {table}")
         connection.execute("UPDATE meta SET value = '1' WHERE name = 'schema'")
     connection.close()

@@ -194,6 +194,14 @@ def faults_of(database: Database, chain: Chain, sums: dict[str, int], last: Chai
     return found
 
 
+def has_digests(database: Database) -> bool:
+    """Tell whether a database has digests; not before a migration to them has been finished."""
+    return any(
+        database.has_table(name) and database.execute(f"SELECT * FROM {name} LIMIT 1")  # noqa: S608
+        for name in ("chain", "sums", "files")
+    )
+
+
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
     links = links_from(database, 0)

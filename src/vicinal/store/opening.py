@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.book import Book
-from vicinal.ledger.chain import attach, descends
+from vicinal.ledger.chain import attach, descends, has_digests
 from vicinal.ledger.conservation import budget_faults, free_slots
 from vicinal.ledger.database import Database
 from vicinal.ledger.lock import Lock
@@ -140,15 +140,15 @@ def _checked(
         raise StorageFailed("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StorageFailed("The ledger's database belongs to another store.")
-    digested = database.has_table("chain")
-    if digested != (schema_version(database) >= DIGESTED):
+    digested = has_digests(database)
+    if digested and schema_version(database) < DIGESTED:
         raise StorageFailed("The ledger is not what was written: it lacks a table.")
     if digested:
         check_files(database, folder.path, [KEY])
         attach(database, folder.key())
         check_files(database, folder.path)
     book = None
-    if schema_version(database) == len(STEPS):
+    if digested and schema_version(database) == len(STEPS):
         book = Book(database, folder.key())
         _check_budgets(book)
     if witness is None:
@@ -231,7 +231,7 @@ def goes_on_from(database: Database, state: WitnessState) -> bool:
     clock = database.number("clock")
     if state.head is None:  # a witness from before there were heads
         return clock >= state.clock
-    if not database.has_table("chain"):  # a backup from then
+    if not has_digests(database):  # a backup from then
         return clock == state.clock
     return descends(database, state.clock, state.head)
 
