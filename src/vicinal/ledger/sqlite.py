@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.ledger.database import Database, Row, Value
+from vicinal.ledger.files import PRIVATE_FILE, guarded
 
 _SETTINGS = (
     "journal_mode = WAL",
@@ -30,6 +32,9 @@ class SQLiteDatabase(Database):
         The file.
     create : bool
         Whether to make it if it is not there.
+    reading : bool
+        Whether to read only, until :meth:`settle`. Closed before that, it leaves its files as they
+        were, byte by byte.
 
     Raises
     ------
@@ -41,20 +46,55 @@ class SQLiteDatabase(Database):
     whole = "INTEGER"
     binary = "BLOB"
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, reading: bool = False) -> None:
         super().__init__()
         self._path = path
         if not create and not path.is_file():
             raise InvalidInput(f"There is no database {path}.")
+        with guarded(path):
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
+            self._before = self._log_files() if reading else None
+        self._connection = self._connected("ro" if reading else "rw")
+        if not reading:
+            self._prepare()
+
+    def _connected(self, mode: str) -> sqlite3.Connection:
         with self._guarded():
-            self._connection = sqlite3.connect(
-                f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}",
+            return sqlite3.connect(
+                f"file:{quote(str(self._path))}?mode={mode}",
                 uri=True,
                 isolation_level=None,
                 check_same_thread=False,
             )
+
+    def _prepare(self) -> None:
+        """Make what is written durable, and the files private."""
+        with self._guarded():
             for setting in _SETTINGS:
                 self._connection.execute(f"PRAGMA {setting}")
+        with guarded(self._path):
+            for path in self.files:
+                path.chmod(PRIVATE_FILE)
+
+    def _log_files(self) -> dict[Path, bytes | None]:
+        """Return what reading may write: an empty log, and the log's index with its content.
+
+        An index without a log is of no use, and keeps a reader out: it is taken away meanwhile.
+        """
+        log, index = (self._path.with_name(self._path.name + end) for end in ("-wal", "-shm"))
+        before = {index: index.read_bytes() if index.is_file() else None}
+        if not log.is_file():
+            before[log] = None
+            index.unlink(missing_ok=True)
+        return before
+
+    def _put_back(self, before: dict[Path, bytes | None]) -> None:
+        """Undo what reading has written."""
+        for path, content in before.items():
+            if content is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(content)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -69,6 +109,15 @@ class SQLiteDatabase(Database):
         )
         return bool(found)
 
+    def tables(self) -> list[str]:
+        """Return the names of all tables."""
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        return [str(name) for (name,) in self.execute(query)]
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, in their order."""
+        return tuple(row[1] for row in self.execute(f"PRAGMA table_info({table})"))
+
     def lock(self) -> bool:
         """Return True: the store's lock file does it, as only this machine has the file."""
         return True
@@ -80,6 +129,11 @@ class SQLiteDatabase(Database):
         the log stays until the next opening.
         """
         self._check()
+        if self._before is not None:
+            self._connection.close()
+            self._before = None
+            self._connection = self._connected("rw")
+            self._prepare()
         with self._guarded():
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -102,11 +156,18 @@ class SQLiteDatabase(Database):
         return [] if found == ["ok"] else found
 
     def close(self) -> None:
-        """Close the file; the log is merged into it and goes away."""
+        """Close the file; the log is merged into it and goes away, unless it was only read."""
         self._connection.close()
+        if self._before is not None:
+            with guarded(self._path):
+                self._put_back(self._before)
+            self._before = None
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         return self._connection.execute(statement, values).fetchall()
+
+    def _scan(self, statement: str) -> Iterator[Row]:
+        return self._connection.execute(statement)
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         self._connection.executemany(statement, rows)
@@ -125,7 +186,7 @@ class SQLiteDatabase(Database):
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # damage in names of columns, too
             name = getattr(error, "sqlite_errorname", type(error).__name__)
             raise StorageFailed(
                 f"The ledger's database does not take this ({name}). Nothing was answered. See to "
