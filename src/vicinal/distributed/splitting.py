@@ -37,6 +37,7 @@ from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.store.columns import tiles_from
 from vicinal.store.folder import copy_file, read_config, write_config
 from vicinal.store.indexes import CELLS
+from vicinal.store.naming import NAMING, NEXT_NUMBER
 from vicinal.store.opening import Parts, create_parts, open_parts
 from vicinal.store.tiles import write_digests
 
@@ -245,7 +246,9 @@ def _write_coordinator(source: Parts, target: Path, cluster: str) -> None:
                 _copy_audience(parts, audience)
             parts.database.put("clock", str(source.book.clock))
             parts.database.put("version", str(source.book.version))
-            parts.database.put("next_number", source.database.get("next_number") or "0")
+            parts.database.put(NEXT_NUMBER, source.database.get(NEXT_NUMBER) or "0")
+            if naming := source.database.get(NAMING):
+                parts.database.put(NAMING, naming)
         parts.witness.advance(source.book.clock)
     finally:
         parts.resources.close()

@@ -70,6 +70,9 @@ STEPS = (
     """
     CREATE TABLE shadows (audience WHOLE PRIMARY KEY, shares TEXT NOT NULL)
     """,
+    """
+    INSERT INTO meta (name, value) VALUES ('subject_form', '0')
+    """,
 )
 
 TABLES = (

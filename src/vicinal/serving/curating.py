@@ -1,7 +1,9 @@
-"""What curators do: add records, erase people. Responses hold no numbers of either."""
+"""What curators do: add records, erase people. Responses hold no numbers of either unasked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -16,9 +18,7 @@ from vicinal.serving.predicting import idempotency_key, parsed
 from vicinal.serving.problems import Problem
 from vicinal.serving.rows import rows_of
 from vicinal.serving.schemas import RecordsRequest
-
-KINDS = ("auto", "integer", "text")
-_WHOLE = 2**63
+from vicinal.store import Presence
 
 
 async def add_records(request: Request, office: Office) -> dict[str, Any]:
@@ -28,11 +28,9 @@ async def add_records(request: Request, office: Office) -> dict[str, Any]:
     _, content = await read_body(request, office.settings)
     body = parsed(RecordsRequest, content)
     rows, size = rows_of(body, office.store, office.settings.request_queries)
-    people = body.subjects
+    people = None if body.subjects is None else checked_ids(body.subjects)
     if len(body.labels) != size or (people is not None and len(people) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
-    if people is not None and len({type(person) for person in people}) > 1:
-        raise Problem(422, "unusable", "The subjects must be all integers or all texts.")
     labels = np.array(body.labels, dtype=object)
     work = partial(office.store.add, curator=key.name, idempotency_key=name)
     made = await office.with_store(work, rows, labels, people, adding=True)
@@ -40,35 +38,45 @@ async def add_records(request: Request, office: Office) -> dict[str, Any]:
 
 
 async def erase_subject(request: Request, office: Office) -> dict[str, Any]:
-    """Erase a person from every file. The response is the same whether they were there."""
-    office.admit(request, curator=True)
-    kind = kind_of(request)
-    ids = ids_of(request.path_params["subject"], kind)
-    await office.with_store(_erase, office, ids, adding=True)
-    return {"done": "erased", "version": await version(office)}
+    """Erase a person from every file.
 
-
-def kind_of(request: Request) -> str:
-    """Return the parameter `kind`; a misspelt one must not mean the default."""
-    given = request.query_params.multi_items()
-    if [name for name, _ in given] not in ([], ["kind"]):
-        raise Problem(422, "unusable", "The only parameter is 'kind', once at most.")
-    return given[0][1] if given else "auto"
-
-
-def ids_of(text: str, kind: str) -> list[SubjectId]:
-    """Return the ids that the text of a path can mean.
-
-    A number may be the id 7 or the id "7", and a path cannot tell. Leaving somebody in the data who
-    was to go is the worse fault, so both go, unless `kind` says which.
+    The response is the same whether they were there, unless `outcome=true` asks for that.
     """
-    if kind not in KINDS:
-        raise Problem(422, "unusable", "The parameter 'kind' must be auto, integer or text.")
-    number = _number(text)
-    if kind == "integer" and number is None:
-        raise Problem(422, "unusable", "The subject is not an integer of 64 bits.")
-    as_number: list[SubjectId] = [] if number is None or kind == "text" else [number]
-    return as_number if kind == "integer" else [*as_number, text]
+    office.admit(request, curator=True)
+    wanted = wants_outcome(request)
+    ids = checked_ids([request.path_params["subject"]])
+    before = await office.with_store(_erase, office, ids, adding=True)
+    done: dict[str, Any] = {"done": "erased", "version": await version(office)}
+    return {**done, "outcome": asdict(before)} if wanted else done
+
+
+def wants_outcome(request: Request) -> bool:
+    """Return the parameter `outcome`; a misspelt one must not mean the default."""
+    given = request.query_params.multi_items()
+    if given not in ([], [("outcome", "true")], [("outcome", "false")]):
+        raise Problem(422, "unusable", "The only parameter is 'outcome', true or false.")
+    return given == [("outcome", "true")]
+
+
+def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
+    """Return ids in their one form, all of which a path of this service can name.
+
+    Raises
+    ------
+    Problem
+        422, naming the fault.
+    """
+    for subject in subjects:
+        fault = checks.id_fault(subject) or _path_fault(str(subject))
+        if fault is not None:
+            raise Problem(422, "unusable", f"A subject must be an id. It is, or holds, {fault}.")
+    return checks.subject_ids("subjects", subjects)
+
+
+def _path_fault(text: str) -> str | None:
+    """Tell of an id that clients and proxies take out of a path."""
+    dots = any(part in (".", "..") for part in text.split("/"))
+    return "a part of dots alone, which no path can name" if dots else None
 
 
 async def version(office: Office) -> int:
@@ -77,14 +85,8 @@ async def version(office: Office) -> int:
     return int(facts["version"])
 
 
-def _number(text: str) -> int | None:
-    """Return the integer that `text` is, written in the one usual way."""
-    if not text.isascii() or not text.removeprefix("-").isdecimal() or len(text) > 20:
-        return None
-    number = int(text)
-    return number if str(number) == text and -_WHOLE <= number < _WHOLE else None
-
-
-def _erase(office: Office, ids: list[SubjectId]) -> None:
-    """Erase, all kinds of ids in one go, as one change of the data."""
-    office.store.erase(checks.subject_ids("subjects", ids))
+def _erase(office: Office, ids: list[SubjectId]) -> Presence:
+    """Erase, as one change of the data; return what was there before. Private."""
+    before = office.store.presence(ids)
+    office.store.erase(ids)
+    return before

@@ -33,16 +33,16 @@ _SUBJECT = {
     "name": "subject",
     "in": "path",
     "required": True,
-    "description": "A person's id.",
+    "description": "A person's id; 5 and '5' are one.",
     "schema": {"type": "string", "minLength": 1},
     "example": "person-7",
 }
-_KIND = {
-    "name": "kind",
+_OUTCOME = {
+    "name": "outcome",
     "in": "query",
     "required": False,
-    "description": "What the id is; auto erases the integer and the text that are written so.",
-    "schema": {"type": "string", "enum": ["auto", "integer", "text"], "default": "auto"},
+    "description": "true: say whether the person was there, was erased before, or never was.",
+    "schema": {"type": "boolean", "default": False},
 }
 
 
@@ -63,7 +63,7 @@ _NPY_FILE: dict[str, Any] = {
 _PREDICT = {**_KEYED, **_body(schemas.PredictRequest), "parameters": [_IDEMPOTENCY]}
 _PREDICT["requestBody"]["content"][NPY] = _NPY_FILE
 _ADD = {**_KEYED, **_body(schemas.RecordsRequest), "parameters": [_ONCE]}
-_ERASE = {**_KEYED, "parameters": [_SUBJECT, _KIND]}
+_ERASE = {**_KEYED, "parameters": [_SUBJECT, _OUTCOME]}
 
 BODIES: dict[str, tuple[dict[str, Any], type[BaseModel], str]] = {
     "predict": (_PREDICT, schemas.PredictResponse, "Answer queries"),
@@ -72,7 +72,7 @@ BODIES: dict[str, tuple[dict[str, Any], type[BaseModel], str]] = {
     "status": (_KEYED, schemas.StatusResponse, "What the store takes, and how the process does"),
     "history": (_KEYED, schemas.HistoryResponse, "When the data changed (curators)"),
     "add_records": (_ADD, schemas.ChangedResponse, "Add records (curators)"),
-    "erase_subject": (_ERASE, schemas.ChangedResponse, "Erase a person for good (curators)"),
+    "erase_subject": (_ERASE, schemas.ErasedResponse, "Erase a person for good (curators)"),
 }
 """For each handler: what its operation says beside the usual, its response, its summary."""
 

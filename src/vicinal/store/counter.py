@@ -17,6 +17,7 @@ from vicinal.store.batches import desk_of
 from vicinal.store.desks import Desk
 from vicinal.store.facts import Quota, quota_of
 from vicinal.store.frame import Frame
+from vicinal.store.naming import check_naming
 from vicinal.store.opening import Parts
 from vicinal.store.records import Records
 from vicinal.store.requests import Query, Reply, checked_name
@@ -134,8 +135,8 @@ class Counter(ABC, Generic[AnyReply]):
         Parameters
         ----------
         X, y, subjects
-            Records as the store's extractor takes them, a label for each, and perhaps whose they
-            are; without it each is a new subject.
+            Records as the store's extractor takes them, a label for each, and whose they are,
+            exactly if the store's first records came with subjects; without, each is a new subject.
         curator, idempotency_key : str
             The same curator's same key adds the same records once, and returns the version that
             they made.
@@ -154,6 +155,7 @@ class Counter(ABC, Generic[AnyReply]):
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
         records = Records.of(frame, frame.vectors(X), y, subjects)
         with self._whole():
+            check_naming(self._parts.database, given=records.ids is not None)
             addition = None if key is None else Addition.of(book, name, key, records)
             done = None if addition is None else addition.done(self._parts.database)
             if done is not None:

@@ -18,6 +18,7 @@ from vicinal.store import erasure
 from vicinal.store.columns import Columns
 from vicinal.store.folder import Folder
 from vicinal.store.frame import Frame
+from vicinal.store.identities import FORM, ONE_FORM, refuse_twins, settle_form
 from vicinal.store.indexes import first_index, index_of
 from vicinal.store.tiles import faults_of_tiles
 
@@ -48,6 +49,7 @@ def create_parts(folder: Folder, frame: Frame) -> Parts:
         with database.transaction():
             database.put("identity", folder.identity)
             database.put("frame", frame.spec())
+            database.put(FORM, ONE_FORM)
         frame.save_arrays(folder.path)
         witness = Witness.create(folder.witness, bytes.fromhex(folder.identity), 0)
         resources.callback(witness.close)
@@ -63,17 +65,23 @@ def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
     InvalidInput
         If there is no store.
     PrivacyRefused
-        If another process has it open, or if it is behind its witness and `accept_loss` is False.
+        If another process has it open; if it is behind its witness and `accept_loss` is False; if
+        one person has two budgets in it, under two spellings of an id.
     StorageFailed
         If a file or the database is damaged.
     """
     return open_folder(Folder.read(path), accept_loss=accept_loss)
 
 
-def open_folder(folder: Folder, *, accept_loss: bool = False) -> Parts:
-    """Return the parts that lie in a known folder, see :func:`open_parts`."""
+def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> Parts:
+    """Return the parts that lie in a known folder, see :func:`open_parts`.
+
+    With `merging` also those of a store in which one person has two budgets.
+    """
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
+        if not merging:
+            refuse_twins(database, folder.key())
         migrate(database)
         if database.get("identity") != folder.identity:
             raise StorageFailed("The ledger's database belongs to another store.")
@@ -142,6 +150,7 @@ def _loaded(
     faults = faults_of_tiles(database, columns, size)
     if faults:
         raise StorageFailed(" ".join([*faults, "Restore a backup."]))
+    settle_form(database, folder.key())
     book = Book(database, folder.key())
     shard = Shard(frame.kernel_of(None), frame.n_features, book, index)
     shard.resume(
@@ -158,7 +167,8 @@ def _spend_and_erase_again(parts: Parts, clock: int) -> None:
     """Spend what is not known, and erase whom the lost history had erased."""
     book = parts.book
     erased = parts.witness.erased_since(clock)
-    again = [s for s in book.roll.slot_of if book.hash(s) in erased] if erased else []
+    everybody = book.roll.slot_of if erased else ()
+    again = [s for s in everybody if not erased.isdisjoint(book.every_hash(s))]
     book.clock = max(book.clock, parts.witness.clock)
     with book.change(LOST):
         book.spend_everything()
