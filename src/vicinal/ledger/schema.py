@@ -71,7 +71,7 @@ STEPS = (
     CREATE TABLE shadows (audience WHOLE PRIMARY KEY, shares TEXT NOT NULL)
     """,
     """
-    INSERT INTO meta (name, value) VALUES ('subject_form', '0')
+    INSERT INTO meta (name, value) VALUES ('subject_form', '0') ON CONFLICT (name) DO NOTHING
     """,
 )
 

@@ -155,11 +155,11 @@ class Counter(ABC, Generic[AnyReply]):
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
         records = Records.of(frame, frame.vectors(X), y, subjects)
         with self._whole():
-            check_naming(self._parts.database, given=records.ids is not None)
             addition = None if key is None else Addition.of(book, name, key, records)
             done = None if addition is None else addition.done(self._parts.database)
             if done is not None:
                 return done
+            check_naming(self._parts.database, given=records.ids is not None)
             self._add(records, addition)
             return book.version
 

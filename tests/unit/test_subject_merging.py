@@ -1,0 +1,188 @@
+"""Stores of earlier versions, which kept spellings of one id as several people."""
+
+from __future__ import annotations
+
+import shutil
+import unicodedata
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from store_tools import PLAN, Q, R, points, units
+from vicinal.accounting.filter import UNITS
+from vicinal.checks import subject_id
+from vicinal.cli.main import app
+from vicinal.errors import PrivacyRefused
+from vicinal.ledger.departed import joined
+from vicinal.ledger.ids import framed
+from vicinal.ledger.schema import STEPS
+from vicinal.store import Presence, Store, erasure, merging
+from vicinal.store.folder import Folder
+from vicinal.store.identities import FORM, repaired
+
+NFD, NFC = "Zo\u0065\u0308", "Zo\u00eb"
+X, Y = points(60, 4)
+PEOPLE = [("five", "other", NFC, "anna", 8, "x7")[i % 6] for i in range(60)]
+BEFORE = len(STEPS) - 1
+"""Schema of the last version that knew several spellings."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a closed store of six people, all charged."""
+    path = tmp_path_factory.mktemp("made") / "store"
+    settings = {"classes": range(3), "public": R, "n_records": 60, **PLAN}
+    settings["noise_multiplier"] = 8.0
+    with Store.init(path, X, Y, PEOPLE, **settings) as store:
+        store.predict(Q[:12])
+        store.open_audience("press", **PLAN)
+        store.predict(Q[:5], audience="press")
+        left = {who: units(store, who) for who in set(PEOPLE)}
+    assert all(UNITS // 2 < each < UNITS for each in left.values())
+    return path, left
+
+
+@pytest.fixture
+def path(tmp_path, made):
+    for part in made[0].parent.iterdir():
+        copy = shutil.copytree if part.is_dir() else shutil.copy
+        copy(part, tmp_path / part.name)
+    return tmp_path / "store"
+
+
+def respell(path, spellings, *, erased=()):
+    """Give enrolled ids the spellings of an earlier version; erase some as it did."""
+    folder = Folder.read(path)
+    with Store.open(path) as store:
+        database = store._parts.database
+        with database.transaction():
+            for subject, spelling in spellings.items():
+                database.execute(
+                    "UPDATE subjects SET id = ? WHERE id = ?", (framed(spelling), framed(subject))
+                )
+        database.scrub()
+    with Store.open(path) as store:
+        parts = store._parts
+        if erased:
+            erasure.decide(parts.book, parts.shard, list(erased))
+            store._changed()
+            erasure.finish(parts.database, parts.columns, parts.witness)
+        with parts.database.transaction():
+            parts.database.put("schema", str(BEFORE))
+            parts.database.execute("DELETE FROM meta WHERE name = ?", (FORM,))
+    return folder
+
+
+TWINS = {
+    "numbers": {"five": 5, "other": "5"},
+    "forms of Unicode": {NFC: "zoe", "five": NFC, "other": NFD},
+    "blanks": {"five": "anna ", "other": "Bob\n"},
+    "invisible": {"other": "an\u200bna"},
+    "decimal point": {"five": 5, "other": "5.0"},
+}
+
+
+@pytest.mark.parametrize("case", TWINS)
+def test_twins_are_refused_then_merged_and_nobody_gains(path, made, case):
+    respelt = TWINS[case]
+    respell(path, respelt)
+    with pytest.raises(PrivacyRefused, match="vicinal merge-subjects"):
+        Store.open(path)
+    told = CliRunner().invoke(app, ["merge-subjects", str(path)])
+    assert told.exit_code == 0, told.output
+    assert told.output.startswith("Private:")
+    expected: dict[object, list[int]] = {}
+    for who, left in made[1].items():
+        expected.setdefault(repaired(respelt.get(who, who)), []).append(left)
+    with Store.open(path) as store:
+        assert store.verify()
+        assert store.facts(curator=True)["private"]["records"] == 60
+        assert {who: units(store, who) for who in store._parts.book.roll.slot_of} == {
+            who: joined(left) for who, left in expected.items()
+        }
+        store.predict(Q[30:40])
+        store.erase(["5", NFD, "anna"])
+        assert store.verify([5, NFC, "anna"])
+    assert Store.open(path).close() is None
+
+
+@pytest.mark.parametrize("at", ["_bring_back", "_remember"])
+def test_a_merge_that_was_broken_off_is_finished_by_the_next(path, made, monkeypatch, at):
+    respell(path, {"five": 5, "other": "5"})
+
+    def dying(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merging, at, dying)
+        with pytest.raises(KeyboardInterrupt):
+            merging.merge_subjects(path)
+    with pytest.raises(PrivacyRefused, match="vicinal merge-subjects"):
+        Store.open(path)
+    merging.merge_subjects(path)
+    with Store.open(path) as store:
+        assert store.verify()
+        assert units(store, 5) == joined([made[1]["five"], made[1]["other"]])
+        assert store.facts(curator=True)["private"]["records"] == 60
+
+
+def test_without_twins_ids_get_their_one_form_when_the_store_is_opened(path, made):
+    respell(path, {"five": "5", "other": "05", NFC: NFD, "x7": "X7"})
+    with Store.open(path) as store:
+        assert {5, "05", NFC, "anna", 8, "X7"} == set(store._parts.book.roll.slot_of)
+        assert [type(who) for who in store._parts.book.roll.slot_of if who == 5] == [int]
+        assert units(store, 5) == made[1]["five"]
+        assert store.verify()
+        store.erase([5])
+        assert store.verify(["5"])
+
+
+@pytest.mark.parametrize("spelling", ["5", NFD, "anna ", "5.0", "\ufeffanna"])
+def test_who_left_under_another_spelling_returns_with_what_was_left(path, made, spelling):
+    name = repaired(spelling)
+    respell(path, {name: "somebody else", "five": spelling}, erased=[spelling])
+    with Store.open(path) as store:
+        assert store.presence([name, "nobody"]) == Presence(0, 1, 1)
+        assert store.verify()
+        store.add(X[:1], Y[:1], [name])
+        assert units(store, name) == made[1]["five"]
+        assert store.verify()
+        store.erase([name])
+        store.add(X[:1], Y[:1], [str(name)])
+        assert units(store, name) == made[1]["five"]
+
+
+def test_two_spellings_that_both_left_return_as_one_person(path, made):
+    respell(path, {"five": 5, "other": "5"}, erased=[5, "5"])
+    with Store.open(path) as store:
+        store.add(X[:1], Y[:1], [5])
+        assert units(store, 5) == joined([made[1]["five"], made[1]["other"]])
+        assert store.verify()
+
+
+def test_who_is_here_and_left_under_another_spelling_is_two_people(path, made):
+    respell(path, {"five": "anna\n"}, erased=["anna\n"])
+    with pytest.raises(PrivacyRefused, match="merge-subjects"):
+        Store.open(path)
+    merging.merge_subjects(path)
+    with Store.open(path) as store:
+        assert units(store, "anna") == joined([made[1]["five"], made[1]["anna"]])
+        assert store.verify()
+
+
+def test_charges_add_up_to_a_whole_budget_at_most():
+    assert joined([UNITS]) == UNITS
+    assert joined([UNITS // 2, UNITS]) == UNITS // 2
+    assert joined([UNITS // 2, UNITS // 2 - 1]) == 0
+    assert joined([3, 5, UNITS]) == 0
+
+
+def test_what_is_repaired_is_an_id():
+    for faulty in ("", " ", "\u200b", "a\nb", "\ufeff", " 5\r\n", "5.", "-0.0", NFD + "\x00"):
+        name = repaired(faulty)
+        assert subject_id("x", name) == name
+        assert not isinstance(name, str) or unicodedata.is_normalized("NFC", name)
+    assert repaired(" 5\r\n") == 5
+    assert repaired("a\nb") != repaired("ab")
+    assert np.unique([len(str(repaired(i))) for i in range(10)]).tolist() == [1]
