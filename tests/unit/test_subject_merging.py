@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import shard_tools
 from store_tools import PLAN, Q, R, points, units
 from vicinal.accounting.filter import UNITS
 from vicinal.checks import subject_id
 from vicinal.cli.main import app
+from vicinal.distributed import split
+from vicinal.distributed.folders import COORDINATOR, ShardFolder, shard_paths
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger.departed import joined
 from vicinal.ledger.ids import framed
 from vicinal.ledger.schema import STEPS
 from vicinal.store import Presence, Store, erasure, merging
-from vicinal.store.folder import Folder
-from vicinal.store.identities import FORM, repaired
+from vicinal.store.identities import FORM, ONE_FORM_EVERYWHERE, repaired
+from vicinal.store.opening import open_folder
 
 NFD, NFC = "Zo\u0065\u0308", "Zo\u00eb"
 X, Y = points(60, 4)
@@ -51,27 +54,37 @@ def path(tmp_path, made):
     return tmp_path / "store"
 
 
+def respell_parts(parts, spellings):
+    """Give enrolled ids the spellings of an earlier version."""
+    with parts.database.transaction():
+        for subject, spelling in spellings.items():
+            parts.database.execute(
+                "UPDATE subjects SET id = ? WHERE id = ?", (framed(spelling), framed(subject))
+            )
+    parts.database.scrub()
+
+
+def as_earlier(parts):
+    """Let a ledger look as an earlier version left it."""
+    with parts.database.transaction():
+        parts.database.put("schema", str(BEFORE))
+        parts.database.execute("DELETE FROM meta WHERE name IN (?, ?)", (FORM, ONE_FORM_EVERYWHERE))
+
+
+def erase_as_earlier(parts, spellings):
+    erasure.decide(parts.book, parts.shard, list(spellings))
+    erasure.finish(parts.database, parts.columns, parts.witness)
+    parts.witness.advance(parts.book.clock)
+
+
 def respell(path, spellings, *, erased=()):
     """Give enrolled ids the spellings of an earlier version; erase some as it did."""
-    folder = Folder.read(path)
     with Store.open(path) as store:
-        database = store._parts.database
-        with database.transaction():
-            for subject, spelling in spellings.items():
-                database.execute(
-                    "UPDATE subjects SET id = ? WHERE id = ?", (framed(spelling), framed(subject))
-                )
-        database.scrub()
+        respell_parts(store._parts, spellings)
     with Store.open(path) as store:
-        parts = store._parts
         if erased:
-            erasure.decide(parts.book, parts.shard, list(erased))
-            store._changed()
-            erasure.finish(parts.database, parts.columns, parts.witness)
-        with parts.database.transaction():
-            parts.database.put("schema", str(BEFORE))
-            parts.database.execute("DELETE FROM meta WHERE name = ?", (FORM,))
-    return folder
+            erase_as_earlier(store._parts, erased)
+        as_earlier(store._parts)
 
 
 TWINS = {
@@ -169,6 +182,68 @@ def test_who_is_here_and_left_under_another_spelling_is_two_people(path, made):
     with Store.open(path) as store:
         assert units(store, "anna") == joined([made[1]["five"], made[1]["anna"]])
         assert store.verify()
+
+
+PLACES = {"five": 0, "other": 1, NFC: 0, "anna": 1, 8: 0, "x7": 1}
+
+
+def change_shard(path, spellings, erased=()):
+    for work in (respell_parts, erase_as_earlier):
+        given = spellings if work is respell_parts else erased
+        parts = open_folder(ShardFolder.read(path).folder)
+        try:
+            if given:
+                work(parts, given)
+            if work is erase_as_earlier:
+                as_earlier(parts)
+        finally:
+            parts.resources.close()
+
+
+@pytest.mark.parametrize("left", [(), ("5",)])
+def test_twins_on_two_shards_are_merged(tmp_path, path, made, left):
+    cluster = tmp_path / "cluster"
+    split(path, cluster, 2, place=PLACES.__getitem__)
+    shards = shard_paths(cluster, 2)
+    change_shard(shards[0], {"five": 5})
+    change_shard(shards[1], {"other": "5"}, left)
+    change_shard(cluster / COORDINATOR, {})
+    with pytest.raises(PrivacyRefused, match="vicinal merge-subjects"):
+        shard_tools.local(cluster)
+    told = CliRunner().invoke(app, ["merge-subjects", str(cluster)])
+    assert told.exit_code == 0, told.output
+    found = shard_tools.budgets(cluster)
+    expected = {who: units for who, units in made[1].items() if who not in ("five", "other")}
+    assert found == {**expected, 5: joined([made[1]["five"], made[1]["other"]])}
+    with shard_tools.local(cluster) as opened:
+        assert opened.verify()
+        opened.predict(Q[30:33])
+        opened.erase(["5"])
+        assert opened.presence([5, "nobody"]) == Presence(0, 1, 1)
+
+
+def test_who_left_two_shards_under_two_spellings_cannot_come_back(tmp_path, path):
+    cluster = tmp_path / "cluster"
+    split(path, cluster, 2, place=PLACES.__getitem__)
+    shards = shard_paths(cluster, 2)
+    change_shard(shards[0], {"five": 5}, [5])
+    change_shard(shards[1], {"other": "5"}, ["5"])
+    change_shard(cluster / COORDINATOR, {})
+    CliRunner().invoke(app, ["merge-subjects", str(cluster)])
+    with shard_tools.local(cluster) as opened:
+        with pytest.raises(PrivacyRefused, match="cannot come back"):
+            opened.add(X[:1], Y[:1], [5])
+        opened.add(X[:1], Y[:1], [6])
+
+
+def test_a_split_keeps_both_spellings_of_who_left_together(tmp_path, path, made):
+    respell(path, {"five": 5, "other": "5"}, erased=[5, "5"])
+    split(path, tmp_path / "cluster", 3)
+    with shard_tools.local(tmp_path / "cluster") as opened:
+        opened.add(X[:1], Y[:1], [5])
+    assert shard_tools.budgets(tmp_path / "cluster")[5] == joined(
+        [made[1]["five"], made[1]["other"]]
+    )
 
 
 def test_charges_add_up_to_a_whole_budget_at_most():

@@ -90,9 +90,10 @@ def merge_subjects(
     ] = False,
 ) -> None:
     """Merge people whom an earlier version kept twice, as 5 and "5"; their charges add up."""
+    from vicinal.distributed import is_cluster, merge_cluster
     from vicinal.store.merging import merge_subjects as merge
 
-    done = merge(store, accept_loss=accept_loss)
+    done = (merge_cluster if is_cluster(store) else merge)(store, accept_loss=accept_loss)
     typer.echo(f"Private: {len(done)} people had another spelling than one id, and have one now.")
     if curator:
         pairs = [{"id": name, "spellings": old} for name, old in done.spellings.items()]

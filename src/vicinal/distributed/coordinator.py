@@ -34,6 +34,7 @@ from vicinal.store.additions import Addition, forget_additions
 from vicinal.store.counter import Counter
 from vicinal.store.desks import Desk, new_plan, open_desk, pinned_plan
 from vicinal.store.facts import public_facts
+from vicinal.store.identities import ONE_FORM_EVERYWHERE
 from vicinal.store.opening import Parts, open_folder
 from vicinal.store.records import Records
 from vicinal.store.requests import checked_name
@@ -85,7 +86,7 @@ class Coordinator(Counter[ShardedReply]):
         InvalidInput
             If there is no cluster.
         PrivacyRefused
-            If another process has it open, or it is an old copy.
+            If another process has it open, it is an old copy, or spellings of ids must be merged.
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
@@ -99,6 +100,11 @@ class Coordinator(Counter[ShardedReply]):
         parts = open_folder(found.folder)
         with ExitStack() as resources:
             resources.callback(parts.resources.close)
+            if parts.database.get(ONE_FORM_EVERYWHERE) != "1":
+                raise PrivacyRefused(
+                    "The cluster was made by a version that knew several spellings of an id, so "
+                    "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
+                )
             links = connect(shard_paths(place, cluster.shards))
             for link in links:
                 resources.callback(link.close)

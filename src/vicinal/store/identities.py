@@ -24,6 +24,9 @@ FORM = "subject_form"
 MERGING = "merging"
 """Where a ledger keeps the records of subjects that are being merged."""
 
+ONE_FORM_EVERYWHERE = "cluster_form"
+"""Fact of a coordinator's ledger: "1" once no two shards have spellings of one id."""
+
 ONE_FORM = "1"
 _OLD_PAGES = "pages"
 
