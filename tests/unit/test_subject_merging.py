@@ -57,10 +57,10 @@ def path(tmp_path, made):
 def respell_parts(parts, spellings):
     """Give enrolled ids the spellings of an earlier version."""
     with parts.database.transaction():
-        for subject, spelling in spellings.items():
-            parts.database.execute(
-                "UPDATE subjects SET id = ? WHERE id = ?", (framed(spelling), framed(subject))
-            )
+        for subject, slot in parts.book.roll.slot_of.items():
+            if subject in spellings:
+                row = (framed(spellings[subject]), slot)
+                parts.database.execute("UPDATE subjects SET id = ? WHERE slot = ?", row)
     parts.database.scrub()
 
 

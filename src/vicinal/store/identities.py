@@ -127,19 +127,15 @@ def settle_form(database: Database, key: bytes) -> None:
 
 
 def _respell(database: Database, found: Spellings) -> None:
-    changed = [(old, new) for old, new in found.one_form.items() if not same(old, new)]
+    rows = database.execute("SELECT slot, id FROM subjects")
+    new = [(framed(found.one_form[unframed(stored)]), slot, stored) for slot, stored in rows]
     database.execute_many(
-        "UPDATE subjects SET id = ? WHERE id = ?",
-        ((framed(new), framed(old)) for old, new in changed),
+        "UPDATE subjects SET id = ? WHERE slot = ?",
+        [(name, slot) for name, slot, stored in new if name != stored],
     )
     if database.execute("SELECT hash FROM departed LIMIT 1"):
         database.put(SPELLINGS, "1")
     database.put(FORM, _OLD_PAGES)
-
-
-def same(one: SubjectId, other: SubjectId) -> bool:
-    """Tell whether two ids are one id in one spelling."""
-    return type(one) is type(other) and one == other
 
 
 def hashes_of(spelled: Sequence[SubjectId], name: SubjectId, key: bytes) -> list[bytes]:
