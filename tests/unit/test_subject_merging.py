@@ -74,7 +74,7 @@ def as_earlier(parts):
 def erase_as_earlier(parts, spellings):
     erasure.decide(parts.book, parts.shard, list(spellings))
     erasure.finish(parts.database, parts.columns, parts.witness)
-    parts.witness.advance(parts.book.clock)
+    parts.mark_change()
 
 
 def respell(path, spellings, *, erased=()):

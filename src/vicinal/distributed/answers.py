@@ -62,16 +62,6 @@ class CoordinatorBook(Book):
         return tuple(sorted(found))
 
 
-def copy_partial(source: Database, target: Database) -> None:
-    """Copy which shards answers were made without into a ledger that knows nothing of it."""
-    with target.transaction():
-        _make_table(target)
-        target.execute_many(
-            "INSERT INTO partial (seq, shards) VALUES (?, ?)",
-            source.execute("SELECT seq, shards FROM partial"),
-        )
-
-
 def _make_table(database: Database) -> None:
     database.execute(_TABLE.replace("WHOLE", database.whole))
 

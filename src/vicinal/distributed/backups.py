@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from vicinal import checks
-from vicinal.distributed.answers import copy_partial
 from vicinal.distributed.folders import (
     COORDINATOR,
     Cluster,
@@ -21,9 +20,8 @@ from vicinal.distributed.folders import (
 )
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.files import PRIVATE_FOLDER, guarded
-from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.store import backups
-from vicinal.store.folder import CONFIG, LEDGER, Folder, read_config
+from vicinal.store.folder import CONFIG, Folder, read_config
 from vicinal.store.opening import LOST, Parts, open_folder
 
 
@@ -35,11 +33,6 @@ def pack_part(parts: Parts, path: Path) -> None:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         path.parent.chmod(PRIVATE_FOLDER)
     backups.pack(parts, path)
-    copy = SQLiteDatabase(path / LEDGER)
-    try:
-        copy_partial(parts.database, copy)
-    finally:
-        copy.close()
 
 
 def write_cluster(cluster: Cluster, path: Path) -> None:
@@ -106,7 +99,6 @@ def _spend_unless_last(folders: list[Folder]) -> None:
         try:
             with parts.book.change(LOST):
                 parts.book.spend_everything()
-            parts.witness.advance(parts.book.clock)
-            parts.witness.sync()
+            parts.mark_change()
         finally:
             parts.resources.close()

@@ -133,7 +133,7 @@ class Coordinator(Counter[ShardedReply]):
                 shards.fresh()
             before = self._book.clock
             replies = ShardedBatch(self._book, self._parts.frame, self._desks).run(queries)
-            self._parts.witness.advance(self._book.clock)
+            self._parts.mark()
             if self._book.clock > before:
                 self._settle()
         return replies  # type: ignore[return-value]  # a ShardedBatch makes ShardedReplies
@@ -179,6 +179,7 @@ class Coordinator(Counter[ShardedReply]):
         if plan.get("n_records") is None:
             plan["n_records"] = next(iter(self._desks.values())).plan()["n_records"]
         written = new_plan(self.frame, plan)
+        self._book.check_name(name)
         with self._whole():
             self._changes.every(Ping())
             self._change(AUDIENCE, lambda: self._audience(name, written))
@@ -247,8 +248,7 @@ class Coordinator(Counter[ShardedReply]):
         finally:
             for desk in self._desks.values():
                 desk.answers.forget_queries()
-            self._parts.witness.advance(self._book.clock)
-            self._parts.witness.sync()
+            self._parts.mark_change()
 
     def _erasure(self, ids: list[SubjectId]) -> Change:
         forget_additions(self._parts.database)

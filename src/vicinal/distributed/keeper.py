@@ -223,8 +223,7 @@ class ShardKeeper:
     def _told(self, turn: int) -> None:
         self._carried.passed(turn)
         self._changed = turn
-        self._parts.witness.advance(self._parts.book.clock)
-        self._parts.witness.sync()
+        self._parts.mark_change()
 
     def _drop(self, turn: int) -> None:
         if turn > self._carried.turn:
@@ -245,7 +244,7 @@ class ShardKeeper:
             self._parts.database.put("clock", str(self._parts.book.clock))
             self._carried.write(order, outcome)
         self._carried.passed(order.turn)
-        self._parts.witness.advance(self._parts.book.clock)
+        self._parts.mark()
         return outcome
 
     def _outcome(self, desk: Desk, order: Order) -> Outcome:

@@ -96,8 +96,7 @@ def _charge(parts: Parts, other: Parts, departed: set[bytes]) -> None:
         for hashes in found.values():
             _forget(other, hashes)
     for one in (parts, other):
-        one.witness.advance(one.book.clock)
-        one.witness.sync()
+        one.mark_change()
 
 
 def _left(other: Parts, hashes: set[bytes]) -> list[tuple[int, int]]:

@@ -230,5 +230,4 @@ def _spent(left: list[int]) -> int:
 
 
 def _told(parts: Parts) -> None:
-    parts.witness.advance(parts.book.clock)
-    parts.witness.sync()
+    parts.mark_change()

@@ -31,6 +31,7 @@ from vicinal.distributed.folders import (
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.account import StoredAccount, exact_sum
 from vicinal.ledger.audiences import Analyst, Audience
+from vicinal.ledger.chain import NO_HEAD
 from vicinal.ledger.departed import SPELLINGS
 from vicinal.ledger.files import sync_folder
 from vicinal.mechanisms import fresh_key
@@ -121,7 +122,7 @@ def ready_cluster(path: Path) -> Cluster:
 
 def _retire(source: Parts) -> None:
     """Make an open store an old backup: its clock is behind its witness for good."""
-    source.witness.advance(source.book.clock + 1)
+    source.witness.advance(source.book.clock + 1, NO_HEAD)
     source.witness.sync()
     folder = source.folder
     write_config(folder.path, folder.identity, folder.ledger, "", backup=True)
@@ -257,7 +258,7 @@ def _write_coordinator(source: Parts, target: Path, cluster: str) -> None:
             if naming := source.database.get(NAMING):
                 parts.database.put(NAMING, naming)
             parts.database.put(ONE_FORM_EVERYWHERE, "1")
-        parts.witness.advance(source.book.clock)
+        parts.witness.advance(source.book.clock, parts.book.head)
     finally:
         parts.resources.close()
     _copy_cells(source, path)

@@ -15,6 +15,11 @@ additions  idempotency keys of records that were added (digests, keyed ones of t
 shadows    how far public points are worn that are charged as people are, audience by audience
 tiles      digests of the record files, part by part
 history    when the data changed, and how
+carried    votes that a shard keeps until their answers are durable
+partial    which shards an answer of a cluster was made without
+files      digests of the store's other files
+sums       digests of all rows, summed up by table
+chain      one link a transaction: the clock, a digest of all sums, a head that stands for all links
 ========== =======================================================================================
 
 Budgets are never rows: a page or a block of charges is one value.
@@ -71,13 +76,23 @@ STEPS = (
     CREATE TABLE shadows (audience WHOLE PRIMARY KEY, shares TEXT NOT NULL)
     """,
     """
-    INSERT INTO meta (name, value) VALUES ('subject_form', '0') ON CONFLICT (name) DO NOTHING
+    CREATE TABLE IF NOT EXISTS carried (
+        name BYTES NOT NULL, round TEXT NOT NULL, turn WHOLE NOT NULL, digest BYTES NOT NULL,
+        sums BYTES NOT NULL, part BYTES NOT NULL, PRIMARY KEY (name, round));
+    CREATE TABLE IF NOT EXISTS partial (seq WHOLE PRIMARY KEY, shards TEXT NOT NULL);
+    CREATE TABLE files (name TEXT PRIMARY KEY, digest BYTES NOT NULL);
+    CREATE TABLE sums (name TEXT PRIMARY KEY, total BYTES NOT NULL);
+    CREATE TABLE chain (
+        number WHOLE PRIMARY KEY, clock WHOLE NOT NULL, content BYTES NOT NULL,
+        head BYTES NOT NULL)
     """,
+    "SELECT 1",  # earlier versions must not open a ledger whose ids have one form
 )
 
 TABLES = (
     "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
-    "requests", "tiles", "history", "lessons", "additions", "shadows",
+    "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
+    "files", "sums", "chain",
 )  # fmt: skip
 
 

@@ -137,5 +137,4 @@ def _bring_back(parts: Parts, parcel: dict[str, Any]) -> None:
 
 
 def _remember(parts: Parts) -> None:
-    parts.witness.advance(parts.book.clock)
-    parts.witness.sync()
+    parts.mark_change()
