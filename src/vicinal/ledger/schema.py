@@ -89,6 +89,9 @@ STEPS = (
     "SELECT 1",  # earlier versions must not open a ledger whose ids have one form
 )
 
+DIGESTED = 5
+"""The first schema whose rows have digests."""
+
 TABLES = (
     "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
     "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
@@ -119,7 +122,7 @@ def migrate(database: Database, steps: tuple[str, ...] = STEPS) -> None:
 
 def schema_version(database: Database) -> int:
     """Return how many steps a database has behind it; 0 for an empty one."""
-    return int(database.get("schema") or 0) if database.has_table("meta") else 0
+    return database.number("schema") if database.has_table("meta") else 0
 
 
 def _typed(statement: str, database: Database) -> str:

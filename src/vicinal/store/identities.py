@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from vicinal import checks
 from vicinal.checks import SubjectId
 from vicinal.errors import PrivacyRefused
+from vicinal.ledger.chain import attach
 from vicinal.ledger.database import Database
 from vicinal.ledger.departed import SPELLINGS
 from vicinal.ledger.ids import earlier_spellings, framed, keyed_hash, unframed
@@ -110,20 +111,22 @@ def refuse_twins(database: Database, key: bytes) -> None:
         )
 
 
-def settle_form(database: Database, key: bytes) -> None:
-    """Give all ids their one form, durably; nothing if they have it, or if there are twins."""
+def settle_form(database: Database, key: bytes) -> bool:
+    """Give all ids their one form, durably, unless there are twins; tell whether ids changed."""
     form = database.get(FORM)
     if form == ONE_FORM:
-        return
+        return False
     if form != _OLD_PAGES:
+        attach(database, key)
         found = spellings_of(database, key)
         if found.twins or database.get(MERGING):
-            return
+            return False
         with database.transaction():
             _respell(database, found)
     database.scrub()  # free pages hold the earlier spellings
     with database.transaction():
         database.put(FORM, ONE_FORM)
+    return True
 
 
 def _respell(database: Database, found: Spellings) -> None:
