@@ -8,13 +8,15 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
-from store_tools import PLAN, Q, R, points
+from store_tools import PLAN, Q, R, points, units
 from vicinal import checks
+from vicinal.cli.subjects import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
+from vicinal.datasets.tables import _MISSING
 from vicinal.errors import InvalidInput
 from vicinal.labelling.labellers import IndKNNLabeller
 from vicinal.ledger.ids import framed, unframed
@@ -327,6 +329,65 @@ def test_a_store_knows_a_person_by_every_spelling(store, who):
         assert store.presence(spellings(who)) == Presence(0, 1, 0)
         store.add(X[:1], Y[:1], [spelling])
         assert remaining() == before
+
+
+def by_csv(folder, who):
+    csv.write_csv(pa.table({"x": [0.0], "who": pa.array([str(who)])}), folder / "who.csv")
+    return load_table(folder / "who.csv", subject="who").subjects
+
+
+def by_parquet(folder, who):
+    column = pa.array([int(who) if isinstance(who, int | np.integer) else str(who)])
+    parquet.write_table(pa.table({"x": [0.0], "who": column}), folder / "who.parquet")
+    return load_table(folder / "who.parquet", subject="who").subjects
+
+
+def by_npz(folder, who):
+    np.savez(folder / "who.npz", x=np.zeros((1, 1)), subjects=np.array([who]))
+    return load_table(folder / "who.npz").subjects
+
+
+def by_list(folder, who):
+    (folder / "who.txt").write_bytes(f"\ufeff0\r\n{who}\r\n\r\n".encode())
+    return read_ids(folder / "who.txt")[1:]
+
+
+def by_http(_, who):
+    curating = pytest.importorskip("vicinal.serving.curating")
+    return curating.checked_ids([who])
+
+
+def by_command(_, who):
+    return listed_ids([str(who)], None)
+
+
+DOORS = (by_csv, by_parquet, by_npz, by_list, by_http, by_command, lambda _, who: [who])
+UNUSUAL = {*_MISSING, ".", ".."}
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(name=NAMES, data=st.data())
+def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, name, data):
+    who = checks.subject_id("subjects", name)
+    text = str(who)
+    assume(not UNUSUAL & {text, *text.split("/")} and not set(text) & set(',;"'))
+    assume(len(framed(who)) < 300 and framed(who) not in map(framed, [5, "Zo\u00eb", "a7"]))
+    folder = tmp_path_factory.mktemp("doors")
+
+    def spelt():
+        door = data.draw(st.sampled_from(DOORS))
+        return door(folder, data.draw(st.sampled_from(spellings(who))))
+
+    store.add(X[:1], Y[:1], spelt())
+    store._parts.book.audiences["default"].account.assign(
+        store._parts.book.slots([who]), np.array([12345]), store._parts.book.size
+    )
+    store.add(X[1:2], Y[1:2], spelt())
+    assert store.erase(spelt()) == 2
+    store.add(X[:1], Y[:1], spelt())
+    assert units(store, who) == 12345
+    assert store.erase(spelt()) == 1
+    assert store.presence(spelt()) == Presence(0, 1, 0)
 
 
 def test_a_store_takes_records_with_subjects_if_its_first_had_some(store):
