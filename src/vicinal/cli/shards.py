@@ -24,6 +24,9 @@ Ray = Annotated[
         "local (start one). Default: in this process."
     ),
 ]
+AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
+]
 
 _LOCAL = "local"
 _MEMORY = 256 << 20
@@ -48,7 +51,11 @@ def shard(
 
 @contextmanager
 def opened_at(
-    path: Path, ray: str | None = None, absence: Absence | None = None
+    path: Path,
+    ray: str | None = None,
+    absence: Absence | None = None,
+    *,
+    accept_loss: bool = False,
 ) -> Iterator[Store | Coordinator]:
     """Open the store or the cluster that lies at `path`, and close it at the end."""
     from vicinal.distributed import Coordinator, is_cluster, local_links
@@ -60,9 +67,14 @@ def opened_at(
                 f"The 'ray' option needs a cluster, and {path} is none. Make one of a store with: "
                 "vicinal shard"
             )
-        with Store.open(path) as store:
+        with Store.open(path, accept_loss=accept_loss) as store:
             yield store
         return
+    if accept_loss:
+        raise InvalidInput(
+            "The 'accept-loss' option is for stores here. Back a cluster up and restore it with "
+            "--accept-loss."
+        )
     with ExitStack() as resources:
         connect: Connect = local_links
         if ray is not None:

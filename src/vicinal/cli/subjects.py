@@ -9,7 +9,7 @@ import typer
 
 from vicinal import checks
 from vicinal.cli.output import as_json
-from vicinal.cli.shards import opened_at
+from vicinal.cli.shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def erase(
     curator: Annotated[
         bool, typer.Option("--curator", help="Say how many records went, too. Private.")
     ] = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Erase people from every file, for good; answers already given stay.
 
@@ -35,7 +36,7 @@ def erase(
     ids = listed_ids(subject, subjects)
     if not ids:
         raise InvalidInput("The 'subject' option must be given: at least one id.")
-    with opened_at(store) as opened:
+    with opened_at(store, accept_loss=accept_loss) as opened:
         before = opened.presence(ids)
         gone = opened.erase(ids)
         found = opened.verify(ids)
@@ -85,9 +86,7 @@ def merge_subjects(
     curator: Annotated[
         bool, typer.Option("--curator", help="Show the ids, as JSON. Private.")
     ] = False,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
-    ] = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Merge people whom an earlier version kept twice, as 5 and "5"; their charges add up."""
     from vicinal.distributed import is_cluster, merge_cluster
