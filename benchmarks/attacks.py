@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import store_flips
 import store_tools as tools
+from benchmarks.attacks_identity import ATTACKS as IDENTITY
 from vicinal.errors import VicinalError
 from vicinal.store import Store
 
@@ -167,6 +168,7 @@ def log_kept(place: Path) -> str:
 
 
 SECTIONS: dict[str, list[tuple[str, Attack]]] = {
+    "identities": IDENTITY,
     "copies and rollbacks of one store": [
         ("a copied folder, both open", both_open),
         ("a copied folder, the other one moved on", copy_behind),

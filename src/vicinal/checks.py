@@ -7,7 +7,10 @@ Every check either returns the value in the type that the code works with, or ra
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
@@ -114,33 +117,129 @@ def label_indices(y: npt.ArrayLike, classes: npt.NDArray[Any]) -> npt.NDArray[np
 
 
 def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:
-    """Return subject ids as a list of Python ints or strings; ids are never echoed."""
-    must = f"The {name!r} parameter must be a flat list of integer or string ids."
-    if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
-        raise InvalidInput(f"{must} Got a single value; put it into a list.")
-    values = subjects.tolist() if hasattr(subjects, "tolist") else list(subjects)
-    if not isinstance(values, list):
-        raise InvalidInput(f"{must} Got a single value; put it into a list.")
-    ids: list[SubjectId] = []
-    for value in values:
-        if isinstance(value, str):
-            ids.append(_storable_text(value, must))
-        elif isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
-            ids.append(_storable_number(int(value), must))
-        else:
-            raise InvalidInput(f"{must} Got a {type(value).__name__}.")
-    return ids
+    """Return subject ids in their one form, see :func:`subject_id`; ids are never echoed.
+
+    Parameters
+    ----------
+    name : str
+        What the caller calls them.
+    subjects : flat sequence or column
+        Lists, NumPy arrays, pandas and Arrow columns; integers and text in any mixture.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the fault of the first id that has one.
+    """
+    values = _flat(name, subjects)
+    if _whole_numbers(subjects):
+        return values
+    return [value if _as_it_is(value) else _spelling(name, value) for value in values]
 
 
-def _storable_text(value: str, must: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{must} Got text that is not valid Unicode.") from None
-    return value
+def subject_id(name: str, subject: object) -> SubjectId:
+    """Return a subject id in its one form: what is equal here is one person everywhere.
+
+    A whole number of 64 bits is an int, and so is its plain decimal text: 5 and "5" are one
+    person. Anything else is text in Unicode's composed form (NFC). Case, leading zeros and signs
+    count: "a7" is not "A7", and "05", "-0" and "+5" are texts of their own.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the fault: an empty or missing id; blanks around it; a control, invisible or unknown
+        character; text that is not Unicode; a floating-point number, also as text ("5.0").
+    """
+    return _spelling(name, subject)
 
 
-def _storable_number(value: int, must: str) -> int:
-    if not -(2**63) <= value < 2**63:
-        raise InvalidInput(f"{must} Got an integer of more than 64 bits; pass it as text.")
-    return value
+_NAME = re.compile(r"[!-*,./:-~]([ -~]*[!-~])?")
+"""Plain text that begins like no number: it has its one form as it is."""
+
+_PLAIN_TEXT = re.compile(r"[!-~]([ -~]*[!-~])?")
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_WRITTEN_AS_FLOAT = re.compile(r"[+-]?[0-9]+\.0*")
+_FAULTY_CHARACTERS = {
+    "Cc": "a control character, such as a line break",
+    "Cf": "an invisible character, such as a zero-width space",
+    "Cn": "a character that is not in this version of Unicode",
+    "Cs": "text that is not valid Unicode",
+    "Zl": "a line break",
+    "Zp": "a line break",
+}
+_MISSING = ("NoneType", "NAType", "NaTType")
+_INT64 = range(-(2**63), 2**63)
+_MOST_BITS = 3000
+
+
+def id_fault(subject: object) -> str | None:
+    """Return what is wrong with an id, in words that do not show it; None if nothing is."""
+    if isinstance(subject, str):
+        return _text_fault(str.__str__(subject))
+    if isinstance(subject, Integral) and not isinstance(subject, bool | np.bool_):
+        return "a number that is too long" if int(subject).bit_length() > _MOST_BITS else None
+    if type(subject).__name__ in _MISSING or _is_nan(subject):
+        return "a missing id (None or NaN)"
+    if isinstance(subject, Real) and not isinstance(subject, bool | np.bool_):
+        return (
+            "a floating-point number: a column of integers becomes one when a value is missing, "
+            "and long ids lose digits; drop those rows and convert it to integers"
+        )
+    return f"a {type(subject).__name__}"
+
+
+def _as_it_is(subject: object) -> bool:
+    """Tell quickly of most ids that they have their one form already."""
+    if type(subject) is str:
+        return _NAME.fullmatch(subject) is not None
+    return type(subject) is int and subject in _INT64
+
+
+def _text_fault(text: str) -> str | None:
+    if _PLAIN_TEXT.fullmatch(text):
+        if _WRITTEN_AS_FLOAT.fullmatch(text):
+            return "a whole number written with a decimal point; write 5, not 5.0"
+        return None
+    if not text:
+        return "an empty id"
+    if text != text.strip():
+        return "an id with blanks or a line break around it"
+    kinds = (unicodedata.category(character) for character in text)
+    return next((_FAULTY_CHARACTERS[kind] for kind in kinds if kind in _FAULTY_CHARACTERS), None)
+
+
+def _spelling(name: str, subject: object) -> SubjectId:
+    if fault := id_fault(subject):
+        raise InvalidInput(f"{_must_be_ids(name)} Got {fault}.")
+    if isinstance(subject, str):
+        text = unicodedata.normalize("NFC", str.__str__(subject))
+        if not _WHOLE_NUMBER.fullmatch(text):
+            return text
+        subject = text
+    number = int(subject)  # type: ignore[call-overload]  # an Integral, or digits: just checked
+    return number if number in _INT64 else str(number)
+
+
+def _must_be_ids(name: str) -> str:
+    return f"The {name!r} parameter must be a flat list of integer or string ids."
+
+
+def _flat(name: str, subjects: object) -> list[Any]:
+    """Return the values of a list or of a column of any library."""
+    if not isinstance(subjects, str | bytes) and isinstance(subjects, Iterable):
+        for convert in ("tolist", "to_pylist", "to_list"):
+            if hasattr(subjects, convert):
+                subjects = getattr(subjects, convert)()
+                break
+        if isinstance(subjects, Iterable) and not isinstance(subjects, str | bytes):
+            return list(subjects)
+    raise InvalidInput(f"{_must_be_ids(name)} Got a single value; put it into a list.")
+
+
+def _whole_numbers(subjects: object) -> bool:
+    """Tell whether ids have their one form as they are: a flat array of signed integers."""
+    return isinstance(subjects, np.ndarray) and subjects.ndim == 1 and subjects.dtype.kind == "i"
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float | np.floating | Decimal) and bool(value != value)

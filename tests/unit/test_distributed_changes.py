@@ -15,7 +15,7 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.accounting.filter import UNITS
-from vicinal.distributed import Absence, Coordinator, ShardMissing, local_links, move
+from vicinal.distributed import Absence, Coordinator, ShardMissing, local_links, move, split
 from vicinal.distributed.backups import restore_cluster
 from vicinal.distributed.changing import Changes
 from vicinal.distributed.folders import COORDINATOR, shard_paths
@@ -107,14 +107,18 @@ def test_who_comes_back_keeps_what_was_spent_wherever_they_were(tmp_path):
     assert shard_tools.budgets(path)["person-3"] == spent["person-3"]
 
 
-def test_records_without_ids_are_new_people(path):
-    with shard_tools.local(path) as cluster:
-        cluster.add(NEW_X, NEW_Y)
+def test_records_without_ids_are_new_people_where_all_are(tmp_path, path):
+    settings = {"classes": range(3), "public": tools.R, "n_records": 300, **tools.PLAN}
+    Store.init(tmp_path / "numbers", tools.X, tools.Y, **settings).close()
+    split(tmp_path / "numbers", tmp_path / "numbered", 2)
+    with shard_tools.local(tmp_path / "numbered") as cluster:
         cluster.erase([3])
         cluster.add(NEW_X[:2], NEW_Y[:2])
-        cluster.add(NEW_X[:1], NEW_Y[:1], [7])
-    numbers = {who for who in where(path) if isinstance(who, int)}
-    assert numbers == set(range(42)) - {3}
+        with pytest.raises(InvalidInput, match="left out"):
+            cluster.add(NEW_X[:1], NEW_Y[:1], [7])
+    assert set(where(tmp_path / "numbered")) == set(range(302)) - {3}
+    with shard_tools.local(path) as cluster, pytest.raises(InvalidInput, match="must be given"):
+        cluster.add(NEW_X, NEW_Y)
 
 
 def test_the_same_addition_is_made_once(path):

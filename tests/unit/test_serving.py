@@ -136,8 +136,9 @@ def test_a_curator_adds_and_erases(tmp_path):
         for subject in ("person-3", "7", "nobody", "a%2Fb%20c%3F"):
             erased = service.call("DELETE", f"/v1/subjects/{subject}", key="curator")
             assert (erased.status, erased.body["done"]) == (200, "erased")
-        assert service.call("DELETE", "/v1/subjects/8?kind=text", key="curator").status == 200
-        for wrong in ("kin=text", "kind=text&kind=integer", "kind=both"):
+        again = service.call("DELETE", "/v1/subjects/7?outcome=true", key="curator")
+        assert again.body["outcome"] == {"enrolled": 0, "erased": 1, "unknown": 0}
+        for wrong in ("out=true", "outcome=true&outcome=true", "outcome=both", "kind=text"):
             found = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
             assert found.status == 422
         roll = service.store._parts.book.roll.slot_of
@@ -153,7 +154,9 @@ def test_a_curator_adds_and_erases(tmp_path):
     "change",
     [
         {"labels": [0]}, {"labels": [0, 9]}, {"labels": ["a", 0]}, {"labels": [True, 0]},
-        {"subjects": ["a"]}, {"subjects": ["a", 1]}, {"subjects": [1.5, 2]},
+        {"subjects": ["a"]}, {"subjects": [1.5, 2]}, {"subjects": None}, {"subjects": ["a", ""]},
+        {"subjects": ["a", "b\n"]}, {"subjects": ["a", "b\nc"]}, {"subjects": ["a", "b/../c"]},
+        {"subjects": ["a", " b"]}, {"subjects": ["a", "\u200bb"]}, {"subjects": ["a", "."]},
         {"subjects": ["a" * 301, "b"]}, {"vectors": [[0] * 4]}, {"vectors": [[0] * 3] * 2},
         {"vectors": []}, {"texts": ["a", "b"]}, {"more": 1},
     ],
@@ -251,7 +254,7 @@ def test_a_fault_of_ours_shows_nothing(tmp_path, monkeypatch, caplog):
 
 def test_logs_and_metrics_name_no_person_and_no_number_of_theirs(service, caplog):
     caplog.set_level(logging.DEBUG)
-    service.call("DELETE", "/v1/subjects/canary-5512?kind=text", key="curator")
+    service.call("DELETE", "/v1/subjects/canary-5512?outcome=true", key="curator")
     service.predict([[5512.25, 0, 0, 1]], name="canary-name")
     metrics = service.call("GET", "/metrics", key=None).body
     for text in (caplog.text, metrics):
@@ -271,7 +274,7 @@ def test_metrics_do_not_depend_on_the_data(tmp_path):
     for name, seed in (("one", 1), ("two", 2)):
         with tools.running(tmp_path / name, n_queries=100) as service:
             if seed == 2:
-                service.store.add(*points(200, seed))
+                service.store.add(*points(200, seed), [f"new-{i}" for i in range(200)])
             for row in ROWS[:20]:
                 service.predict([row])
             lines = service.call("GET", "/metrics", key=None).body.splitlines()

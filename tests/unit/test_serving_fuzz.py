@@ -22,7 +22,7 @@ PATHS = [
     ("POST", "/v1/predict"), ("POST", "/v1/predict"), ("POST", "/v1/predict"),
     ("POST", "/v1/records"), ("GET", "/v1/guarantee"), ("GET", "/v1/quota"), ("GET", "/v1/history"),
     ("GET", "/v1/status"), ("PUT", "/v1/predict"), ("GET", f"/v1/{CANARY}"),
-    ("DELETE", f"/v1/subjects/{CANARY}"), ("DELETE", f"/v1/subjects/1?kind={CANARY}"),
+    ("DELETE", f"/v1/subjects/{CANARY}"), ("DELETE", f"/v1/subjects/1?outcome={CANARY}"),
     ("POST", f"/v1/predict?audience={CANARY}"),
 ]  # fmt: skip
 LEAVES = [

@@ -56,7 +56,9 @@ def test_from_a_table_to_answers_and_back_out(data, store):
     assert [line.split(",")[0] for line in text[1:]] == answers["labels"]
     run("predict", store, "--data", data / "queries.csv", "--out", data / "answers.csv")
     assert (data / "answers.csv").read_text().splitlines() == text
-    assert run("erase", store, "--subject", "person-3") == "Erased.\n"
+    assert run("erase", store, "--subject", "person-3") == (
+        "Erased. Read 1 id. Private: 1 enrolled until now, 0 erased before, 0 never there.\n"
+    )
     assert "All is well" in run("verify", store, "--erased", "person-3")
     run("verify", store, "--erased", "person-4", code=2)
 
@@ -69,9 +71,8 @@ def test_what_is_public_and_what_is_the_curators(store):
     private = run("inspect", store, "--curator")
     assert "PRIVATE" in private
     assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["subjects"] == 150
-    assert (
-        run("erase", store, "--subject", "person-3", "--curator") == "Erased. Private: 2 records.\n"
-    )
+    told = run("erase", store, "--subject", "person-3", "--curator")
+    assert told.endswith("\nPrivate: 2 records.\n")
 
 
 def test_the_guarantee_is_exported_whole(data, store):

@@ -287,6 +287,6 @@ def test_a_store_from_before_indexes_and_reuse_opens_as_it_was(tmp_path):
     store = reopened(store, tmp_path / "store")
     assert store.facts()["index"] == {"kind": "exact"}
     np.testing.assert_array_equal(store.predict(Q[:10]).votes, reply.votes)
-    store.add(*points(2, 8), idempotency_key="k")
+    store.add(*points(2, 8), ["a", "b"], idempotency_key="k")
     assert store.verify()
     store.close()

@@ -25,6 +25,9 @@ Ray = Annotated[
         "local (start one). Default: in this process."
     ),
 ]
+AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
+]
 
 _LOCAL = "local"
 _MEMORY = 256 << 20

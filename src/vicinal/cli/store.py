@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli.output import as_json, write_file
-from vicinal.cli.shards import Ray, opened_at, spread
+from vicinal.cli.shards import AcceptLoss, Ray, opened_at, spread
+from vicinal.cli.subjects import listed_ids
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
@@ -42,9 +43,6 @@ Ledger = Annotated[
 ]
 Witness = Annotated[
     Path | None, typer.Option(help="File that remembers how far the store came; on another disk.")
-]
-AcceptLoss = Annotated[
-    bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
 ]
 
 
@@ -128,27 +126,6 @@ def add(
         opened.add(dataset.features, dataset.labels, dataset.subjects, idempotency_key=key)
 
 
-def erase(
-    store: StorePath,
-    subject: Annotated[list[str] | None, typer.Option(help="An id; repeat for more.")] = None,
-    subjects: Annotated[Path | None, typer.Option(help="File with one id a line.")] = None,
-    curator: Annotated[
-        bool, typer.Option("--curator", help="Say how many records went. Private.")
-    ] = False,
-    accept_loss: AcceptLoss = False,
-) -> None:
-    """Erase people from every file, for good; answers already given stay."""
-    listed = [*(subject or []), *([] if subjects is None else _lines(subjects))]
-    if not listed:
-        raise InvalidInput("The 'subject' option must be given: at least one id.")
-    with opened_at(store, accept_loss=accept_loss) as opened:
-        gone = opened.erase(_ids(listed))
-        found = opened.verify(_ids(listed))
-    if not found:
-        raise StorageFailed(" ".join(found.faults))
-    typer.echo(f"Erased. Private: {gone} records." if curator else "Erased.")
-
-
 def predict(
     store: StorePath,
     data: Data,
@@ -208,12 +185,15 @@ def export_guarantee(
 def verify(
     store: StorePath,
     erased: Annotated[list[str] | None, typer.Option(help="An id that must be gone.")] = None,
+    erased_list: Annotated[
+        Path | None, typer.Option(help="File of ids that must be gone, one a line.")
+    ] = None,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
     with opened_at(store, accept_loss=accept_loss) as opened:
-        found = opened.verify(_ids(erased or []))
+        found = opened.verify(listed_ids(erased, erased_list))
     if json:
         typer.echo(as_json({"faults": list(found.faults), "checked": list(found.checked)}))
     if not found:
@@ -321,22 +301,11 @@ def _listed(names: str | None) -> list[str] | None:
 
 
 def _names(classes: str) -> list[Any]:
-    """Return class names: integers if all of them are."""
-    return _ids(_listed(classes) or [])
-
-
-def _ids(texts: list[str]) -> list[Any]:
-    """Return integers if all of `texts` are written as such, as a column of a table is read."""
+    """Return class names: integers if all of them are, as a column of a table is read."""
+    texts = _listed(classes) or []
     if all(text.removeprefix("-").isdecimal() and str(int(text)) == text for text in texts):
         return [int(text) for text in texts]
     return texts
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except (OSError, ValueError):
-        raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
 
 
 def _say(facts: dict[str, Any], text: str, json: bool) -> None:

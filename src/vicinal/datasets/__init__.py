@@ -7,7 +7,8 @@ column's name: the "header" of a CSV file that has none is somebody's record.
 from vicinal.datasets.arrays import image_npz
 from vicinal.datasets.dataset import Dataset
 from vicinal.datasets.folders import load_images
+from vicinal.datasets.id_lists import read_ids
 from vicinal.datasets.mnist import load_mnist
 from vicinal.datasets.tables import load_table
 
-__all__ = ["Dataset", "image_npz", "load_images", "load_mnist", "load_table"]
+__all__ = ["Dataset", "image_npz", "load_images", "load_mnist", "load_table", "read_ids"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.datasets.dataset import Dataset
+from vicinal.datasets.dataset import Dataset, subject_column
 from vicinal.errors import InvalidInput
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -80,7 +80,8 @@ def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = 
     for name, field in ((f"y{suffix}", labels), (f"subjects{suffix}", subjects)):
         if field is not None and field.dtype.kind not in "iuU":
             raise InvalidInput(f"{path}: {name!r} must hold integers or strings.")
-    return Dataset(features, labels, subjects, test)
+    people = None if subjects is None else subject_column(subjects)
+    return Dataset(features, labels, people, test)
 
 
 def _require(path: str | Path, stored: Arrays, names: tuple[str, ...]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import checks
 from vicinal.errors import InvalidInput
 
 Features = npt.NDArray[Any] | tuple[Any, ...]
@@ -90,6 +92,16 @@ class Dataset:
         if self.test is None:
             raise InvalidInput("This data set has no test part; take() can hold records back.")
         return replace(self, test=None), self.test
+
+
+def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> npt.NDArray[Any]:
+    """Return ids, each in its one form, as an array (n,): int64 if all are numbers, else strings.
+
+    In which of the two a number stands makes no difference: 5 and "5" are one id.
+    """
+    listed = checks.subject_ids("subjects", ids)
+    whole = all(isinstance(subject, int) for subject in listed)
+    return np.array(listed if whole else [str(subject) for subject in listed])
 
 
 def _rows_of(

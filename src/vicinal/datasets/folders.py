@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.datasets.dataset import Dataset, Features
+from vicinal.datasets.dataset import Dataset, Features, subject_column
 from vicinal.errors import InvalidInput
 
 _GREY, _COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
@@ -30,7 +30,8 @@ def load_images(folder: str | Path) -> Dataset:
     Dataset
         Features are uint8 (n, h, w) or (n, h, w, 3), or a tuple of n such images where shapes
         differ. Labels and persons are int64 (n,) where all are written as whole numbers, else
-        strings (n,); without folders of persons every image is a person of its own.
+        strings (n,), persons as :func:`vicinal.checks.subject_id` writes them; without folders of
+        persons every image is a person of its own.
 
     Raises
     ------
@@ -51,7 +52,9 @@ def load_images(folder: str | Path) -> Dataset:
         )
     (depth,) = depths
     labels = _names([path.parts[0] for path in paths]) if depth >= _LABEL else None
-    people = _names([path.parts[1] for path in paths]) if depth == _LABEL_AND_SUBJECT else None
+    people = (
+        subject_column([path.parts[1] for path in paths]) if depth == _LABEL_AND_SUBJECT else None
+    )
     return Dataset(_together([_pixels(folder, path) for path in paths]), labels, people)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.datasets.arrays import array_npz
-from vicinal.datasets.dataset import Dataset, Features
+from vicinal.datasets.dataset import Dataset, Features, subject_column
 from vicinal.errors import InvalidInput
 
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
@@ -44,7 +44,8 @@ def load_table(
     label
         Column of labels: whole numbers or strings. Without it there are no labels.
     subject
-        Column of persons: whole numbers or strings. Without it every record is its own person.
+        Column of persons: whole numbers or strings, see :func:`vicinal.checks.subject_id`.
+        Without it every record is its own person.
     columns
         Feature columns, in this order; without it all that are neither label nor subject.
     text
@@ -54,15 +55,16 @@ def load_table(
     -------
     Dataset
         Features are float64 (n, d), or a tuple of n texts; from an npz file they are as stored.
-        Labels and subjects are int64 (n,) when every value is a whole number written plainly
-        (7, not 07 or 7.0, of at most 18 digits), or is true or false in a Parquet file (1 or 0);
-        else strings (n,).
+        Labels are int64 (n,) when every value is a whole number written plainly (7, not 07 or
+        7.0, of at most 18 digits), or is true or false in a Parquet file (1 or 0); else strings
+        (n,). Subjects are int64 (n,) when every one is a whole number, else strings (n,).
 
     Raises
     ------
     InvalidInput
         If the file is missing, of another kind or damaged; if a column is missing, holds something
-        else than it should, or lacks values. No message repeats anything from the file.
+        else than it should, or lacks values. No message repeats anything from the file, but one
+        says how many rows lack a subject.
     """
     path = Path(path)
     if not path.is_file():
@@ -74,8 +76,8 @@ def load_table(
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
     table = _read(path)
-    labels = None if label is None else _names(table, "label", label)
-    subjects = None if subject is None else _names(table, "subject", subject)
+    labels = None if label is None else _labels(table, label)
+    subjects = None if subject is None else _subjects(table, subject)
     return Dataset(_features(table, columns, text, (label, subject)), labels, subjects)
 
 
@@ -140,14 +142,14 @@ def _features(
     return out
 
 
-def _column(table: pa.Table, which: str, name: str) -> pa.ChunkedArray:
-    """Return a column with dictionaries resolved, refusing missing values."""
+def _column(table: pa.Table, which: str, name: str, *, gaps: bool = False) -> pa.ChunkedArray:
+    """Return a column with dictionaries resolved; without `gaps` missing values are refused."""
     if name not in table.column_names:
         raise InvalidInput(f"The table has no column {name!r}, which was asked for as {which}.")
     column = table[name]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if column.null_count:
+    if column.null_count and not gaps:
         raise _lacks(which)
     return column
 
@@ -169,24 +171,46 @@ def _numbers(column: pa.ChunkedArray, which: str) -> npt.NDArray[np.float64]:
     return np.asarray(numbers)
 
 
-def _names(table: pa.Table, which: str, name: str) -> npt.NDArray[Any]:
-    """Return a column of labels or subjects as int64 or str (n,)."""
-    column = _column(table, which, name)
+def _labels(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """Return a column of labels as int64 or str (n,)."""
+    column = _column(table, "label", name)
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        return _whole(column, which)
-    strings = _strings(column, which)
+        return _whole(column)
+    strings = _strings(column, "label")
     if "" in strings:
-        raise _lacks(which)
+        raise _lacks("label")
     if all(_written_plainly(string) for string in strings):
-        return _whole(column, which)
+        return _whole(column)
     return np.array(strings, dtype=np.str_)
 
 
-def _whole(column: pa.ChunkedArray, which: str) -> npt.NDArray[np.int64]:
+def _subjects(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """Return a column of subjects as int64 or str (n,)."""
+    column = _column(table, "subject", name, gaps=True)
+    missing = column.null_count
+    if _is_string(column.type):
+        missing += pc.sum(pc.is_in(column, pa.array(_MISSING, column.type))).as_py() or 0
+    elif pa.types.is_floating(column.type):
+        missing += pc.sum(pc.is_nan(column)).as_py() or 0
+    elif pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if missing:
+        raise InvalidInput(
+            f"The subject column lacks an id in {missing} of {len(column)} rows. Give these rows "
+            "their ids, or drop them; a record of nobody's cannot be charged to anybody."
+        )
+    return subject_column(column.to_numpy() if _is_whole(column.type) else column)
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind))
+
+
+def _whole(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     try:
         return np.asarray(column.cast(pa.int64()).to_numpy())
     except (ValueError, pa.ArrowException):
-        raise InvalidInput(f"The {which} column must hold integers of at most 64 bits.") from None
+        raise InvalidInput("The label column must hold integers of at most 64 bits.") from None
 
 
 def _written_plainly(string: str) -> bool:

@@ -13,6 +13,7 @@ from vicinal.distributed.folders import is_cluster
 from vicinal.distributed.gathering import Absence, ShardMissing
 from vicinal.distributed.keeper import ShardKeeper
 from vicinal.distributed.local import local_links
+from vicinal.distributed.merging import merge_cluster
 from vicinal.distributed.moving import move
 from vicinal.distributed.planned import fit_on_shards
 from vicinal.distributed.splitting import split
@@ -28,6 +29,7 @@ __all__ = [
     "fit_on_shards",
     "is_cluster",
     "local_links",
+    "merge_cluster",
     "move",
     "restore_cluster",
     "split",

@@ -24,10 +24,11 @@ import numpy.typing as npt
 from vicinal.checks import SubjectId
 from vicinal.distributed.gathering import Absence, Link, gather
 from vicinal.distributed.tasks import Add, Erase, OpenAudience, Ping, Task
-from vicinal.errors import StorageFailed
+from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.book import Book
 from vicinal.ledger.files import guarded, replace_file, sync_folder
 from vicinal.neighbours.integers import IntegerMatrix
+from vicinal.store.identities import repaired
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 PENDING = "pending"
@@ -103,9 +104,10 @@ class Change:
         try:
             with guarded(path), path.open("rb") as file, np.load(file, allow_pickle=False) as found:
                 said = json.loads(found["said"].tobytes())
+                subjects = [repaired(who) for who in said["subjects"]]
                 return cls(
-                    said["what"], said["subjects"], found["integers"], found["labels"],
-                    found["places"], said["audience"], said["turn"],
+                    said["what"], subjects, found["integers"], found["labels"], found["places"],
+                    said["audience"], said["turn"],
                 )  # fmt: skip
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise StorageFailed(f"{path} is damaged. Restore a backup.") from None
@@ -197,6 +199,11 @@ def places_of(
         What each shard knows of them.
     """
     table = np.stack([known[number] for number in sorted(known)])
+    if ((table > 0).sum(axis=0) > 1).any():
+        raise PrivacyRefused(
+            "A subject was erased under two spellings of its id, on two shards, by an earlier "
+            "version. It cannot come back, as what it has left cannot be told."
+        )
     places: npt.NDArray[np.int32] = table.argmax(axis=0).astype(np.int32)
     for at in np.flatnonzero(table.max(axis=0) == 0).tolist():
         places[at] = otherwise(subjects[at])

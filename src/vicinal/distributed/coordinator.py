@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
@@ -25,14 +26,15 @@ from vicinal.distributed.gathering import Absence, Link, ShardMissing, gather
 from vicinal.distributed.remote import RemoteShards
 from vicinal.distributed.routing import Routing
 from vicinal.distributed.splitting import ready_cluster
-from vicinal.distributed.tasks import Backup, Facts, Ping, Verify
+from vicinal.distributed.tasks import HERE, LEFT, Backup, Facts, Known, Ping, Verify
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.predictors.answering import Engine, Turn
-from vicinal.store import Query, Verification
+from vicinal.store import Presence, Query, Verification
 from vicinal.store.additions import Addition, forget_additions
 from vicinal.store.counter import Counter
 from vicinal.store.desks import Desk, new_plan, open_desk, pinned_plan
 from vicinal.store.facts import public_facts
+from vicinal.store.identities import ONE_FORM_EVERYWHERE
 from vicinal.store.opening import Parts, open_folder
 from vicinal.store.records import Records
 from vicinal.store.requests import checked_name
@@ -84,7 +86,7 @@ class Coordinator(Counter[ShardedReply]):
         InvalidInput
             If there is no cluster.
         PrivacyRefused
-            If another process has it open, or it is an old copy.
+            If another process has it open, it is an old copy, or spellings of ids must be merged.
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
@@ -98,6 +100,11 @@ class Coordinator(Counter[ShardedReply]):
         parts = open_folder(found.folder)
         with ExitStack() as resources:
             resources.callback(parts.resources.close)
+            if parts.database.get(ONE_FORM_EVERYWHERE) != "1":
+                raise PrivacyRefused(
+                    "The cluster was made by a version that knew several spellings of an id, so "
+                    "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
+                )
             links = connect(shard_paths(place, cluster.shards))
             for link in links:
                 resources.callback(link.close)
@@ -153,6 +160,14 @@ class Coordinator(Counter[ShardedReply]):
             self._changes.every(Ping())
             gone = self._change(ERASE, lambda: self._erasure(ids))
         return sum(int(went) for went in gone.values())
+
+    def presence(self, subjects: npt.ArrayLike) -> Presence:
+        """Return how many of some ids are on any shard, were erased, or never were. Private."""
+        ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
+        with self._whole():
+            known = np.max(list(self._changes.every(Known(ids)).values()), axis=0)
+        here, left = int((known == HERE).sum()), int((known == LEFT).sum())
+        return Presence(here, left, len(ids) - here - left)
 
     def open_audience(self, name: str, **plan: Any) -> None:
         """Give every subject a further budget, as :meth:`vicinal.store.Store.open_audience` does.

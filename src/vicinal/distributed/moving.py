@@ -38,6 +38,7 @@ from vicinal.distributed.keeper import PARCEL
 from vicinal.distributed.splitting import put_records, ready_cluster
 from vicinal.errors import InvalidInput
 from vicinal.ledger.audiences import Audience
+from vicinal.ledger.departed import joined
 from vicinal.mechanisms import fresh_key
 from vicinal.store import erasure
 from vicinal.store.opening import Parts, open_folder
@@ -67,9 +68,7 @@ def move(path: str | Path, where: Mapping[SubjectId, int]) -> int:
     """
     place = Path(path)
     cluster = ready_cluster(place)
-    ids = checks.subject_ids("where", list(where))
-    for target in where.values():
-        checks.integer("where", target, least=0, most=cluster.shards - 1)
+    targets = _targets(where, cluster.shards)
     with ExitStack() as resources:
         coordinator = _opened(place / COORDINATOR, resources)  # nobody may answer meanwhile
         if int(coordinator.database.get(PENDING) or 0):
@@ -82,7 +81,17 @@ def move(path: str | Path, where: Mapping[SubjectId, int]) -> int:
             Carried(parts.database).clear()
         for parts in shards:
             _finish(parts, shards)
-        return sum(_leave(number, shards, ids, where) for number in range(len(shards)))
+        return sum(_leave(number, shards, targets) for number in range(len(shards)))
+
+
+def _targets(where: Mapping[SubjectId, int], shards: int) -> dict[SubjectId, int]:
+    """Return the new shard of every subject, by its id in its one form."""
+    ids = checks.subject_ids("where", list(where))
+    numbers = [checks.integer("where", to, least=0, most=shards - 1) for to in where.values()]
+    targets = dict(zip(ids, numbers, strict=True))
+    if any(targets[subject] != to for subject, to in zip(ids, numbers, strict=True)):
+        raise InvalidInput("The 'where' parameter must send every subject to one shard.")
+    return targets
 
 
 def _opened(path: Path, resources: ExitStack) -> Parts:
@@ -91,13 +100,11 @@ def _opened(path: Path, resources: ExitStack) -> Parts:
     return parts
 
 
-def _leave(
-    number: int, shards: list[Parts], ids: list[SubjectId], where: Mapping[SubjectId, int]
-) -> int:
+def _leave(number: int, shards: list[Parts], targets: Mapping[SubjectId, int]) -> int:
     """Move everybody away from one shard who is to be on another."""
     parts, moved = shards[number], 0
     for target in range(len(shards)):
-        here = [who for who in ids if where[who] == target and who in parts.book.roll.slot_of]
+        here = [who for who, to in targets.items() if to == target and _is_on(parts, who)]
         if target != number and here:
             _pack(parts, here, target)
             _finish(parts, shards)
@@ -161,25 +168,46 @@ def _left(parts: Parts, subjects: list[SubjectId]) -> dict[str, list[int]]:
 def _enter(
     parts: Parts, parcel: dict[str, Any], subjects: list[SubjectId], left: dict[str, list[int]]
 ) -> None:
-    """Put the records on their new shard, with the budgets, unless they are there already."""
+    """Put the records on their new shard, with the budgets, unless they are there already.
+
+    To whoever was on both shards the charges of both count.
+    """
     if parts.database.get(_ARRIVED) == parcel["name"]:
         return
     frame = parts.frame
     flat = np.frombuffer(base64.b64decode(parcel["features"]), frame.precision.dtype)
     labels = np.array(parcel["labels"], dtype=np.int32)
+    both = [who for who in subjects if _is_on(parts, who)]
     with parts.book.change("move"):
+        had = _had(parts, both)
         granted = {name: audience.granted for name, audience in parts.book.audiences.items()}
         integers = flat.reshape(len(labels), frame.n_features).copy()
         put_records(parts, integers, labels, parcel["subjects"])
         slots = parts.book.roll.slots_of(subjects)
         for name, audience in parts.book.audiences.items():
-            units = np.array(left[name], dtype=np.int64)
+            brought = dict(zip(subjects, left[name], strict=True))
+            joint = {who: joined([brought[who], had[name][who]]) for who in both}
+            units = np.array([joint.get(who, brought[who]) for who in subjects], dtype=np.int64)
             audience.account.assign(slots, units, parts.book.size)
             audience.granted = granted[name] + len(subjects)
-            audience.folded += _spent(left[name])
+            lost = sum(brought[who] + had[name][who] - joint[who] for who in both)
+            audience.folded += _spent(left[name]) + lost
             audience.fold(parts.database)
         parts.database.put(_ARRIVED, parcel["name"])
     _told(parts)
+
+
+def _is_on(parts: Parts, subject: SubjectId) -> bool:
+    return subject in parts.book.roll.slot_of
+
+
+def _had(parts: Parts, subjects: list[SubjectId]) -> dict[str, dict[SubjectId, int]]:
+    """Return what subjects on a shard have left, by audience."""
+    slots = parts.book.roll.slots_of(subjects)
+    return {
+        name: dict(zip(subjects, audience.account.durable[slots].tolist(), strict=True))
+        for name, audience in parts.book.audiences.items()
+    }
 
 
 def _let_go(parts: Parts, subjects: list[SubjectId], left: dict[str, list[int]]) -> None:

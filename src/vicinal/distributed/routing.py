@@ -10,9 +10,8 @@ from vicinal.distributed.splitting import place_by_hash
 from vicinal.distributed.tasks import UNKNOWN, Known
 from vicinal.ledger.book import Book
 from vicinal.store.additions import Addition
+from vicinal.store.naming import NEXT_NUMBER, write_naming
 from vicinal.store.records import Records
-
-_NEXT = "next_number"
 
 
 class Routing:
@@ -42,15 +41,16 @@ class Routing:
             If a shard is missing: it may know somebody. Nothing is changed.
         """
         database, version = self._book.database, self._book.version + 1
-        first = int(database.get(_NEXT) or 0)
+        first = int(database.get(NEXT_NUMBER) or 0)
         people = self._numbers(first, len(records)) if records.ids is None else records.ids
         places = places_of(people, self._changes.every(Known(people)), self._place)
 
         def made() -> Change:
             if addition is not None:
                 addition.write(database, version)
+            write_naming(database, given=records.ids is not None)
             if records.ids is None:
-                database.put(_NEXT, str(int(people[-1]) + 1))
+                database.put(NEXT_NUMBER, str(int(people[-1]) + 1))
             return Change(ADD, people, records.integers, records.labels, places)
 
         return made

@@ -32,12 +32,15 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.account import StoredAccount, exact_sum
 from vicinal.ledger.audiences import Analyst, Audience
 from vicinal.ledger.chain import NO_HEAD
+from vicinal.ledger.departed import SPELLINGS
 from vicinal.ledger.files import sync_folder
 from vicinal.mechanisms import fresh_key
 from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.store.columns import tiles_from
 from vicinal.store.folder import copy_file, read_config, write_config
+from vicinal.store.identities import ONE_FORM_EVERYWHERE
 from vicinal.store.indexes import CELLS
+from vicinal.store.naming import NAMING, NEXT_NUMBER
 from vicinal.store.opening import Parts, create_parts, open_parts
 from vicinal.store.tiles import write_digests
 
@@ -151,13 +154,18 @@ def _write_shards(
     size = len(source.shard)
     shard_of_row = places[source.columns.column("slots", size)]
     departed = source.database.execute("SELECT hash, audience, units FROM departed")
+    respelled = source.database.get(SPELLINGS) == "1"
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
         parts = create_parts(folder.folder, source.frame)
         try:
-            gone = [row for row in departed if place_by_hash(row[0], shards) == number]
+            # Hashes of two spellings of one id must lie together, and nobody can tell which do.
+            at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
+            gone = [row for row, where in zip(departed, at, strict=True) if where == number]
             _fill(source, parts, np.flatnonzero(shard_of_row == number), gone)
+            with parts.database.transaction():
+                parts.database.put(SPELLINGS, "1" if respelled and number == 0 else "0")
         finally:
             parts.resources.close()
         _copy_cells(source, path)
@@ -246,7 +254,10 @@ def _write_coordinator(source: Parts, target: Path, cluster: str) -> None:
                 _copy_audience(parts, audience)
             parts.database.put("clock", str(source.book.clock))
             parts.database.put("version", str(source.book.version))
-            parts.database.put("next_number", source.database.get("next_number") or "0")
+            parts.database.put(NEXT_NUMBER, source.database.get(NEXT_NUMBER) or "0")
+            if naming := source.database.get(NAMING):
+                parts.database.put(NAMING, naming)
+            parts.database.put(ONE_FORM_EVERYWHERE, "1")
         parts.witness.advance(source.book.clock, parts.book.head)
     finally:
         parts.resources.close()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.labelling.plan import Round
@@ -23,6 +24,12 @@ State = dict[str, npt.NDArray[Any]]
 
 ABSTAINED = -1
 """Position of a class where a question was not answered."""
+
+
+def columns_text(labels: npt.ArrayLike, subjects: npt.ArrayLike | None) -> bytes:
+    """Return labels and subjects for a digest; ids in their one form, whatever file they are of."""
+    ids = None if subjects is None else checks.subject_ids("subjects", subjects)
+    return f"{np.asarray(labels).tolist()!r}{ids!r}".encode()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,6 +190,5 @@ class IndKNNLabeller:
         """Return a digest of labels, subjects and parameters. Private."""
         parameters = {**self._classifier.get_params(), "n_queries": None}
         digest = hashlib.sha256(repr(sorted(parameters.items())).encode())
-        for column in (self._labels, self._subjects):
-            digest.update(repr(None if column is None else np.asarray(column).tolist()).encode())
+        digest.update(columns_text(self._labels, self._subjects))
         return digest.hexdigest()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.accounting.plan import Plan as PricedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.labelling.labellers import ABSTAINED, Answered, State
+from vicinal.labelling.labellers import ABSTAINED, Answered, State, columns_text
 from vicinal.labelling.plan import Plan, Round
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 from vicinal.predictors.claims import OneOfSeveralFits
@@ -159,8 +159,7 @@ class PlannedLabeller:
         """Return a digest of labels, subjects and parameters. Private."""
         parameters = [sorted(c.get_params().items()) for c in self._classifiers()]
         digest = hashlib.sha256(repr(parameters).encode())
-        for column in (self._labels, self._subjects):
-            digest.update(repr(None if column is None else np.asarray(column).tolist()).encode())
+        digest.update(columns_text(self._labels, self._subjects))
         return digest.hexdigest()
 
     def _classifiers(self) -> list[Planned]:

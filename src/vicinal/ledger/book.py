@@ -21,7 +21,8 @@ from vicinal.ledger.audiences import Analyst, Audience, load_audiences
 from vicinal.ledger.blocks import Block, Request, text_of
 from vicinal.ledger.chain import attach, descends
 from vicinal.ledger.database import Database
-from vicinal.ledger.ids import framed, keyed_digest, keyed_hash, unframed
+from vicinal.ledger.departed import SPELLINGS, join_departed
+from vicinal.ledger.ids import earlier_spellings, framed, keyed_digest, keyed_hash, unframed
 from vicinal.ledger.protocols import Slots
 from vicinal.ledger.roll import Roll
 from vicinal.ledger.witness import name_digest
@@ -51,6 +52,7 @@ class Book:
         self.audiences = load_audiences(database, size)
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
+        self._other_spellings = database.get(SPELLINGS) == "1"
 
     # ------------------------------------------------------------ the register
 
@@ -106,7 +108,7 @@ class Book:
         if subject in self.roll.slot_of:
             return True
         query = "SELECT hash FROM departed WHERE hash = ? LIMIT 1"
-        return bool(self.database.execute(query, (self.hash(subject),)))
+        return any(self.database.execute(query, (hashed,)) for hashed in self._hashes(subject))
 
     @property
     def head(self) -> bytes:
@@ -120,6 +122,10 @@ class Book:
     def hash(self, subject: SubjectId) -> bytes:
         """Return the keyed hash that stands for a subject that left."""
         return keyed_hash(self._key, subject)
+
+    def every_hash(self, subject: SubjectId) -> list[bytes]:
+        """Return :meth:`hash`, and those of all spellings that older versions kept apart."""
+        return [self.hash(spelling) for spelling in [subject, *earlier_spellings(subject)]]
 
     def seal(self, content: bytes) -> bytes:
         """Return 32 bytes that tell content only to whoever has the key, and a guess of it."""
@@ -308,12 +314,17 @@ class Book:
             return {}
         found: dict[int, dict[int, int]] = {}
         for place, subject in enumerate(newcomers):
+            if self._other_spellings:
+                join_departed(self.database, self.audiences.values(), self._hashes(subject))
             hashed = (self.hash(subject),)
             query = "SELECT audience, units FROM departed WHERE hash = ?"
             if rows := self.database.execute(query, hashed):
                 found[place] = dict(rows)
                 self.database.execute("DELETE FROM departed WHERE hash = ?", hashed)
         return found
+
+    def _hashes(self, subject: SubjectId) -> list[bytes]:
+        return self.every_hash(subject) if self._other_spellings else [self.hash(subject)]
 
 
 def _welcome(

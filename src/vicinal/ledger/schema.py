@@ -86,6 +86,7 @@ STEPS = (
         number WHOLE PRIMARY KEY, clock WHOLE NOT NULL, content BYTES NOT NULL,
         head BYTES NOT NULL)
     """,
+    "SELECT 1",  # earlier versions must not open a ledger whose ids have one form
 )
 
 DIGESTED = 5

@@ -25,7 +25,7 @@ Labels = npt.NDArray[np.int32]
 def teacher_of(subject: SubjectId, key: bytes, n_teachers: int) -> int:
     """Return the teacher of a subject: a secret function of its id, and of nothing else.
 
-    Ids that differ in type differ: 1 is not "1".
+    `subject` is in its one form, as :func:`vicinal.checks.subject_ids` returns it.
     """
     named = f"{type(subject).__name__}:{subject}".encode()
     digest = hashlib.blake2b(named, key=key, digest_size=16).digest()

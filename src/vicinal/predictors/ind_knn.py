@@ -224,7 +224,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
             Private labels, each one of `classes`.
         subjects : array (n,), optional
             Integer or string id of the subject behind each record; the guarantee is for a subject
-            with all its records. Without it every record is a subject, its id its row number.
+            with all its records. The number 5 and the text "5" are one id, see
+            :func:`vicinal.checks.subject_id`. Without it every record is a subject, its id its row
+            number.
         public : array (m, d), optional
             Public, unlabelled reference points; needed for everything that is "adaptive",
             "public" or "auto".
@@ -260,6 +262,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     def _install(self, assembled: Assembled, settings: Settings, records: inputs.Records) -> None:
         self._engine, self._settings = assembled.engine, settings
         self._next_number = len(records) if records.ids is None else 0
+        self._subjects_given = records.ids is not None
         self._reference_rows = records.reference_rows
         self.classes_ = settings.classes
         self.n_records_ = assembled.n_records
@@ -272,12 +275,14 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Add records; a subject that is known, or was before it left, keeps what it has left.
 
-        Arguments as in :meth:`fit`. Without `subjects` every record is a new subject, whose id
-        continues the row numbers. The radius and the noise stay as planned.
+        Arguments as in :meth:`fit`, with `subjects` exactly if they were given there. Without,
+        every record is a new subject, whose id continues the row numbers. The radius and the noise
+        stay as planned.
         """
         check_is_fitted(self)
         X = inputs.features(self, X)
         labels = inputs.labels(y, len(X), self.classes_)
+        inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.subjects(subjects, len(X))
         inputs.refuse_shared_rows(self._reference_rows, X)
         records = inputs.Records(X, ids, None)

@@ -134,6 +134,7 @@ def reembed(
         ledger = classifier._shard.ledger
         if not isinstance(ledger, MemoryLedger):
             raise InvalidInput("The classifier must hold its budgets in memory. Got a store.")
+        inputs.check_subjects_given(subjects is not None, before=classifier._subjects_given)
         if subjects is None and not _as_at_fit(classifier, np.shape(X)[0], y):
             raise InvalidInput(
                 "The records must be those of fit, in that order and with their labels, where no "

@@ -1,8 +1,11 @@
-"""What curators do: add records, erase people. Responses hold no numbers of either."""
+"""What curators do: add records, erase people. Responses hold no numbers of either unasked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import numpy as np
 from starlette.requests import Request
@@ -14,9 +17,7 @@ from vicinal.serving._models import RecordsRequest
 from vicinal.serving._predict_route import idempotency_key
 from vicinal.serving._problems import Problem
 from vicinal.serving._state import AppState
-
-KINDS = ("auto", "integer", "text")
-_WHOLE = 2**63
+from vicinal.store import Presence
 
 
 async def add_records(request: Request) -> JSONResponse:
@@ -26,11 +27,9 @@ async def add_records(request: Request) -> JSONResponse:
     name = idempotency_key(request)
     async with state.bodies.read(request) as (_, content):
         body, rows, size = await state.decode_json(RecordsRequest, content)
-    people = body.subjects
+    people = None if body.subjects is None else checked_ids(body.subjects)
     if len(body.labels) != size or (people is not None and len(people) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
-    if people is not None and len({type(person) for person in people}) > 1:
-        raise Problem(422, "unusable", "The subjects must be all integers or all texts.")
     labels = np.array(body.labels, dtype=object)
     work = partial(state.store.add, curator=key.name, idempotency_key=name)
     made = await state.with_store(work, rows, labels, people, adding=True)
@@ -38,36 +37,46 @@ async def add_records(request: Request) -> JSONResponse:
 
 
 async def erase_subject(request: Request) -> JSONResponse:
-    """Erase a person from every file. The response is the same whether they were there."""
+    """Erase a person from every file.
+
+    The response is the same whether they were there, unless `outcome=true` asks for that.
+    """
     state = AppState.of(request)
     state.admit(request, curator=True)
-    kind = kind_of(request)
-    ids = ids_of(request.path_params["subject"], kind)
-    await state.with_store(_erase, state, ids, adding=True)
-    return JSONResponse({"done": "erased", "version": await version(state)})
+    wanted = wants_outcome(request)
+    ids = checked_ids([request.path_params["subject"]])
+    before = await state.with_store(_erase, state, ids, adding=True)
+    done: dict[str, Any] = {"done": "erased", "version": await version(state)}
+    return JSONResponse({**done, "outcome": asdict(before)} if wanted else done)
 
 
-def kind_of(request: Request) -> str:
-    """Return the parameter `kind`; a misspelt one must not mean the default."""
+def wants_outcome(request: Request) -> bool:
+    """Return the parameter `outcome`; a misspelt one must not mean the default."""
     given = request.query_params.multi_items()
-    if [name for name, _ in given] not in ([], ["kind"]):
-        raise Problem(422, "unusable", "The only parameter is 'kind', once at most.")
-    return given[0][1] if given else "auto"
+    if given not in ([], [("outcome", "true")], [("outcome", "false")]):
+        raise Problem(422, "unusable", "The only parameter is 'outcome', true or false.")
+    return given == [("outcome", "true")]
 
 
-def ids_of(text: str, kind: str) -> list[SubjectId]:
-    """Return the ids that the text of a path can mean.
+def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
+    """Return ids in their one form, all of which a path of this service can name.
 
-    A number may be the id 7 or the id "7", and a path cannot tell. Leaving somebody in the data who
-    was to go is the worse fault, so both go, unless `kind` says which.
+    Raises
+    ------
+    Problem
+        422, naming the fault.
     """
-    if kind not in KINDS:
-        raise Problem(422, "unusable", "The parameter 'kind' must be auto, integer or text.")
-    number = _number(text)
-    if kind == "integer" and number is None:
-        raise Problem(422, "unusable", "The subject is not an integer of 64 bits.")
-    as_number: list[SubjectId] = [] if number is None or kind == "text" else [number]
-    return as_number if kind == "integer" else [*as_number, text]
+    for subject in subjects:
+        fault = checks.id_fault(subject) or _path_fault(str(subject))
+        if fault is not None:
+            raise Problem(422, "unusable", f"A subject must be an id. It is, or holds, {fault}.")
+    return checks.subject_ids("subjects", subjects)
+
+
+def _path_fault(text: str) -> str | None:
+    """Tell of an id that clients and proxies take out of a path."""
+    dots = any(part in (".", "..") for part in text.split("/"))
+    return "a part of dots alone, which no path can name" if dots else None
 
 
 async def version(state: AppState) -> int:
@@ -76,14 +85,8 @@ async def version(state: AppState) -> int:
     return int(facts["version"])
 
 
-def _number(text: str) -> int | None:
-    """Return the integer that `text` is, written in the one usual way."""
-    if not text.isascii() or not text.removeprefix("-").isdecimal() or len(text) > 20:
-        return None
-    number = int(text)
-    return number if str(number) == text and -_WHOLE <= number < _WHOLE else None
-
-
-def _erase(state: AppState, ids: list[SubjectId]) -> None:
-    """Erase, all kinds of ids in one go, as one change of the data."""
-    state.store.erase(checks.subject_ids("subjects", ids))
+def _erase(state: AppState, ids: list[SubjectId]) -> Presence:
+    """Erase, as one change of the data; return what was there before. Private."""
+    before = state.store.presence(ids)
+    state.store.erase(ids)
+    return before

@@ -67,7 +67,11 @@ class RecordsRequest(RowsBody):
         },
     )
     labels: Names = Field(description="q class names.")
-    subjects: Names | None = Field(None, description="q ids; records without are one person each.")
+    subjects: Names | None = Field(
+        None,
+        description="q ids, exactly if the first records had some; 5 and '5' are one id. Without, "
+        "records are one person each.",
+    )
 
 
 class PredictResponse(BaseModel):
@@ -155,6 +159,20 @@ class ChangedResponse(BaseModel):
 
     done: Literal["added", "erased"]
     version: int
+
+
+class ErasureOutcome(BaseModel):
+    """How many of the ids were there before an erasure. Private."""
+
+    enrolled: int
+    erased: int = Field(description="Erased before.")
+    unknown: int = Field(description="Never there.")
+
+
+class ErasedResponse(ChangedResponse):
+    """An erasure has become durable."""
+
+    outcome: ErasureOutcome | None = Field(None, description="With outcome=true only.")
 
 
 class ProblemResponse(BaseModel):

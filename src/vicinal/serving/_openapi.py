@@ -31,15 +31,16 @@ _SUBJECT = {
     "name": "subject",
     "in": "path",
     "required": True,
-    "description": "A person's id.",
+    "description": "A person's id; 5 and '5' are one.",
     "schema": {"type": "string", "minLength": 1},
     "example": "person-7",
 }
-_KIND = {
-    "name": "kind",
+_OUTCOME = {
+    "name": "outcome",
     "in": "query",
-    "description": "What the id is; auto erases the integer and the text that are written so.",
-    "schema": {"type": "string", "enum": ["auto", "integer", "text"], "default": "auto"},
+    "required": False,
+    "description": "true: say whether the person was there, was erased before, or never was.",
+    "schema": {"type": "boolean", "default": False},
 }
 _NPY_FILE = {
     "type": "string",
@@ -91,7 +92,11 @@ def _paths() -> dict[str, Any]:
     changed = models.ChangedResponse
     add = _operation("add_records", "Add records (curators)", changed, _IDEMPOTENCY)
     erase = _operation(
-        "erase_subject", "Erase a person for good (curators)", changed, _SUBJECT, _KIND
+        "erase_subject",
+        "Erase a person for good (curators)",
+        models.ErasedResponse,
+        _SUBJECT,
+        _OUTCOME,
     )
     health = _operation("health", "Can the service answer?", models.HealthResponse, open=True)
     return {

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.errors import VicinalError
-from vicinal.store import Query, Quota, Reply
+from vicinal.store import Presence, Query, Quota, Reply
 from vicinal.store.frame import Frame
 
 
@@ -57,6 +57,9 @@ class ServedStore(Protocol):
         idempotency_key: str | None = ...,
     ) -> int:
         """Add records durably; return the version of the data."""
+
+    def presence(self, subjects: npt.ArrayLike) -> Presence:
+        """Return how many of some ids are enrolled, were erased, or never were there. Private."""
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return how many records went. Private."""

@@ -2,9 +2,9 @@
 
 from vicinal.store.counter import DEFAULT
 from vicinal.store.extractors import Extractor
-from vicinal.store.facts import Quota
+from vicinal.store.facts import Presence, Quota
 from vicinal.store.requests import Query, Reply
 from vicinal.store.store import Store
 from vicinal.store.verify import Verification
 
-__all__ = ["DEFAULT", "Extractor", "Query", "Quota", "Reply", "Store", "Verification"]
+__all__ = ["DEFAULT", "Extractor", "Presence", "Query", "Quota", "Reply", "Store", "Verification"]

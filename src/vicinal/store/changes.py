@@ -8,6 +8,7 @@ from vicinal.store.additions import Addition
 from vicinal.store.columns import tiles_from
 from vicinal.store.desks import Desk, open_desk, pinned_plan
 from vicinal.store.indexes import learnt_index
+from vicinal.store.naming import NEXT_NUMBER, write_naming
 from vicinal.store.opening import Parts
 from vicinal.store.records import Records
 from vicinal.store.tiles import write_digests
@@ -23,6 +24,7 @@ def add_records(parts: Parts, records: Records, addition: Addition | None = None
     with parts.book.change("add"):
         if addition is not None:
             addition.write(parts.database, parts.book.version + 1)
+        write_naming(parts.database, given=records.ids is not None)
         subjects = _new_numbers(parts, len(records)) if records.ids is None else records.ids
         parts.shard.add(records.integers, records.labels, subjects)
         slots = parts.shard.people.slots[before:]
@@ -63,11 +65,11 @@ def settle_index(parts: Parts, desk: Desk) -> None:
 
 def _new_numbers(parts: Parts, size: int) -> list[SubjectId]:
     """Return ids for new subjects: the next numbers that nobody has, or had."""
-    number = int(parts.database.get("next_number") or 0)
+    number = int(parts.database.get(NEXT_NUMBER) or 0)
     numbers: list[SubjectId] = []
     while len(numbers) < size:
         if not parts.book.knows(number):
             numbers.append(number)
         number += 1
-    parts.database.put("next_number", str(number))
+    parts.database.put(NEXT_NUMBER, str(number))
     return numbers

@@ -18,6 +18,7 @@ from vicinal.store.batches import desk_of
 from vicinal.store.desks import Desk
 from vicinal.store.facts import Quota, quota_of
 from vicinal.store.frame import Frame
+from vicinal.store.naming import check_naming
 from vicinal.store.opening import Parts
 from vicinal.store.records import Records
 from vicinal.store.requests import Query, Reply, checked_name
@@ -135,8 +136,8 @@ class Counter(ABC, Generic[AnyReply]):
         Parameters
         ----------
         X, y, subjects
-            Records as the store's extractor takes them, a label for each, and perhaps whose they
-            are; without it each is a new subject.
+            Records as the store's extractor takes them, a label for each, and whose they are,
+            exactly if the store's first records came with subjects; without, each is a new subject.
         curator, idempotency_key : str
             The same curator's same key adds the same records once, and returns the version that
             they made.
@@ -159,6 +160,7 @@ class Counter(ABC, Generic[AnyReply]):
             done = None if addition is None else addition.done(self._parts.database)
             if done is not None:
                 return done
+            check_naming(self._parts.database, given=records.ids is not None)
             self._add(records, addition)
             return book.version
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from vicinal.accounting.filter import UNITS
+from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger.audiences import Analyst
+from vicinal.ledger.book import Book
 from vicinal.predictors.shadow import QUANTILES
 from vicinal.store.desks import Desk
 from vicinal.store.opening import Parts
@@ -36,6 +38,29 @@ class Quota:
     analyst_quota: int | None = None
     analyst_used: int = 0
     analyst_left: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """How many of some ids are in a store. Private.
+
+    Attributes
+    ----------
+    enrolled, erased, unknown : int
+        Ids that are there; that left, and whose keyed hashes are known; that never were there.
+    """
+
+    enrolled: int
+    erased: int
+    unknown: int
+
+
+def presence_in(book: Book, subjects: Iterable[SubjectId]) -> Presence:
+    """Return how many of `subjects`, each counted once, a ledger has, or had."""
+    ids = set(subjects)
+    here = {subject for subject in ids if subject in book.roll.slot_of}
+    left = sum(book.knows(subject) for subject in ids - here)
+    return Presence(len(here), left, len(ids) - len(here) - left)
 
 
 def quota_of(desk: Desk, analyst: str | None) -> Quota:

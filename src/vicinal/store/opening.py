@@ -21,6 +21,7 @@ from vicinal.store.columns import Columns
 from vicinal.store.digests import check_files, note_files
 from vicinal.store.folder import KEY, Folder
 from vicinal.store.frame import Frame
+from vicinal.store.identities import FORM, ONE_FORM, refuse_twins, settle_form
 from vicinal.store.indexes import first_index, index_of
 from vicinal.store.tiles import faults_of_tiles
 
@@ -67,6 +68,7 @@ def create_parts(folder: Folder, frame: Frame) -> Parts:
         with database.transaction():
             database.put("identity", folder.identity)
             database.put("frame", frame.spec())
+            database.put(FORM, ONE_FORM)
         frame.save_arrays(folder.path)
         book = _first_writing(folder, database, None)
         witness = _new_witness(folder, resources, book)
@@ -84,22 +86,26 @@ def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
     InvalidInput
         If there is no store.
     PrivacyRefused
-        If another process has it open, or if it is behind its witness and `accept_loss` is False.
+        If another process has it open; if it is behind its witness and `accept_loss` is False; if
+        one person has two budgets in it, under two spellings of an id.
     StorageFailed
         If a file or the database is damaged.
     """
     return open_folder(Folder.read(path), accept_loss=accept_loss)
 
 
-def open_folder(folder: Folder, *, accept_loss: bool = False) -> Parts:
+def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> Parts:
     """Return the parts that lie in a known folder, see :func:`open_parts`.
 
     First everything is checked, and nothing written: what is refused stays as it was, every byte.
+    With `merging` also a store is opened in which one person has two budgets.
     """
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
         witness = _witness(folder, resources, accept_loss=accept_loss)
         book, lost = _checked(folder, database, witness, accept_loss=accept_loss)
+        if not merging:
+            refuse_twins(database, folder.key())
         clock = database.number("clock")
         frame = Frame.load(database.get("frame") or "", folder.path)
         columns = Columns(
@@ -174,6 +180,7 @@ def _first_writing(folder: Folder, database: Database, book: Book | None) -> Boo
     database.settle()
     if book is None:
         migrate(database)
+    if settle_form(database, folder.key()) or book is None:
         book = Book(database, folder.key())
     note_files(database, folder.path)
     return book
@@ -279,7 +286,8 @@ def _spend_and_erase_again(parts: Parts, lost: WitnessState, clock: int) -> None
     book = parts.book
     # A copy that went another way may have left the history at any time before.
     erased = lost.erased_since(clock if clock < lost.clock else -1)
-    again = [s for s in book.roll.slot_of if book.hash(s) in erased] if erased else []
+    everybody = book.roll.slot_of if erased else ()
+    again = [s for s in everybody if not erased.isdisjoint(book.every_hash(s))]
     book.clock = max(book.clock, lost.clock)
     with book.change(LOST):
         book.spend_everything()

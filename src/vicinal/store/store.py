@@ -25,7 +25,7 @@ from vicinal.store.counter import DEFAULT, Counter
 from vicinal.store.desks import Desk, new_plan, open_desk
 from vicinal.store.digests import note_files
 from vicinal.store.extractors import Extractor
-from vicinal.store.facts import curator_facts, public_facts
+from vicinal.store.facts import Presence, curator_facts, presence_in, public_facts
 from vicinal.store.folder import Folder
 from vicinal.store.frame import Frame, new_frame
 from vicinal.store.opening import Parts, create_parts, open_parts
@@ -218,6 +218,12 @@ class Store(Counter[Reply]):
                 raise StorageFailed(" ".join(left))
             self._failed = False
         return gone
+
+    def presence(self, subjects: npt.ArrayLike) -> Presence:
+        """Return how many of some ids are enrolled, were erased, or never were there. Private."""
+        ids = checks.subject_ids("subjects", subjects)
+        with self._whole():
+            return presence_in(self._parts.book, ids)
 
     def open_audience(self, name: str, **plan: Any) -> None:
         """Give every subject a further budget, for an audience that shares no answers with others.

@@ -1,0 +1,135 @@
+"""Erasing by the command line and by HTTP: whatever the list looks like, nobody stays unnoticed."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv
+from typer.testing import CliRunner
+
+import shard_tools
+from store_tools import PLAN, R, points
+from vicinal.checks import subject_id
+from vicinal.cli.main import app
+from vicinal.distributed import split
+from vicinal.store import Store
+
+X, Y = points(40, 3)
+PEOPLE = [*range(1, 39), "A7", "Zo\u00eb"]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def path(tmp_path):
+    settings = {"classes": range(3), "public": R, "n_records": 40, **PLAN}
+    Store.init(tmp_path / "store", X, Y, PEOPLE, **settings).close()
+    return tmp_path / "store"
+
+
+def people(path):
+    with Store.open(path) as store:
+        return set(store._parts.book.roll.slot_of)
+
+
+def test_one_odd_id_in_a_table_makes_nobody_new(path, tmp_path):
+    table = dict(zip("abcd", X[:3].T, strict=True))
+    csv.write_csv(pa.table({**table, "y": Y[:3], "who": ["5", "6", "B7"]}), tmp_path / "more.csv")
+    run("add", path, "--data", tmp_path / "more.csv", "--label", "y", "--subject", "who")
+    assert people(path) == {*PEOPLE, "B7"}
+    told = run("add", path, "--data", tmp_path / "more.csv", "--label", "y", code=2)
+    assert "feature" in told or "must be given" in told
+    run("erase", path, "--subject", "5")
+    assert people(path) == {*PEOPLE, "B7"} - {5}
+    run("verify", path, "--erased", "5")
+    run("verify", path, "--erased", "6", code=2)
+
+
+LISTS = {
+    "plain": "5\n6\n", "carriage return": "5\r\n6\r\n", "old Macintosh": "5\r6\r",
+    "byte order mark": "\ufeff5\n6\n", "blank lines": "5\n6\n\n\n", "one odd id": "5\n6\nA7\n",
+    "decomposed": "5\n6\nZo\u0065\u0308",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LISTS)
+def test_lists_erase_whom_they_name(path, tmp_path, case):
+    (tmp_path / "ids").write_bytes(LISTS[case].encode())
+    told = run("erase", path, "--subjects", tmp_path / "ids")
+    assert told.startswith("Erased. Read ")
+    assert " 0 erased before, 0 never there." in told
+    assert not people(path) & {5, 6}
+    run("verify", path, "--erased-list", tmp_path / "ids")
+
+
+@pytest.mark.parametrize("content", ["id\n5\n", "5,6\n", "5 \n6\n", "5\n\n6\n", "5\n6.0\n"])
+def test_lists_that_are_no_lists_erase_nobody_and_say_so(path, tmp_path, content):
+    (tmp_path / "ids").write_text(content)
+    assert "Line " in run("erase", path, "--subjects", tmp_path / "ids", code=2)
+    assert people(path) == set(PEOPLE)
+
+
+def test_an_erasure_of_nobody_says_so(path):
+    told = run("erase", path, "--subject", "05", "--subject", "nobody", code=2)
+    assert told == (
+        "Nobody was erased: none of these ids was ever in the store. Read 2 ids. Private: "
+        "0 enrolled until now, 0 erased before, 2 never there.\n"
+    )
+    run("erase", path, "--subject", "5", "--subject", "nobody")
+    told = run("erase", path, "--subject", "5", "--subject", "nobody")
+    assert told.startswith("Nobody was erased: none of these ids is in the store any more.")
+    assert "0 enrolled until now, 1 erased before, 1 never there" in told
+    assert people(path) == set(PEOPLE) - {5}
+
+
+def test_a_cluster_says_the_same(path, tmp_path):
+    split(path, tmp_path / "cluster", 2)
+    ids = ("--subject", "5", "--subject", "nobody")
+    assert "1 enrolled until now, 0 erased before, 1 never" in run(
+        "erase", tmp_path / "cluster", *ids
+    )
+    assert "0 enrolled until now, 1 erased before, 1 never" in run(
+        "erase", tmp_path / "cluster", *ids
+    )
+    with shard_tools.local(tmp_path / "cluster") as cluster:
+        cluster.add(X[:2], Y[:2], ["6", "Zo\u0065\u0308"])
+    assert len(shard_tools.budgets(tmp_path / "cluster")) == len(PEOPLE) - 1
+
+
+REACHED = [
+    "5",
+    6,
+    "a/b",
+    "a b",
+    "?",
+    "%",
+    "a%2Fb",
+    "Zo\u0065\u0308",
+    "\U0001f600",
+    "..a",
+    "a\\b",
+    "//",
+]
+
+
+def test_whoever_can_be_added_by_http_can_be_erased_by_it(tmp_path):
+    tools = pytest.importorskip("serving_tools")
+    with tools.running(tmp_path / "store") as service:
+        for who in REACHED:
+            record = {"vectors": X[:1].tolist(), "labels": [0], "subjects": [who]}
+            assert service.call("POST", "/v1/records", record, "curator").status == 200
+            roll = service.store._parts.book.roll.slot_of
+            assert subject_id("s", who) in roll
+            place = f"/v1/subjects/{quote(str(who), safe='')}?outcome=true"
+            erased = service.call("DELETE", place, key="curator")
+            assert erased.body["outcome"] == {"enrolled": 1, "erased": 0, "unknown": 0}
+            assert subject_id("s", who) not in roll
+        for faulty in ("a%0Ab", "%20a", "a%20", "%EF%BB%BFa", "5.0"):
+            reply = service.call("DELETE", f"/v1/subjects/{faulty}", key="curator")
+            assert reply.status in (404, 422)

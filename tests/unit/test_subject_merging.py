@@ -1,0 +1,263 @@
+"""Stores of earlier versions, which kept spellings of one id as several people."""
+
+from __future__ import annotations
+
+import shutil
+import unicodedata
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import shard_tools
+from store_tools import PLAN, Q, R, points, units
+from vicinal.accounting.filter import UNITS
+from vicinal.checks import subject_id
+from vicinal.cli.main import app
+from vicinal.distributed import split
+from vicinal.distributed.folders import COORDINATOR, ShardFolder, shard_paths
+from vicinal.errors import PrivacyRefused
+from vicinal.ledger.departed import joined
+from vicinal.ledger.ids import framed
+from vicinal.ledger.schema import STEPS
+from vicinal.store import Presence, Store, erasure, merging
+from vicinal.store.identities import FORM, ONE_FORM_EVERYWHERE, repaired
+from vicinal.store.opening import open_folder
+
+NFD, NFC = "Zo\u0065\u0308", "Zo\u00eb"
+X, Y = points(60, 4)
+PEOPLE = [("five", "other", NFC, "anna", 8, "x7")[i % 6] for i in range(60)]
+BEFORE = len(STEPS) - 1
+"""Schema of the last version that knew several spellings."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a closed store of six people, all charged."""
+    path = tmp_path_factory.mktemp("made") / "store"
+    settings = {"classes": range(3), "public": R, "n_records": 60, **PLAN}
+    settings["noise_multiplier"] = 8.0
+    with Store.init(path, X, Y, PEOPLE, **settings) as store:
+        store.predict(Q[:12])
+        store.open_audience("press", **PLAN)
+        store.predict(Q[:5], audience="press")
+        left = {who: units(store, who) for who in set(PEOPLE)}
+    assert all(UNITS // 2 < each < UNITS for each in left.values())
+    return path, left
+
+
+@pytest.fixture
+def path(tmp_path, made):
+    for part in made[0].parent.iterdir():
+        copy = shutil.copytree if part.is_dir() else shutil.copy
+        copy(part, tmp_path / part.name)
+    return tmp_path / "store"
+
+
+def respell_parts(parts, spellings):
+    """Give enrolled ids the spellings of an earlier version."""
+    with parts.database.transaction():
+        for subject, slot in parts.book.roll.slot_of.items():
+            if subject in spellings:
+                row = (framed(spellings[subject]), slot)
+                parts.database.execute("UPDATE subjects SET id = ? WHERE slot = ?", row)
+    parts.database.scrub()
+
+
+def as_earlier(parts):
+    """Let a ledger look as an earlier version left it."""
+    with parts.database.transaction():
+        parts.database.put("schema", str(BEFORE))
+        parts.database.execute("DELETE FROM meta WHERE name IN (?, ?)", (FORM, ONE_FORM_EVERYWHERE))
+
+
+def erase_as_earlier(parts, spellings):
+    erasure.decide(parts.book, parts.shard, list(spellings))
+    erasure.finish(parts.database, parts.columns, parts.witness)
+    parts.mark_change()
+
+
+def respell(path, spellings, *, erased=()):
+    """Give enrolled ids the spellings of an earlier version; erase some as it did."""
+    with Store.open(path) as store:
+        respell_parts(store._parts, spellings)
+    with Store.open(path) as store:
+        if erased:
+            erase_as_earlier(store._parts, erased)
+        as_earlier(store._parts)
+
+
+TWINS = {
+    "numbers": {"five": 5, "other": "5"},
+    "forms of Unicode": {NFC: "zoe", "five": NFC, "other": NFD},
+    "blanks": {"five": "anna ", "other": "Bob\n"},
+    "invisible": {"other": "an\u200bna"},
+    "decimal point": {"five": 5, "other": "5.0"},
+}
+
+
+@pytest.mark.parametrize("case", TWINS)
+def test_twins_are_refused_then_merged_and_nobody_gains(path, made, case):
+    respelt = TWINS[case]
+    respell(path, respelt)
+    with pytest.raises(PrivacyRefused, match="vicinal merge-subjects"):
+        Store.open(path)
+    told = CliRunner().invoke(app, ["merge-subjects", str(path)])
+    assert told.exit_code == 0, told.output
+    assert told.output.startswith("Private:")
+    expected: dict[object, list[int]] = {}
+    for who, left in made[1].items():
+        expected.setdefault(repaired(respelt.get(who, who)), []).append(left)
+    with Store.open(path) as store:
+        assert store.verify()
+        assert store.facts(curator=True)["private"]["records"] == 60
+        assert {who: units(store, who) for who in store._parts.book.roll.slot_of} == {
+            who: joined(left) for who, left in expected.items()
+        }
+        store.predict(Q[30:40])
+        store.erase(["5", NFD, "anna"])
+        assert store.verify([5, NFC, "anna"])
+    assert Store.open(path).close() is None
+
+
+@pytest.mark.parametrize("at", ["_bring_back", "_remember"])
+def test_a_merge_that_was_broken_off_is_finished_by_the_next(path, made, monkeypatch, at):
+    respell(path, {"five": 5, "other": "5"})
+
+    def dying(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merging, at, dying)
+        with pytest.raises(KeyboardInterrupt):
+            merging.merge_subjects(path)
+    with pytest.raises(PrivacyRefused, match="vicinal merge-subjects"):
+        Store.open(path)
+    merging.merge_subjects(path)
+    with Store.open(path) as store:
+        assert store.verify()
+        assert units(store, 5) == joined([made[1]["five"], made[1]["other"]])
+        assert store.facts(curator=True)["private"]["records"] == 60
+
+
+def test_without_twins_ids_get_their_one_form_when_the_store_is_opened(path, made):
+    respell(path, {"five": "5", "other": "05", NFC: NFD, "x7": "X7"})
+    with Store.open(path) as store:
+        assert {5, "05", NFC, "anna", 8, "X7"} == set(store._parts.book.roll.slot_of)
+        assert [type(who) for who in store._parts.book.roll.slot_of if who == 5] == [int]
+        assert units(store, 5) == made[1]["five"]
+        assert store.verify()
+        store.erase([5])
+        assert store.verify(["5"])
+
+
+@pytest.mark.parametrize("spelling", ["5", NFD, "anna ", "5.0", "\ufeffanna"])
+def test_who_left_under_another_spelling_returns_with_what_was_left(path, made, spelling):
+    name = repaired(spelling)
+    respell(path, {name: "somebody else", "five": spelling}, erased=[spelling])
+    with Store.open(path) as store:
+        assert store.presence([name, "nobody"]) == Presence(0, 1, 1)
+        assert store.verify()
+        store.add(X[:1], Y[:1], [name])
+        assert units(store, name) == made[1]["five"]
+        assert store.verify()
+        store.erase([name])
+        store.add(X[:1], Y[:1], [str(name)])
+        assert units(store, name) == made[1]["five"]
+
+
+def test_two_spellings_that_both_left_return_as_one_person(path, made):
+    respell(path, {"five": 5, "other": "5"}, erased=[5, "5"])
+    with Store.open(path) as store:
+        store.add(X[:1], Y[:1], [5])
+        assert units(store, 5) == joined([made[1]["five"], made[1]["other"]])
+        assert store.verify()
+
+
+def test_who_is_here_and_left_under_another_spelling_is_two_people(path, made):
+    respell(path, {"five": "anna\n"}, erased=["anna\n"])
+    with pytest.raises(PrivacyRefused, match="merge-subjects"):
+        Store.open(path)
+    merging.merge_subjects(path)
+    with Store.open(path) as store:
+        assert units(store, "anna") == joined([made[1]["five"], made[1]["anna"]])
+        assert store.verify()
+
+
+PLACES = {"five": 0, "other": 1, NFC: 0, "anna": 1, 8: 0, "x7": 1}
+
+
+def change_shard(path, spellings, erased=()):
+    for work in (respell_parts, erase_as_earlier):
+        given = spellings if work is respell_parts else erased
+        parts = open_folder(ShardFolder.read(path).folder)
+        try:
+            if given:
+                work(parts, given)
+            if work is erase_as_earlier:
+                as_earlier(parts)
+        finally:
+            parts.resources.close()
+
+
+@pytest.mark.parametrize("left", [(), ("5",)])
+def test_twins_on_two_shards_are_merged(tmp_path, path, made, left):
+    cluster = tmp_path / "cluster"
+    split(path, cluster, 2, place=PLACES.__getitem__)
+    shards = shard_paths(cluster, 2)
+    change_shard(shards[0], {"five": 5})
+    change_shard(shards[1], {"other": "5"}, left)
+    change_shard(cluster / COORDINATOR, {})
+    with pytest.raises(PrivacyRefused, match="vicinal merge-subjects"):
+        shard_tools.local(cluster)
+    told = CliRunner().invoke(app, ["merge-subjects", str(cluster)])
+    assert told.exit_code == 0, told.output
+    found = shard_tools.budgets(cluster)
+    expected = {who: units for who, units in made[1].items() if who not in ("five", "other")}
+    assert found == {**expected, 5: joined([made[1]["five"], made[1]["other"]])}
+    with shard_tools.local(cluster) as opened:
+        assert opened.verify()
+        opened.predict(Q[30:33])
+        opened.erase(["5"])
+        assert opened.presence([5, "nobody"]) == Presence(0, 1, 1)
+
+
+def test_who_left_two_shards_under_two_spellings_cannot_come_back(tmp_path, path):
+    cluster = tmp_path / "cluster"
+    split(path, cluster, 2, place=PLACES.__getitem__)
+    shards = shard_paths(cluster, 2)
+    change_shard(shards[0], {"five": 5}, [5])
+    change_shard(shards[1], {"other": "5"}, ["5"])
+    change_shard(cluster / COORDINATOR, {})
+    CliRunner().invoke(app, ["merge-subjects", str(cluster)])
+    with shard_tools.local(cluster) as opened:
+        with pytest.raises(PrivacyRefused, match="cannot come back"):
+            opened.add(X[:1], Y[:1], [5])
+        opened.add(X[:1], Y[:1], [6])
+
+
+def test_a_split_keeps_both_spellings_of_who_left_together(tmp_path, path, made):
+    respell(path, {"five": 5, "other": "5"}, erased=[5, "5"])
+    split(path, tmp_path / "cluster", 3)
+    with shard_tools.local(tmp_path / "cluster") as opened:
+        opened.add(X[:1], Y[:1], [5])
+    assert shard_tools.budgets(tmp_path / "cluster")[5] == joined(
+        [made[1]["five"], made[1]["other"]]
+    )
+
+
+def test_charges_add_up_to_a_whole_budget_at_most():
+    assert joined([UNITS]) == UNITS
+    assert joined([UNITS // 2, UNITS]) == UNITS // 2
+    assert joined([UNITS // 2, UNITS // 2 - 1]) == 0
+    assert joined([3, 5, UNITS]) == 0
+
+
+def test_what_is_repaired_is_an_id():
+    for faulty in ("", " ", "\u200b", "a\nb", "\ufeff", " 5\r\n", "5.", "-0.0", NFD + "\x00"):
+        name = repaired(faulty)
+        assert subject_id("x", name) == name
+        assert not isinstance(name, str) or unicodedata.is_normalized("NFC", name)
+    assert repaired(" 5\r\n") == 5
+    assert repaired("a\nb") != repaired("ab")
+    assert np.unique([len(str(repaired(i))) for i in range(10)]).tolist() == [1]
