@@ -13,7 +13,6 @@ from vicinal.distributed.folders import is_cluster
 from vicinal.distributed.gathering import Absence, ShardMissing
 from vicinal.distributed.keeper import ShardKeeper
 from vicinal.distributed.local import local_links
-from vicinal.distributed.moving import move
 from vicinal.distributed.splitting import split
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "SpreadExtractor",
     "is_cluster",
     "local_links",
-    "move",
     "restore_cluster",
     "split",
 ]

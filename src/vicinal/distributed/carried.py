@@ -98,11 +98,6 @@ class Carried:
             self._database.execute("DELETE FROM carried WHERE turn < ?", (turn,))
             self._database.put(_TURN, str(turn))
 
-    def clear(self) -> None:
-        """Delete all votes, durably: blocks without answers are charged anew if they come again."""
-        with self._database.transaction():
-            self._database.execute("DELETE FROM carried")
-
     def passed(self, turn: int) -> None:
         """Take note that a turn is durable."""
         self.turn = max(self.turn, turn)

@@ -186,19 +186,19 @@ class Changes:
 
 def places_of(
     subjects: Sequence[SubjectId],
-    known: Mapping[int, npt.NDArray[np.int8]],
+    known: Mapping[int, npt.NDArray[np.bool_]],
     otherwise: Callable[[SubjectId], int],
 ) -> npt.NDArray[np.int32]:
     """Return the shard of every subject: where it is, or was, or else where `otherwise` says.
 
     Parameters
     ----------
-    known : mapping of int to int8 (subjects,)
-        What each shard knows of them.
+    known : mapping of int to bool (subjects,)
+        Whether each shard knows them.
     """
     table = np.stack([known[number] for number in sorted(known)])
     places: npt.NDArray[np.int32] = table.argmax(axis=0).astype(np.int32)
-    for at in np.flatnonzero(table.max(axis=0) == 0).tolist():
+    for at in np.flatnonzero(~table.any(axis=0)).tolist():
         places[at] = otherwise(subjects[at])
     return places
 

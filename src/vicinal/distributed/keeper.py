@@ -20,7 +20,6 @@ from vicinal.distributed.carried import Carried, Outcome
 from vicinal.distributed.folders import ShardFolder
 from vicinal.distributed.orders import COUNT, COUNTED, Order, Steps
 from vicinal.distributed.splitting import put_records
-from vicinal.distributed.tasks import HERE
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.neighbours.integers import IntegerMatrix
 from vicinal.predictors.answering import Engine, Turn
@@ -31,9 +30,6 @@ from vicinal.store.desks import Desk, open_desk
 from vicinal.store.facts import curator_facts
 from vicinal.store.opening import Parts, open_folder
 from vicinal.store.verify import Verification, traces, verify
-
-PARCEL = "parcel"
-"""Where a shard's ledger keeps subjects that are on their way to another shard."""
 
 _CHANGED = "changed"
 
@@ -66,7 +62,7 @@ class ShardKeeper:
         Raises
         ------
         InvalidInput
-            If there is none, or if a move of subjects was broken off.
+            If there is none.
         PrivacyRefused
             If another process has it open, or if it is an old copy.
         StorageFailed
@@ -75,11 +71,6 @@ class ShardKeeper:
         found = ShardFolder.read(Path(path))
         parts = open_folder(found.folder)
         try:
-            if parts.database.get(PARCEL):
-                raise InvalidInput(
-                    "A move between shards was broken off, and some subjects are on neither. "
-                    "Move subjects again, or none: that finishes it."
-                )
             return cls(parts)
         except BaseException:
             parts.resources.close()
@@ -123,12 +114,10 @@ class ShardKeeper:
 
     # ------------------------------------------------------------ changes of the data
 
-    def known(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.int8]:
-        """Return whether each subject is here, has left, or is unknown; see tasks. Private."""
+    def known(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.bool_]:
+        """Return whether each subject has, or had, a budget here, bool (subjects,). Private."""
         with self._whole():
-            book = self._parts.book
-            found = [HERE if who in book.roll.slot_of else book.knows(who) for who in subjects]
-            return np.array(found, dtype=np.int8)
+            return np.array([self._parts.book.knows(who) for who in subjects], dtype=np.bool_)
 
     def add(
         self,

@@ -21,9 +21,6 @@ from vicinal.store import Verification
 if TYPE_CHECKING:
     from vicinal.distributed.keeper import ShardKeeper
 
-UNKNOWN, LEFT, HERE = 0, 1, 2
-"""What a shard knows of a subject."""
-
 
 class Task(Protocol):
     """Something that a shard does, and may be told to do again."""
@@ -43,12 +40,12 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Tell, for each of some subjects: :data:`UNKNOWN`, :data:`LEFT` or :data:`HERE`."""
+    """Tell whether each of some subjects has, or had, a budget on the shard."""
 
     subjects: Sequence[SubjectId]
 
-    def done_by(self, keeper: ShardKeeper) -> npt.NDArray[np.int8]:
-        """Return int8 (subjects,)."""
+    def done_by(self, keeper: ShardKeeper) -> npt.NDArray[np.bool_]:
+        """Return bool (subjects,)."""
         return keeper.known(self.subjects)
 
 
