@@ -39,7 +39,7 @@ class Mortal:
         self.link, self.kind, self.dead = link, kind, False
 
     def send(self, task):
-        self.dead |= type(task).__name__ == self.kind
+        self.dead |= type(task.task).__name__ == self.kind
         return self if self.dead else self.link.send(task)
 
     def result(self, seconds):  # noqa: ARG002 (as of Pending)

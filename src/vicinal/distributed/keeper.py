@@ -18,6 +18,15 @@ import numpy.typing as npt
 from vicinal.checks import SubjectId
 from vicinal.distributed.carried import Carried, Outcome
 from vicinal.distributed.folders import ShardFolder
+from vicinal.distributed.membership import (
+    ShardState,
+    join,
+    know_epoch,
+    known_epoch,
+    links_after,
+    member_of,
+)
+from vicinal.distributed.messages import Message, ShardAnswer
 from vicinal.distributed.orders import COUNT, COUNTED, Order, Steps
 from vicinal.distributed.splitting import put_records
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
@@ -32,6 +41,10 @@ from vicinal.store.opening import Parts, open_folder
 from vicinal.store.verify import Verification, traces, verify
 
 _CHANGED = "changed"
+_ANOTHER = (
+    "Shard {} is another shard, of this cluster or of another one. Bring back the folder that "
+    "belongs there."
+)
 
 _NOBODY = np.zeros(0, dtype=np.bool_)
 
@@ -45,10 +58,13 @@ class ShardKeeper:
     ----------
     parts : Parts
         What the folder holds.
+    cluster : str
+        The id of the cluster that it says it belongs to.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, cluster: str) -> None:
         self._parts = parts
+        self._cluster = cluster
         self._carried = Carried(parts.database)
         self._turn = Turn()
         self._failed = False
@@ -71,7 +87,7 @@ class ShardKeeper:
         found = ShardFolder.read(Path(path))
         parts = open_folder(found.folder)
         try:
-            return cls(parts)
+            return cls(parts, found.cluster)
         except BaseException:
             parts.resources.close()
             raise
@@ -81,6 +97,38 @@ class ShardKeeper:
         with self._turn:
             self._failed = True
             self._parts.resources.close()
+
+    def perform(self, message: Message) -> ShardAnswer:
+        """Do what a coordinator asks, if the message is for this shard as it is.
+
+        Raises
+        ------
+        PrivacyRefused
+            If this shard is another one, or an old copy, or one that ran elsewhere; or if that is
+            true of the coordinator. Nothing was done.
+        """
+        with self._whole():
+            self._admit(message)
+        value = message.task.done_by(self)
+        with self._whole():
+            return ShardAnswer(value, links_after(self._parts.database, message.seen) or ())
+
+    def join(self, cluster: str, number: int) -> tuple[str, ShardState]:
+        """Become a shard of a cluster, unless it is one; return its id and how far it is.
+
+        Raises
+        ------
+        PrivacyRefused
+            If it belongs to another cluster, or to another place in it.
+        """
+        with self._whole():
+            database = self._parts.database
+            if member_of(database) is None and self._cluster == cluster:
+                with self._durable():
+                    join(database, cluster, number)
+            if member_of(database) != (cluster, number):
+                raise PrivacyRefused(_ANOTHER.format(number))
+            return self._parts.folder.identity, ShardState.of(database)
 
     def carry(self, order: Order) -> Steps:
         """Carry out an order, or find what it gave when it came first.
@@ -204,6 +252,28 @@ class ShardKeeper:
         with self._whole():
             backups.pack(self._parts, path)
 
+    def _admit(self, message: Message) -> None:
+        """Raise PrivacyRefused unless a message is for this shard, from its coordinator."""
+        number, database = message.number, self._parts.database
+        mine = (member_of(database), self._parts.folder.identity)
+        if mine != ((message.cluster, number), message.shard):
+            raise PrivacyRefused(_ANOTHER.format(number))
+        if links_after(database, message.seen) is None:
+            raise PrivacyRefused(
+                f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
+                "the coordinator saw it last. Nothing was charged. Bring back the folder that "
+                "belongs there, or accept the loss, which spends every budget for good."
+            )
+        epoch = known_epoch(database) or message.epochs[0]
+        if message.turn < self._carried.turn or epoch not in message.epochs:
+            raise PrivacyRefused(
+                f"The coordinator is an old copy, or another one has asked shard {number} since. "
+                "Nothing was charged. Bring back the coordinator that belongs to the shards."
+            )
+        if known_epoch(database) != message.epochs[-1]:
+            with self._durable():
+                know_epoch(database, message.epochs[-1])
+
     def _mark(self, turn: int) -> None:
         """Put on record, inside a transaction, that a change is made and earlier blocks over."""
         self._carried.drop(turn)
@@ -212,8 +282,7 @@ class ShardKeeper:
     def _told(self, turn: int) -> None:
         self._carried.passed(turn)
         self._changed = turn
-        self._parts.witness.advance(self._parts.book.clock)
-        self._parts.witness.sync()
+        self._parts.mark_change()
 
     def _drop(self, turn: int) -> None:
         if turn > self._carried.turn:
@@ -234,7 +303,6 @@ class ShardKeeper:
             self._parts.database.put("clock", str(self._parts.book.clock))
             self._carried.write(order, outcome)
         self._carried.passed(order.turn)
-        self._parts.witness.advance(self._parts.book.clock)
         return outcome
 
     def _outcome(self, desk: Desk, order: Order) -> Outcome:
@@ -288,6 +356,7 @@ class ShardKeeper:
         try:
             with self._parts.database.transaction():
                 yield
+            self._parts.mark()
         except BaseException:
             self._failed = True
             raise

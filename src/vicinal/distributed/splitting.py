@@ -28,9 +28,11 @@ from vicinal.distributed.folders import (
     shard_paths,
     witness_of,
 )
+from vicinal.distributed.membership import ShardRecord, ShardRecords, ShardState, join
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.account import StoredAccount, exact_sum
 from vicinal.ledger.audiences import Analyst, Audience
+from vicinal.ledger.chain import NO_HEAD
 from vicinal.ledger.files import sync_folder
 from vicinal.mechanisms import fresh_key
 from vicinal.neighbours.integers import IntegerMatrix
@@ -77,8 +79,8 @@ def split(
     source = open_parts(Path(store))
     try:
         identity = fresh_key(16).hex()
-        _write_shards(source, target, identity, _places(source, shards, place), shards)
-        _write_coordinator(source, target, identity)
+        records = _write_shards(source, target, identity, _places(source, shards, place), shards)
+        _write_coordinator(source, target, identity, records)
         # Absolute, as whoever finishes a broken split may stand elsewhere.
         place_of_store = str(Path(store).absolute())
         cluster = Cluster(identity, shards, SPLITTING, place_of_store, source.book.clock)
@@ -118,7 +120,7 @@ def ready_cluster(path: Path) -> Cluster:
 
 def _retire(source: Parts) -> None:
     """Make an open store an old backup: its clock is behind its witness for good."""
-    source.witness.advance(source.book.clock + 1)
+    source.witness.advance(source.book.clock + 1, NO_HEAD)
     source.witness.sync()
     folder = source.folder
     write_config(folder.path, folder.identity, folder.ledger, "", backup=True)
@@ -146,10 +148,11 @@ def _write_shards(
     cluster: str,
     places: npt.NDArray[np.int64],
     shards: int,
-) -> None:
+) -> list[ShardRecord]:
     size = len(source.shard)
     shard_of_row = places[source.columns.column("slots", size)]
     departed = source.database.execute("SELECT hash, audience, units FROM departed")
+    records = []
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
@@ -157,11 +160,17 @@ def _write_shards(
         try:
             gone = [row for row in departed if place_by_hash(row[0], shards) == number]
             _fill(source, parts, np.flatnonzero(shard_of_row == number), gone)
+            with parts.database.transaction():
+                join(parts.database, cluster, number)
+            parts.mark_change()
+            state = ShardState.of(parts.database)
+            records.append(ShardRecord(number, folder.folder.identity, state))
         finally:
             parts.resources.close()
         _copy_cells(source, path)
         folder.save()
         sync_folder(target)
+    return records
 
 
 def _fill(
@@ -232,7 +241,9 @@ def _move_budgets(source: Parts, parts: Parts, audience: Audience, departed: lis
     copy.fold(parts.database)
 
 
-def _write_coordinator(source: Parts, target: Path, cluster: str) -> None:
+def _write_coordinator(
+    source: Parts, target: Path, cluster: str, records: list[ShardRecord]
+) -> None:
     """Write a store without records that has all answers, quotas and plans of the source."""
     path = target / COORDINATOR
     witness = witness_of(target, COORDINATOR)
@@ -246,7 +257,8 @@ def _write_coordinator(source: Parts, target: Path, cluster: str) -> None:
             parts.database.put("clock", str(source.book.clock))
             parts.database.put("version", str(source.book.version))
             parts.database.put("next_number", source.database.get("next_number") or "0")
-        parts.witness.advance(source.book.clock)
+            ShardRecords(parts.database).enter(cluster, records)
+        parts.witness.advance(source.book.clock, parts.book.head)
     finally:
         parts.resources.close()
     _copy_cells(source, path)

@@ -20,6 +20,7 @@ from vicinal.store import Verification
 
 if TYPE_CHECKING:
     from vicinal.distributed.keeper import ShardKeeper
+    from vicinal.distributed.membership import ShardState
 
 
 class Task(Protocol):
@@ -27,6 +28,18 @@ class Task(Protocol):
 
     def done_by(self, keeper: ShardKeeper) -> Any:
         """Do it, and return what comes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Become a shard of a cluster, as :meth:`ShardKeeper.join`; sent without a message."""
+
+    cluster: str
+    number: int
+
+    def done_by(self, keeper: ShardKeeper) -> tuple[str, ShardState]:
+        """Return the shard's id and how far it is."""
+        return keeper.join(self.cluster, self.number)
 
 
 @dataclass(frozen=True, slots=True)
