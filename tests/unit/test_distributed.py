@@ -404,7 +404,7 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         assert cluster.quota().used == 6
         assert cluster.verify()
         gone = [
-            len(link.shard._open()._parts.database.execute("SELECT hash FROM departed"))
+            len(link.link.shard._open()._parts.database.execute("SELECT hash FROM departed"))
             for link in cluster._links
         ]
     assert sorted(gone) == [0, 0, 1]

@@ -186,6 +186,7 @@ class Coordinator(Counter[ShardedReply]):
         if plan.get("n_records") is None:
             plan["n_records"] = next(iter(self._desks.values())).plan()["n_records"]
         written = new_plan(self.frame, plan)
+        self._book.check_name(name)
         with self._whole():
             self._changes.every(Ping())
             self._change(AUDIENCE, lambda: self._audience(name, written))

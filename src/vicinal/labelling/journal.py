@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.labellers import State
+from vicinal.ledger.chain import NO_HEAD
 from vicinal.ledger.files import PRIVATE_FOLDER, guarded, replace_file
 from vicinal.ledger.lock import Lock
 from vicinal.ledger.witness import Witness, witness_beside
@@ -176,7 +177,7 @@ class FileJournal:
         arrays = _arrays(entry, self._witness.identity, self._clock)
         np.savez(content, allow_pickle=False, **arrays)
         replace_file(self._path, content.getvalue())
-        self._witness.advance(self._clock)
+        self._witness.advance(self._clock, NO_HEAD)
         if self._clock == 1:
             self._witness.sync()
 

@@ -15,14 +15,18 @@ import numpy as np
 
 from vicinal.accounting.filter import UNITS
 from vicinal.checks import SubjectId
-from vicinal.errors import StorageFailed
+from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.account import StoredAccount, exact_sum
 from vicinal.ledger.audiences import Analyst, Audience, load_audiences
 from vicinal.ledger.blocks import Block, Request, text_of
+from vicinal.ledger.chain import attach, descends
 from vicinal.ledger.database import Database
 from vicinal.ledger.ids import framed, keyed_digest, keyed_hash, unframed
 from vicinal.ledger.protocols import Slots
 from vicinal.ledger.roll import Roll
+from vicinal.ledger.witness import name_digest
+
+_CLOSED = "closed audiences"
 
 
 class Book:
@@ -40,6 +44,7 @@ class Book:
         self.database = database
         self._key = key
         self._broken = False
+        self._chain = attach(database, key)
         size = int(database.get("slots") or 0)
         rows = database.execute("SELECT slot, id FROM subjects")
         self.roll = Roll({unframed(stored): slot for slot, stored in rows}, size)
@@ -103,6 +108,15 @@ class Book:
         query = "SELECT hash FROM departed WHERE hash = ? LIMIT 1"
         return bool(self.database.execute(query, (self.hash(subject),)))
 
+    @property
+    def head(self) -> bytes:
+        """What stands for the whole history up to the last commit, 32 bytes; see `chain`."""
+        return self._chain.head
+
+    def descends(self, clock: int, head: bytes) -> bool:
+        """Tell whether this ledger was at this clock with this head once, and went on from it."""
+        return descends(self.database, clock, head)
+
     def hash(self, subject: SubjectId) -> bytes:
         """Return the keyed hash that stands for a subject that left."""
         return keyed_hash(self._key, subject)
@@ -160,6 +174,30 @@ class Book:
         audience.fold(self.database)
         self.audiences[name] = audience
         return audience
+
+    def close_names(self, names: Iterable[bytes]) -> None:
+        """Let no audience with one of these names be opened, but those there are; in a change.
+
+        Parameters
+        ----------
+        names : iterable of bytes
+            Digests, see :func:`~vicinal.ledger.witness.name_digest`.
+        """
+        here = {name_digest(name) for name in self.audiences}
+        closed = {*self._closed_names(), *(digest.hex() for digest in names if digest not in here)}
+        if closed:
+            self.database.put(_CLOSED, " ".join(sorted(closed)))
+
+    def check_name(self, name: str) -> None:
+        """Raise PrivacyRefused for an audience that was lost: its analysts have had its budgets."""
+        if name_digest(name).hex() in self._closed_names():
+            raise PrivacyRefused(
+                f"There was an audience {name!r}, which this copy of the store does not know. Its "
+                "budgets are spent for good. Choose a name for people who share no answers with it."
+            )
+
+    def _closed_names(self) -> list[str]:
+        return (self.database.get(_CLOSED) or "").split()
 
     def write_charges(self, audience: Audience, queries: int) -> None:
         """Write what was charged to an account since the last commit, inside a transaction."""

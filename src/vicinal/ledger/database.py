@@ -10,12 +10,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import StorageFailed
+from vicinal.ledger.writes import Write, write_of
+
+if TYPE_CHECKING:
+    from vicinal.ledger.chain import Chain, ChainLink
 
 Value = int | str | bytes | None
 Row = tuple[Any, ...]
+
+_SUM = (
+    "INSERT INTO sums (name, total) VALUES (?, ?) "
+    "ON CONFLICT (name) DO UPDATE SET total = excluded.total"
+)
+_LINK = "INSERT INTO chain (number, clock, content, head) VALUES (?, ?, ?, ?)"
 
 
 class Database(ABC):
@@ -31,6 +41,10 @@ class Database(ABC):
 
     def __init__(self) -> None:
         self._failed = False
+        self._inside = False
+        self._columns: dict[str, tuple[str, ...]] = {}
+        self.chain: Chain | None = None
+        """Digests of all rows, once :func:`~vicinal.ledger.chain.attach` has given it some."""
 
     @property
     def failed(self) -> bool:
@@ -46,14 +60,37 @@ class Database(ABC):
             If the database refuses, or has failed before.
         """
         self._check()
+        write = self._written(statement)
+        if write is not None and not self._inside:
+            with self.transaction():
+                return self.execute(statement, values)
         with self._guarded():
-            return self._run(statement, values)
+            if write is None:
+                return self._run(statement, values)
+            self._digested(write, statement, values)
+        return []
 
     def execute_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         """Carry out one statement for every row of values."""
         self._check()
+        write = self._written(statement)
+        if write is None:
+            with self._guarded():
+                self._run_many(statement, rows)
+        elif not self._inside:
+            with self.transaction():
+                self.execute_many(statement, rows)
+        elif write.condition is None:
+            self._inserted(write, statement, list(rows))
+        else:
+            for values in rows:
+                self.execute(statement, values)
+
+    def scan(self, table: str) -> Iterator[Row]:
+        """Yield all rows of a table, in any order, without holding all of them."""
+        self._check()
         with self._guarded():
-            self._run_many(statement, rows)
+            yield from self._scan(f"SELECT * FROM {table}")  # noqa: S608 (from the catalogue)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -64,14 +101,21 @@ class Database(ABC):
         self._check()
         with self._guarded():
             self._begin()
+        self._inside = True
         try:
             yield
+            self._check()
+            with self._guarded():
+                link = self._link()
         except BaseException:
             self._undo()
             raise
-        self._check()
+        finally:
+            self._inside = False
         with self._guarded():
             self._commit()
+        if self.chain is not None and link is not None:
+            self.chain.commit(link)
 
     def get(self, name: str) -> str | None:
         """Return a fact from the table `meta`, or None."""
@@ -94,6 +138,14 @@ class Database(ABC):
     @abstractmethod
     def has_table(self, name: str) -> bool:
         """Tell whether there is a table of this name."""
+
+    @abstractmethod
+    def tables(self) -> list[str]:
+        """Return the names of all tables."""
+
+    @abstractmethod
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, in their order."""
 
     @abstractmethod
     def lock(self) -> bool:
@@ -119,6 +171,9 @@ class Database(ABC):
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]: ...
 
     @abstractmethod
+    def _scan(self, statement: str) -> Iterator[Row]: ...
+
+    @abstractmethod
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None: ...
 
     @abstractmethod
@@ -140,8 +195,58 @@ class Database(ABC):
                 "The database failed before, so what it holds is not known. Open the store again."
             )
 
+    def _written(self, statement: str) -> Write | None:
+        """Return what a statement writes, if that is to be digested."""
+        return None if self.chain is None else write_of(statement)
+
+    def _digested(self, write: Write, statement: str, values: Sequence[Value]) -> None:
+        """Carry out a statement, and digest the rows that it takes away and writes."""
+        assert self.chain is not None  # noqa: S101 (else there is no write)
+        if write.condition is None:
+            self._run(statement, values)
+            self.chain.enter(write.table, (), [self._row(write, values)])
+            return
+        query = f"SELECT * FROM {write.table} {write.condition}"  # noqa: S608 (our own statements)
+        chosen: Sequence[Any] = write.chosen(values)
+        before = self._run(query, chosen)
+        self._run(statement, values)
+        self.chain.enter(write.table, before, self._run(query, chosen))
+
+    def _inserted(self, write: Write, statement: str, rows: list[Sequence[Value]]) -> None:
+        """Insert new rows, and digest them."""
+        assert self.chain is not None  # noqa: S101 (else there is no write)
+        with self._guarded():
+            self._run_many(statement, rows)
+            self.chain.enter(write.table, (), (self._row(write, values) for values in rows))
+
+    def _row(self, write: Write, values: Sequence[Value]) -> Sequence[Value]:
+        """Return the values of an insertion as the table's columns stand."""
+        columns = self._columns_of(write.table)
+        if write.columns in ((), columns):
+            return values
+        given = dict(zip(write.columns, values, strict=True))
+        return [given.get(column) for column in columns]
+
+    def _columns_of(self, table: str) -> tuple[str, ...]:
+        if table not in self._columns:
+            self._columns[table] = self.columns(table)
+        return self._columns[table]
+
+    def _link(self) -> ChainLink | None:
+        """Write the sums and the link of the present transaction; None if it wrote no rows."""
+        if self.chain is None or not (sums := self.chain.changed()):
+            return None
+        rows = self._run("SELECT value FROM meta WHERE name = 'clock'", ())
+        link = self.chain.next(int(rows[0][0]) if rows else 0)
+        for name, total in sums.items():
+            self._run(_SUM, (name, total.to_bytes(16)))
+        self._run(_LINK, (link.number, link.clock, link.content, link.head))
+        return link
+
     def _undo(self) -> None:
         """Roll back; a database that cannot even do that has failed."""
+        if self.chain is not None:
+            self.chain.forget()
         try:
             with self._translated():
                 self._rollback()

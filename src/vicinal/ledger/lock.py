@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from vicinal.errors import MissingExtra, PrivacyRefused
 from vicinal.ledger.files import PRIVATE_FILE, guarded
@@ -27,29 +26,40 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            import fcntl
-        except ImportError:
-            raise MissingExtra("Budgets on disk need POSIX file locks: Linux or macOS.") from None
-        self._path = path
         with guarded(path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         try:
-            with guarded(path):
-                self._lock(fcntl)
+            locked(
+                self._descriptor,
+                path,
+                f"Another process has {path.parent} open; two could spend the same budgets. "
+                "Close that one first.",
+            )
         except BaseException:
             os.close(self._descriptor)
             raise
 
-    def _lock(self, fcntl: Any) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PrivacyRefused(
-                f"Another process has {self._path.parent} open; two could spend the same budgets. "
-                "Close that one first."
-            ) from None
-
     def release(self) -> None:
         """Give the lock back."""
         os.close(self._descriptor)
+
+
+def locked(descriptor: int, path: Path, refusal: str) -> None:
+    """Lock an open file for as long as it is open.
+
+    Raises
+    ------
+    PrivacyRefused
+        With the sentence `refusal`, if another process has the lock.
+    MissingExtra
+        If the system has no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise MissingExtra("Budgets on disk need POSIX file locks: Linux or macOS.") from None
+    with guarded(path):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PrivacyRefused(refusal) from None

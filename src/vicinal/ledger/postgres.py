@@ -59,6 +59,18 @@ class PostgresDatabase(Database):
         """Tell whether there is a table of this name."""
         return bool(self.execute(f"{_TABLES} AND table_name = ?", (SCHEMA, name)))
 
+    def tables(self) -> list[str]:
+        """Return the names of all tables."""
+        return [str(name) for (name,) in self.execute(_TABLES, (SCHEMA,))]
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, in their order."""
+        query = (
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = ? "
+            "AND table_name = ? ORDER BY ordinal_position"
+        )
+        return tuple(str(name) for (name,) in self.execute(query, (SCHEMA, table)))
+
     def lock(self) -> bool:
         """Take the advisory lock of this database, unless another connection has it.
 
@@ -90,6 +102,10 @@ class PostgresDatabase(Database):
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         cursor = self._connection.execute(_translate(statement), values, binary=True)
         return cursor.fetchall() if cursor.description else []
+
+    def _scan(self, statement: str) -> Iterator[Row]:
+        with self._connection.cursor(binary=True) as cursor:
+            yield from cursor.execute(statement)
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         with self._connection.cursor() as cursor:

@@ -15,6 +15,12 @@ additions  idempotency keys of records that were added (digests, keyed ones of t
 shadows    how far public points are worn that are charged as people are, audience by audience
 tiles      digests of the record files, part by part
 history    when the data changed, and how
+carried    votes that a shard keeps until their answers are durable
+partial    which shards an answer of a cluster was made without
+shards     of a coordinator: id, number, and last link seen of every shard, and its own epochs
+files      digests of the store's other files
+sums       digests of all rows, summed up by table
+chain      one link a transaction: the clock, a digest of all sums, a head that stands for all links
 ========== =======================================================================================
 
 Budgets are never rows: a page or a block of charges is one value.
@@ -70,11 +76,28 @@ STEPS = (
     """
     CREATE TABLE shadows (audience WHOLE PRIMARY KEY, shares TEXT NOT NULL)
     """,
+    """
+    CREATE TABLE IF NOT EXISTS carried (
+        name BYTES NOT NULL, round TEXT NOT NULL, turn WHOLE NOT NULL, digest BYTES NOT NULL,
+        sums BYTES NOT NULL, part BYTES NOT NULL, PRIMARY KEY (name, round));
+    CREATE TABLE IF NOT EXISTS partial (seq WHOLE PRIMARY KEY, shards TEXT NOT NULL);
+    CREATE TABLE files (name TEXT PRIMARY KEY, digest BYTES NOT NULL);
+    CREATE TABLE sums (name TEXT PRIMARY KEY, total BYTES NOT NULL);
+    CREATE TABLE chain (
+        number WHOLE PRIMARY KEY, clock WHOLE NOT NULL, content BYTES NOT NULL,
+        head BYTES NOT NULL)
+    """,
+    """
+    CREATE TABLE shards (
+        number WHOLE PRIMARY KEY, id TEXT NOT NULL, link WHOLE NOT NULL, clock WHOLE NOT NULL,
+        head BYTES NOT NULL, epochs BYTES NOT NULL)
+    """,
 )
 
 TABLES = (
     "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
-    "requests", "tiles", "history", "lessons", "additions", "shadows",
+    "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
+    "files", "sums", "chain", "shards",
 )  # fmt: skip
 
 

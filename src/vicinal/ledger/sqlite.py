@@ -69,6 +69,15 @@ class SQLiteDatabase(Database):
         )
         return bool(found)
 
+    def tables(self) -> list[str]:
+        """Return the names of all tables."""
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        return [str(name) for (name,) in self.execute(query)]
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, in their order."""
+        return tuple(row[1] for row in self.execute(f"PRAGMA table_info({table})"))
+
     def lock(self) -> bool:
         """Return True: the store's lock file does it, as only this machine has the file."""
         return True
@@ -107,6 +116,9 @@ class SQLiteDatabase(Database):
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         return self._connection.execute(statement, values).fetchall()
+
+    def _scan(self, statement: str) -> Iterator[Row]:
+        return self._connection.execute(statement)
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         self._connection.executemany(statement, rows)

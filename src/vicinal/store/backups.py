@@ -18,7 +18,7 @@ from vicinal.store.folder import (
     read_config,
     write_config,
 )
-from vicinal.store.opening import Parts
+from vicinal.store.opening import Parts, goes_on_from
 
 _RECORDS = "records"
 _PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
@@ -92,7 +92,7 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
     database = SQLiteDatabase(backup / LEDGER)
     seen = Witness(witness, bytes.fromhex(identity))
     try:
-        old = int(database.get("clock") or 0) < seen.clock
+        old = not goes_on_from(database, seen.state)
     finally:
         seen.close()
         database.close()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.book import Book
+from vicinal.ledger.chain import attach, descends
 from vicinal.ledger.database import Database
 from vicinal.ledger.lock import Lock
 from vicinal.ledger.schema import migrate
-from vicinal.ledger.witness import Witness
+from vicinal.ledger.witness import Witness, WitnessState
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.shard import Shard
 from vicinal.store import erasure
@@ -36,6 +37,22 @@ class Parts:
     columns: Columns
     shard: Shard
     resources: ExitStack
+
+    def mark(self) -> None:
+        """Tell the witness how far the ledger is; after every commit, before an answer leaves."""
+        self.witness.advance(self.book.clock, self.book.head)
+
+    def supersede(self) -> None:
+        """Make the folder that this one was restored from an old copy, durably."""
+        with self.database.transaction():
+            self.database.put("epoch", self.witness.epoch.hex())
+        self.mark_change()
+
+    def mark_change(self) -> None:
+        """Tell the witness how far the ledger is, and which audiences it has, durably."""
+        self.witness.add_audiences(self.book.audiences, self.book.clock)
+        self.mark()
+        self.witness.sync()
 
 
 def create_parts(folder: Folder, frame: Frame) -> Parts:
@@ -77,14 +94,15 @@ def open_folder(folder: Folder, *, accept_loss: bool = False) -> Parts:
         migrate(database)
         if database.get("identity") != folder.identity:
             raise StorageFailed("The ledger's database belongs to another store.")
+        attach(database, folder.key())
         clock = int(database.get("clock") or 0)
-        witness, lost = _witness(folder, clock, accept_loss)
+        witness, lost = _witness(folder, database, clock, accept_loss)
         resources.callback(witness.close)
         frame = Frame.load(database.get("frame") or "", folder.path)
         index = index_of(frame.index, folder.path)
         parts = _loaded(folder, database, witness, frame, index, resources)
-        if lost:
-            _spend_and_erase_again(parts, clock)
+        if lost is not None:
+            _spend_and_erase_again(parts, lost, clock)
         return parts
 
 
@@ -102,19 +120,34 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
     return database
 
 
-def _witness(folder: Folder, clock: int, accept_loss: bool) -> tuple[Witness, bool]:
-    """Return the witness, and whether the store knows less than it did once."""
+def _witness(
+    folder: Folder, database: Database, clock: int, accept_loss: bool
+) -> tuple[Witness, WitnessState | None]:
+    """Return the witness, and what it says if the store does not go on from there."""
     identity = bytes.fromhex(folder.identity)
     if not folder.witness.is_file():
         _refuse_loss(accept_loss, f"Its witness {folder.witness} is missing.")
-        return Witness.create(folder.witness, identity, clock), True
+        fresh = Witness.create(folder.witness, identity, clock)
+        return fresh, fresh.state
     witness = Witness(folder.witness, identity)
-    behind = clock < witness.clock
-    if behind and not accept_loss:
+    state = witness.state
+    if goes_on_from(database, state):
+        return witness, None
+    if not accept_loss:
         witness.close()
-    if behind:
-        _refuse_loss(accept_loss, "It is an old copy: more was charged than it knows of.")
-    return witness, behind
+    behind = "more was charged than it knows of" if clock < state.clock else "it went another way"
+    _refuse_loss(accept_loss, f"It is an old copy, or a copy that ran elsewhere: {behind}.")
+    return witness, state
+
+
+def goes_on_from(database: Database, state: WitnessState) -> bool:
+    """Tell whether a ledger has been where its witness saw it last."""
+    clock = int(database.get("clock") or 0)
+    if state.head is None:  # a witness from before there were heads
+        return clock >= state.clock
+    if not database.has_table("chain"):  # a backup from then
+        return clock == state.clock
+    return descends(database, state.clock, state.head)
 
 
 def _refuse_loss(accept_loss: bool, reason: str) -> None:
@@ -149,21 +182,22 @@ def _loaded(
         columns.column("labels", size),
         columns.column("slots", size),
     )
-    witness.advance(max(book.clock, witness.clock))
-    witness.sync()
+    witness.begin(book.clock, book.head)
+    witness.add_audiences(book.audiences, book.clock)
     return Parts(folder, database, witness, frame, book, columns, shard, resources.pop_all())
 
 
-def _spend_and_erase_again(parts: Parts, clock: int) -> None:
+def _spend_and_erase_again(parts: Parts, lost: WitnessState, clock: int) -> None:
     """Spend what is not known, and erase whom the lost history had erased."""
     book = parts.book
-    erased = parts.witness.erased_since(clock)
+    # A copy that went another way may have left the history at any time before.
+    erased = lost.erased_since(clock if clock < lost.clock else -1)
     again = [s for s in book.roll.slot_of if book.hash(s) in erased] if erased else []
-    book.clock = max(book.clock, parts.witness.clock)
+    book.clock = max(book.clock, lost.clock)
     with book.change(LOST):
         book.spend_everything()
+        book.close_names(lost.audiences)
     if again:
         erasure.decide(book, parts.shard, again)
         erasure.finish(parts.database, parts.columns, parts.witness)
-    parts.witness.advance(book.clock)
-    parts.witness.sync()
+    parts.mark_change()

@@ -174,7 +174,10 @@ class Store(Counter[Reply]):
         """
         place = None if witness is None else Path(witness)
         backups.unpack(Path(backup), Path(path), ledger, place, accept_loss=accept_loss)
-        return cls.open(path, accept_loss=accept_loss)
+        store = cls.open(path, accept_loss=accept_loss)
+        with store._whole():
+            store._parts.supersede()
+        return store
 
     def close(self) -> None:
         """Let go of files, database and lock. Closing twice does no harm."""
@@ -228,6 +231,7 @@ class Store(Counter[Reply]):
         if checked_name("name", name) in self._desks:
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
         written = new_plan(self._parts.frame, plan)
+        self._parts.book.check_name(name)
         with self._whole():
             self._desks[name] = add_audience(self._parts, self._turn, name, written)
             self._changed()
@@ -238,7 +242,7 @@ class Store(Counter[Reply]):
         """Answer many requests in one block an audience and one commit, see :class:`Counter`."""
         with self._whole():
             replies = Batch(self._parts.book, self._parts.frame, self._desks).run(queries)
-            self._parts.witness.advance(self._parts.book.clock)
+            self._parts.mark()
         return replies
 
     # ------------------------------------------------------------ care
@@ -299,5 +303,4 @@ class Store(Counter[Reply]):
         """Look up nothing of earlier versions, and tell the witness."""
         for desk in self._desks.values():
             desk.answers.forget_queries()
-        self._parts.witness.advance(self._parts.book.clock)
-        self._parts.witness.sync()
+        self._parts.mark_change()

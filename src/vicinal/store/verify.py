@@ -124,7 +124,8 @@ def _answers(book: Book) -> Iterator[str]:
 
 
 def _witness(parts: Parts) -> Iterator[str]:
-    if parts.witness.clock != parts.book.clock:
+    state = parts.witness.state
+    if (state.clock, state.head) != (parts.book.clock, parts.book.head):
         yield "The witness and the store differ in how far they are."
 
 

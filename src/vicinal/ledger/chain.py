@@ -1,0 +1,268 @@
+"""What the ledger holds, as digests, and its history, as a chain of them.
+
+**Digests.** Each table has a sum, modulo 2^128, of a keyed digest of every row (a multiset hash:
+Bellare & Micciancio 1997, with a secret key). A commit adds the rows that it wrote and subtracts
+those that it took away, so it costs what it changes. Opening adds up all rows and compares: a bit
+that flipped, a row that is gone, twice there or older than it was gives another sum.
+
+**Chain.** Every transaction that writes rows adds a link: the number of the link before plus one,
+the clock, a digest of all tables' sums, and a head, SHA-256 over these and the head before. A head
+stands for the whole history: two ledgers with the same head have gone the same way. The witness
+keeps the last one, so neither an earlier state nor another continuation is taken for this ledger.
+
+The key keeps digests from confirming a guess of who was erased. Whoever has the key and may write
+to the folder can make digests of anything; the witness still tells that the history is another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from vicinal.errors import StorageFailed
+from vicinal.ledger.database import Database
+from vicinal.ledger.ids import keyed_digest
+
+Rows = Iterable[Sequence[Any]]
+
+HEAD = 32
+"""Bytes of a head."""
+
+NO_HEAD = bytes(HEAD)
+"""The head before the first link."""
+
+OUTSIDE = frozenset({"chain", "sums"})
+"""Tables that hold digests, and so have none."""
+
+_DIGEST = 16
+_MODULUS = 1 << 8 * _DIGEST
+_PERSON = b"vicinal chain\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One link: the row of the table `chain`.
+
+    Attributes
+    ----------
+    number : int
+        How many links there were before.
+    clock : int
+        The ledger's clock.
+    content : bytes
+        Digest of all sums.
+    head : bytes
+        Digest of this link and, through the head before, of all earlier ones.
+    """
+
+    number: int
+    clock: int
+    content: bytes
+    head: bytes
+
+    @classmethod
+    def after(cls, head: bytes, number: int, clock: int, content: bytes) -> ChainLink:
+        """Return the link that follows on `head`."""
+        counts = number.to_bytes(8) + clock.to_bytes(8)
+        return cls(
+            number, clock, content, hashlib.sha256(_PERSON + head + counts + content).digest()
+        )
+
+    def follows(self, before: ChainLink) -> bool:
+        """Tell whether this link is the next one after another."""
+        return self == ChainLink.after(before.head, before.number + 1, self.clock, self.content)
+
+
+class Chain:
+    """The sums of all tables and the last link, as of the last commit; see :func:`attach`.
+
+    Parameters
+    ----------
+    key : bytes
+        The store's secret key.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = keyed_digest(key, b"digests of rows")
+        self._prefixes: dict[str, bytes] = {}
+        self._sums: dict[str, int] = {}
+        self._pending: dict[str, int] = {}
+        self.last = ChainLink(-1, 0, bytes(HEAD), NO_HEAD)
+
+    @property
+    def head(self) -> bytes:
+        """The head of the last commit, 32 bytes."""
+        return self.last.head
+
+    def resume(self, sums: dict[str, int], last: ChainLink) -> None:
+        """Go on where a ledger stopped."""
+        self._sums, self.last = dict(sums), last
+
+    def enter(self, table: str, removed: Rows, added: Rows) -> None:
+        """Take note of rows that a transaction takes away and writes."""
+        change = self.total(table, added) - self.total(table, removed)
+        self._pending[table] = self._pending.get(table, 0) + change
+
+    def total(self, table: str, rows: Rows) -> int:
+        """Return the sum of the digests of rows."""
+        prefix = self._prefix(table)
+        return sum(_sum_of(prefix, part) for part in _parts(rows)) % _MODULUS
+
+    def forget(self) -> None:
+        """Take note that a transaction was rolled back."""
+        self._pending.clear()
+
+    def changed(self) -> dict[str, int]:
+        """Return the sums that the present transaction changes, as they will be."""
+        return {
+            name: (self._sums.get(name, 0) + change) % _MODULUS
+            for name, change in self._pending.items()
+        }
+
+    def next(self, clock: int) -> ChainLink:
+        """Return the link of the present transaction."""
+        content = content_of({**self._sums, **self.changed()})
+        return ChainLink.after(self.last.head, self.last.number + 1, clock, content)
+
+    def commit(self, link: ChainLink) -> None:
+        """Take note that the present transaction is durable."""
+        self._sums.update(self.changed())
+        self._pending.clear()
+        self.last = link
+
+    def _prefix(self, table: str) -> bytes:
+        if table not in self._prefixes:
+            name = hashlib.blake2b(table.encode(), key=self._key, digest_size=_DIGEST)
+            self._prefixes[table] = name.digest()
+        return self._prefixes[table]
+
+
+def attach(database: Database, key: bytes) -> Chain:
+    """Check a database against its digests, and digest all that is written to it from now on.
+
+    A database without digests, new or from before there were any, gets them.
+
+    Raises
+    ------
+    StorageFailed
+        If it holds anything else than what was written.
+    """
+    if database.chain is not None:
+        return database.chain
+    chain = Chain(key)
+    rows = database.execute(
+        "SELECT number, clock, content, head FROM chain ORDER BY number DESC LIMIT 1"
+    )
+    if rows:
+        sums = stored_sums(database)
+        last = ChainLink(*rows[0])
+        found = faults_of(database, chain, sums, last)
+        if found:
+            raise StorageFailed(" ".join([*found, "Restore a backup."]))
+        chain.resume(sums, last)
+        database.chain = chain
+        return chain
+    database.chain = chain
+    with database.transaction():
+        for table in _digested(database):
+            chain.enter(table, (), database.scan(table))
+    return chain
+
+
+def faults_of(database: Database, chain: Chain, sums: dict[str, int], last: ChainLink) -> list[str]:
+    """Return in words which tables are not as they were written."""
+    tables = dict.fromkeys([*_digested(database), *sums])
+    here = set(_digested(database))
+    found = [
+        f"The ledger is not what was written: its table {name} differs."
+        for name in tables
+        if sums.get(name, 0) != (chain.total(name, database.scan(name)) if name in here else 0)
+    ]
+    if not found and content_of(sums) != last.content:
+        found = ["The ledger is not what was written: its digests differ."]
+    return found
+
+
+def stored_sums(database: Database) -> dict[str, int]:
+    """Return the sums that the last commit wrote."""
+    rows = database.execute("SELECT name, total FROM sums")
+    return {str(name): int.from_bytes(bytes_like(total)) for name, total in rows}
+
+
+def bytes_like(value: Any) -> bytes:
+    """Return stored bytes; of anything else, which only damage can have put there, none."""
+    return value if isinstance(value, bytes) else b""
+
+
+def content_of(sums: dict[str, int]) -> bytes:
+    """Return a digest of all sums; an empty table and none are the same."""
+    found = hashlib.sha256()
+    for name in sorted(name for name, total in sums.items() if total):
+        found.update(name.encode() + b"\0" + sums[name].to_bytes(_DIGEST))
+    return found.digest()
+
+
+def links_from(database: Database, clock: int) -> list[ChainLink]:
+    """Return all links of this clock and later ones, oldest first."""
+    rows = database.execute(
+        "SELECT number, clock, content, head FROM chain WHERE clock >= ? ORDER BY number", (clock,)
+    )
+    return [ChainLink(*row) for row in rows]
+
+
+def descends(database: Database, clock: int, head: bytes) -> bool:
+    """Tell whether the ledger was at this clock with this head once, and has gone on from there."""
+    links = links_from(database, clock)
+    places = [at for at, link in enumerate(links) if (link.clock, link.head) == (clock, head)]
+    if not places:
+        return False
+    later = links[places[0] :]
+    return all(link.follows(before) for before, link in pairwise(later))
+
+
+def _digested(database: Database) -> list[str]:
+    return [name for name in database.tables() if name not in OUTSIDE]
+
+
+def _parts(rows: Rows, size: int = 1 << 10) -> Iterator[list[Sequence[Any]]]:
+    """Yield rows a good many at a time."""
+    part: list[Sequence[Any]] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _sum_of(prefix: bytes, rows: list[Sequence[Any]]) -> int:
+    blake2b = hashlib.blake2b
+    digests = b"".join(
+        [blake2b(prefix + _encoded(row), digest_size=_DIGEST).digest() for row in rows]
+    )
+    words = np.frombuffer(digests, dtype="<u4").reshape(-1, 4).sum(axis=0, dtype=np.uint64)
+    return sum(int(word) << 32 * place for place, word in enumerate(words.tolist()))
+
+
+def _encoded(row: Sequence[Any]) -> bytes:
+    """Return a row as bytes that no other row has."""
+    if len(row) == 2 and type(row[0]) is int and type(row[1]) is bytes:  # most rows: subjects
+        return b"i%d;b%d:%b" % (row[0], len(row[1]), row[1])
+    return b"".join([_value(value) for value in row])
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return b"b%d:%b" % (len(value), value)
+    if isinstance(value, int):
+        return b"i%d;" % value
+    if isinstance(value, str):
+        text = value.encode("utf-8", "surrogatepass")
+        return b"s%d:%b" % (len(text), text)
+    return b"n;" if value is None else b"o" + repr(value).encode() + b";"

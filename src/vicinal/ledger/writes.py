@@ -1,0 +1,97 @@
+"""Which rows a statement writes, read off the statement: so every write is digested, whoever wrote.
+
+The ledger's statements have four shapes, and this knows no other: a write that it cannot read is
+refused, because its rows would be missing from the digests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vicinal.errors import InvalidInput
+
+_WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b")
+_INSERT = re.compile(
+    r"INSERT INTO (\w+)(?: \(([^)]*)\))? VALUES \(([?, ]+)\)"
+    r"(?: ON CONFLICT \(([^)]*)\) DO UPDATE SET .*)?"
+)
+_UPDATE = re.compile(r"UPDATE (\w+) SET (.*?)(?: WHERE (.*))?")
+_DELETE = re.compile(r"DELETE FROM (\w+)(?: WHERE (.*))?")
+_COLUMN = re.compile(r"(\w+) [=<>]")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a statement does to one table.
+
+    Attributes
+    ----------
+    table : str
+        Its name.
+    columns : tuple of str
+        The columns that an insertion names; none if it names none.
+    condition : str or None
+        Which rows are there before and after it, as SQL; None for an insertion of new rows.
+    places : tuple of int
+        Which of the statement's values the condition takes.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    condition: str | None
+    places: tuple[int, ...]
+
+    def chosen(self, values: Sequence[object]) -> list[object]:
+        """Return the values of the condition."""
+        return [values[place] for place in self.places]
+
+
+@lru_cache(maxsize=256)
+def write_of(statement: str) -> Write | None:
+    """Return what a statement writes; None if it writes no rows.
+
+    Raises
+    ------
+    InvalidInput
+        If it writes rows in a way that is not known here.
+    """
+    if not _WRITES.match(statement):
+        return None
+    for shape, reader in ((_INSERT, _insertion), (_UPDATE, _update), (_DELETE, _deletion)):
+        if found := shape.fullmatch(statement):
+            return reader(found)
+    raise InvalidInput("The statement must be one whose rows can be digested. See this module.")
+
+
+def _insertion(found: re.Match[str]) -> Write:
+    table, columns, _, keys = found.groups()
+    named = _names(columns)
+    if keys is None:
+        return Write(table, named, None, ())
+    chosen = _names(keys)
+    condition = "WHERE " + " AND ".join(f"{key} = ?" for key in chosen)
+    return Write(table, named, condition, tuple(named.index(key) for key in chosen))
+
+
+def _update(found: re.Match[str]) -> Write:
+    table, changes, condition = found.groups()
+    if set(_COLUMN.findall(changes)) & set(_COLUMN.findall(condition or "")):
+        raise InvalidInput("The statement must not change the columns that it chooses rows by.")
+    return _where(table, condition, changes.count("?"))
+
+
+def _deletion(found: re.Match[str]) -> Write:
+    return _where(found[1], found[2], 0)
+
+
+def _where(table: str, condition: str | None, first: int) -> Write:
+    if condition is None:
+        return Write(table, (), "", ())
+    return Write(table, (), f"WHERE {condition}", tuple(range(first, first + condition.count("?"))))
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(name.strip() for name in text.split(","))

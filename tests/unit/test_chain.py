@@ -1,0 +1,219 @@
+"""The chain of commits: copies, rollbacks and forks of a store are noticed, and digests hold."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+
+import pytest
+
+from store_tools import Q, make
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger.book import Book
+from vicinal.ledger.chain import NO_HEAD
+from vicinal.ledger.schema import migrate
+from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.ledger.witness import WitnessState
+from vicinal.ledger.writes import write_of
+from vicinal.store import Store
+
+KEY = bytes(32)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A closed store that has answered, with its witness, to be copied."""
+    place = tmp_path_factory.mktemp("original")
+    with make(place / "store") as store:
+        store.predict(Q[:3], idempotency_key="k")
+    return place
+
+
+@pytest.fixture
+def place(original, tmp_path):
+    """A folder with a store of its own, as if it had been moved there."""
+    shutil.copytree(original, tmp_path / "here")
+    return tmp_path / "here"
+
+
+def ask(path, start):
+    with Store.open(path) as store:
+        return store.predict(Q[start : start + 3])
+
+
+def copied(source, target):
+    shutil.copytree(source, target)
+
+
+def test_two_copies_that_share_a_witness_are_never_open_together(place):
+    copied(place / "store", place / "copy")
+    shutil.copy(place / "store.witness", place / "kept")
+    with Store.open(place / "store"):
+        config = (place / "copy" / "store.json").read_text()
+        assert "store.witness" in config
+        with pytest.raises(PrivacyRefused, match="witness"):
+            Store.open(place / "copy")
+
+
+def test_once_one_copy_has_moved_on_the_other_is_refused(place):
+    copied(place / "store", place / "copy")
+    ask(place / "copy", 3)
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        Store.open(place / "store")
+    ask(place / "copy", 6)
+
+
+def test_a_copy_that_ran_elsewhere_is_not_swapped_back(place, tmp_path):
+    shutil.copytree(place, tmp_path / "elsewhere")
+    ask(place / "store", 3)
+    for start in (6, 9, 12):
+        ask(tmp_path / "elsewhere" / "store", start)
+    shutil.rmtree(place / "store")
+    shutil.copytree(tmp_path / "elsewhere" / "store", place / "store")
+    with pytest.raises(PrivacyRefused, match="another way"):
+        Store.open(place / "store")
+    with Store.open(place / "store", accept_loss=True) as store:
+        assert not store._parts.book.audiences["default"].account.remaining.any()
+        assert store.verify()
+
+
+def test_a_restored_store_retires_the_folder_it_came_from(place):
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+        with pytest.raises(PrivacyRefused, match="witness"):
+            Store.restore(place / "backup", place / "new", witness=place / "store.witness")
+        assert not (place / "new").exists()
+    Store.restore(place / "backup", place / "new", witness=place / "store.witness").close()
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        Store.open(place / "store")
+    assert ask(place / "new", 3).charged == 3
+
+
+def test_whoever_holds_an_earlier_epoch_answers_no_more(place):
+    with Store.open(place / "store") as store:
+        before = store._parts.witness.epoch
+        state = WitnessState.read(place / "store.witness")
+        assert state.epoch == before
+        # As if another machine, which the lock does not reach, had opened it.
+        content = bytearray((place / "store.witness").read_bytes())
+        content[32:48] = b"another machine."
+        (place / "store.witness").write_bytes(bytes(content))
+        with pytest.raises(StorageFailed, match="opened elsewhere"):
+            store.predict(Q[3:6])
+        assert not store.sound
+
+
+def test_each_opening_draws_a_new_epoch(place):
+    epochs = set()
+    for _ in range(3):
+        with Store.open(place / "store") as store:
+            epochs.add(store._parts.witness.epoch)
+    assert len(epochs) == 3
+
+
+def test_a_kill_between_commit_and_witness_is_no_loss(place):
+    before = (place / "store.witness").read_bytes()
+    ask(place / "store", 3)
+    (place / "store.witness").write_bytes(before)
+    assert ask(place / "store", 3).charged == 0
+
+
+def test_an_audience_that_was_lost_is_not_opened_again(place):
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+        store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
+    with Store.restore(
+        place / "backup", place / "new", witness=place / "store.witness", accept_loss=True
+    ) as store:
+        with pytest.raises(PrivacyRefused, match="press"):
+            store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
+        store.open_audience("other", epsilon=1.0, n_queries=5, n_records=300)
+    with Store.open(place / "new") as store, pytest.raises(PrivacyRefused, match="press"):
+        store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
+
+
+# ---------------------------------------------------------------- the ledger alone
+
+
+@pytest.fixture
+def book(tmp_path):
+    database = SQLiteDatabase(tmp_path / "db", create=True)
+    migrate(database)
+    book = Book(database, KEY)
+    with book.change("add"):
+        book.open_audience("one", "{}")
+        book.enroll(["anna", "ben", 7])
+    yield book
+    book.database.close()
+
+
+def reopened(book):
+    path = book.database._path
+    book.database.close()
+    return Book(SQLiteDatabase(path), KEY)
+
+
+def test_a_ledger_knows_all_heads_that_it_had(book):
+    heads = [(book.clock, book.head)]
+    for name in ("two", "three"):
+        with book.change("audience"):
+            book.open_audience(name, "{}")
+        heads.append((book.clock, book.head))
+    assert len({head for _, head in heads}) == 3
+    book = reopened(book)
+    assert all(book.descends(*place) for place in heads)
+    assert (book.clock, book.head) == heads[-1]
+    assert not book.descends(book.clock, NO_HEAD)
+    assert not book.descends(heads[0][0], heads[1][1])
+
+
+CHANGES = {
+    "an id": "UPDATE subjects SET id = X'3c69643a73626f623e' WHERE slot = 0",
+    "a row less": "DELETE FROM subjects WHERE slot = 1",
+    "a row more": "INSERT INTO departed VALUES (X'00', 1, 5)",
+    "a plan": "UPDATE audiences SET plan = '{ }'",
+    "budgets": "UPDATE pages SET units = X'0000000000000000'",
+    "a fact": "UPDATE meta SET value = '9' WHERE name = 'version'",
+    "another type": "UPDATE meta SET value = X'32' WHERE name = 'version'",
+    "the clock": "UPDATE meta SET value = '9' WHERE name = 'clock'",
+    "the sums": "DELETE FROM sums WHERE name = 'history'",
+    "a link": "UPDATE chain SET content = X'00' WHERE number = (SELECT MAX(number) FROM chain)",
+    "a table": "DROP TABLE subjects",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_row_that_is_not_what_was_written_is_told(book, change):
+    book.database._connection.execute(change)
+    with pytest.raises(StorageFailed, match=r"not what was written.*Restore a backup"):
+        reopened(book)
+
+
+def test_every_write_is_digested_however_it_is_made(book):
+    database = book.database
+    database.put("one", "1")  # outside a transaction
+    with database.transaction():
+        database.put("one", "2")
+        database.execute("DELETE FROM departed")
+        database.execute_many(
+            "INSERT INTO departed (units, hash, audience) VALUES (?, ?, ?)", [(5, b"x", 1)] * 1
+        )
+        database.execute("UPDATE departed SET units = 0")
+    with suppress(KeyError), database.transaction():
+        database.put("one", "3")
+        raise KeyError
+    again = reopened(book)
+    assert again.database.get("one") == "2"
+    assert again.database.execute("SELECT units FROM departed") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO a SELECT * FROM b", "REPLACE INTO a VALUES (?)", "INSERT INTO a VALUES (1)",
+        "UPDATE a SET b = ? WHERE b = ?",
+    ],
+)  # fmt: skip
+def test_a_write_that_cannot_be_read_is_refused(statement):
+    with pytest.raises(InvalidInput):
+        write_of(statement)
