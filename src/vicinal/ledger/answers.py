@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.errors import StorageFailed
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.database import Database
 
@@ -88,10 +89,14 @@ class Answers:
 
     def _block(self, seq: int) -> npt.NDArray[Any]:
         if seq not in self._recent:
-            ((content,),) = self._database.execute(
-                "SELECT answers FROM answers WHERE seq = ?", (seq,)
-            )
-            self._keep(seq, self._unpacked(content))
+            rows = self._database.execute("SELECT answers FROM answers WHERE seq = ?", (seq,))
+            try:
+                ((content,),) = rows
+                self._keep(seq, self._unpacked(content))
+            except (ValueError, TypeError):
+                raise StorageFailed(
+                    "A stored answer is damaged. Close the store and restore a backup."
+                ) from None
         self._recent.move_to_end(seq)
         return self._recent[seq]
 

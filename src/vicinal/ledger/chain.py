@@ -78,6 +78,9 @@ class ChainLink:
         return self == ChainLink.after(before.head, before.number + 1, self.clock, self.content)
 
 
+_NO_LINK = ChainLink(-1, 0, bytes(HEAD), NO_HEAD)
+
+
 class Chain:
     """The sums of all tables and the last link, as of the last commit; see :func:`attach`.
 
@@ -92,7 +95,7 @@ class Chain:
         self._prefixes: dict[str, bytes] = {}
         self._sums: dict[str, int] = {}
         self._pending: dict[str, int] = {}
-        self.last = ChainLink(-1, 0, bytes(HEAD), NO_HEAD)
+        self.last = _NO_LINK
 
     @property
     def head(self) -> bytes:
@@ -156,12 +159,14 @@ def attach(database: Database, key: bytes) -> Chain:
         return database.chain
     chain = Chain(key)
     rows = database.execute(
-        "SELECT number, clock, content, head FROM chain ORDER BY number DESC LIMIT 1"
+        "SELECT number, clock, content, head FROM chain ORDER BY number DESC LIMIT 2"
     )
     if rows:
         sums = stored_sums(database)
-        last = ChainLink(*rows[0])
+        last, *earlier = [_link_of(row) for row in rows]
         found = faults_of(database, chain, sums, last)
+        if not last.follows(earlier[0] if earlier else _NO_LINK):
+            found.append("The ledger is not what was written: its last link differs.")
         if found:
             raise StorageFailed(" ".join([*found, "Restore a backup."]))
         chain.resume(sums, last)
@@ -188,10 +193,20 @@ def faults_of(database: Database, chain: Chain, sums: dict[str, int], last: Chai
     return found
 
 
+def chain_faults(database: Database, key: bytes) -> list[str]:
+    """Return in words what is wrong with rows and links, all of them."""
+    links = links_from(database, 0)
+    sums = stored_sums(database)
+    found = faults_of(database, Chain(key), sums, links[-1] if links else _NO_LINK)
+    if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
+        found.append("The chain of commits is broken.")
+    return found
+
+
 def stored_sums(database: Database) -> dict[str, int]:
     """Return the sums that the last commit wrote."""
     rows = database.execute("SELECT name, total FROM sums")
-    return {str(name): int.from_bytes(bytes_like(total)) for name, total in rows}
+    return {str(name): int.from_bytes(bytes_like(total)) % _MODULUS for name, total in rows}
 
 
 def bytes_like(value: Any) -> bytes:
@@ -212,7 +227,7 @@ def links_from(database: Database, clock: int) -> list[ChainLink]:
     rows = database.execute(
         "SELECT number, clock, content, head FROM chain WHERE clock >= ? ORDER BY number", (clock,)
     )
-    return [ChainLink(*row) for row in rows]
+    return [_link_of(row) for row in rows]
 
 
 def descends(database: Database, clock: int, head: bytes) -> bool:
@@ -223,6 +238,15 @@ def descends(database: Database, clock: int, head: bytes) -> bool:
         return False
     later = links[places[0] :]
     return all(link.follows(before) for before, link in pairwise(later))
+
+
+def _link_of(row: Sequence[Any]) -> ChainLink:
+    counts = all(isinstance(value, int) and 0 <= value < 1 << 63 for value in row[:2])
+    if not counts or not all(isinstance(value, bytes) for value in row[2:]):
+        raise StorageFailed(
+            "The ledger is not what was written: a link of its chain differs. Restore a backup."
+        )
+    return ChainLink(*row)
 
 
 def _digested(database: Database) -> list[str]:

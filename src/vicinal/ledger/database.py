@@ -122,6 +122,22 @@ class Database(ABC):
         rows = self.execute("SELECT value FROM meta WHERE name = ?", (name,))
         return rows[0][0] if rows else None
 
+    def number(self, name: str) -> int:
+        """Return a whole number from the table `meta`; 0 if it is not there.
+
+        Raises
+        ------
+        StorageFailed
+            If something else stands there.
+        """
+        found = self.get(name)
+        try:
+            return int(found or 0)
+        except (ValueError, TypeError):
+            raise StorageFailed(
+                "The ledger is not what was written: a number is none. Restore a backup."
+            ) from None
+
     def put(self, name: str, value: str) -> None:
         """Write a fact to the table `meta`."""
         self.execute(
@@ -153,7 +169,7 @@ class Database(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """Remove what a crash has left of a transaction that was never committed."""
+        """Begin to write; remove what a crash has left of a transaction without its commit."""
 
     @abstractmethod
     def scrub(self) -> None:

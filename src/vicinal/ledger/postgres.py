@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from vicinal.errors import MissingExtra, StorageFailed
+from vicinal.errors import MissingExtra, PrivacyRefused, StorageFailed
 from vicinal.ledger.database import Database, Row, Value
 
 SCHEMA = "vicinal"
@@ -29,6 +29,8 @@ class PostgresDatabase(Database):
     url : str
         As libpq takes it: ``postgresql://host/name``. Keep passwords out of it: libpq finds them
         in the environment or in ``~/.pgpass``.
+    create : bool
+        Whether to make the schema if it is not there.
 
     Raises
     ------
@@ -36,24 +38,33 @@ class PostgresDatabase(Database):
         If psycopg is not installed.
     StorageFailed
         If the server cannot be reached.
+    PrivacyRefused
+        If the server does not flush its commits to the disk.
     """
 
     kind = "postgres"
     whole = "BIGINT"
     binary = "BYTEA"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool = True) -> None:
         super().__init__()
         self._driver = _psycopg()
         with self._guarded():
             self._connection = self._driver.connect(url, autocommit=True, prepare_threshold=2)
             for setting in (
-                f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
+                *([f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"] if create else []),
                 f"SET search_path TO {SCHEMA}",
                 "SET synchronous_commit TO on",
                 "SET client_min_messages TO warning",
             ):
                 self._connection.execute(setting)
+            (flushes,) = self._connection.execute("SHOW fsync").fetchone()
+        if flushes != "on":
+            self._connection.close()
+            raise PrivacyRefused(
+                "The PostgreSQL server must flush its commits to the disk, else a loss of power "
+                "refills budgets. It has fsync off. Set fsync = on, then try again."
+            )
 
     def has_table(self, name: str) -> bool:
         """Tell whether there is a table of this name."""

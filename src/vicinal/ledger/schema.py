@@ -94,6 +94,9 @@ STEPS = (
     """,
 )
 
+DIGESTED = 5
+"""The first schema whose rows have digests."""
+
 TABLES = (
     "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
     "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
@@ -124,7 +127,7 @@ def migrate(database: Database, steps: tuple[str, ...] = STEPS) -> None:
 
 def schema_version(database: Database) -> int:
     """Return how many steps a database has behind it; 0 for an empty one."""
-    return int(database.get("schema") or 0) if database.has_table("meta") else 0
+    return database.number("schema") if database.has_table("meta") else 0
 
 
 def _typed(statement: str, database: Database) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.ledger.database import Database, Row, Value
+from vicinal.ledger.files import PRIVATE_FILE, guarded
 
 _SETTINGS = (
     "journal_mode = WAL",
@@ -19,6 +21,9 @@ _SETTINGS = (
     "temp_store = MEMORY",  # no copies of records in temporary files
     "trusted_schema = OFF",
 )
+
+_KEPT = b"as it is"
+"""A log with commits, which reading does not touch."""
 
 
 class SQLiteDatabase(Database):
@@ -30,6 +35,9 @@ class SQLiteDatabase(Database):
         The file.
     create : bool
         Whether to make it if it is not there.
+    reading : bool
+        Whether to read only, until :meth:`settle`. Closed before that, it leaves its files as they
+        were, byte by byte.
 
     Raises
     ------
@@ -41,20 +49,52 @@ class SQLiteDatabase(Database):
     whole = "INTEGER"
     binary = "BLOB"
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, reading: bool = False) -> None:
         super().__init__()
         self._path = path
         if not create and not path.is_file():
             raise InvalidInput(f"There is no database {path}.")
+        with guarded(path):
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
+            self._before = self._log_files() if reading else None
+        self._connection = self._connected("ro" if reading else "rw")
+        if not reading:
+            self._prepare()
+
+    def _connected(self, mode: str) -> sqlite3.Connection:
         with self._guarded():
-            self._connection = sqlite3.connect(
-                f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}",
+            return sqlite3.connect(
+                f"file:{quote(str(self._path))}?mode={mode}",
                 uri=True,
                 isolation_level=None,
                 check_same_thread=False,
             )
+
+    def _prepare(self) -> None:
+        """Make what is written durable, and the files private."""
+        with self._guarded():
             for setting in _SETTINGS:
                 self._connection.execute(f"PRAGMA {setting}")
+        with guarded(self._path):
+            for path in self.files:
+                path.chmod(PRIVATE_FILE)
+
+    def _log_files(self) -> dict[Path, bytes | None]:
+        """Return what reading may write: the log's index, with its content, and an empty log."""
+        log, index = (self._path.with_name(self._path.name + end) for end in ("-wal", "-shm"))
+        return {
+            log: b"" if log.is_file() and not log.stat().st_size else None if not log.is_file()
+            else _KEPT,
+            index: index.read_bytes() if index.is_file() else None,
+        }  # fmt: skip
+
+    def _put_back(self, before: dict[Path, bytes | None]) -> None:
+        """Undo what reading has written."""
+        for path, content in before.items():
+            if content is None:
+                path.unlink(missing_ok=True)
+            elif content is not _KEPT and path.is_file():
+                path.write_bytes(content)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -89,6 +129,11 @@ class SQLiteDatabase(Database):
         the log stays until the next opening.
         """
         self._check()
+        if self._before is not None:
+            self._connection.close()
+            self._before = None
+            self._connection = self._connected("rw")
+            self._prepare()
         with self._guarded():
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -111,8 +156,12 @@ class SQLiteDatabase(Database):
         return [] if found == ["ok"] else found
 
     def close(self) -> None:
-        """Close the file; the log is merged into it and goes away."""
+        """Close the file; the log is merged into it and goes away, unless it was only read."""
         self._connection.close()
+        if self._before is not None:
+            with guarded(self._path):
+                self._put_back(self._before)
+            self._before = None
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         return self._connection.execute(statement, values).fetchall()

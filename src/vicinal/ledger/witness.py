@@ -39,6 +39,10 @@ _ERASED, _AUDIENCE = b"e", b"a"
 _ENTRY = 1 + _OLD_ENTRY
 
 
+class DamagedWitness(StorageFailed):
+    """The file is not what was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class WitnessEntry:
     """An erased subject's keyed hash, or the digest of an audience's name; and since when."""
@@ -90,7 +94,7 @@ class WitnessState:
             content = path.read_bytes()
         found = cls._old(content) if content.startswith(_OLD_MAGIC) else cls._new(content)
         if found is None:
-            raise StorageFailed(
+            raise DamagedWitness(
                 f"{path} is damaged. Bring it back; or accept the loss, which spends every budget "
                 "for good."
             )

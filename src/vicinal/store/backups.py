@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -9,7 +10,7 @@ from vicinal.ledger.database import Database
 from vicinal.ledger.files import PRIVATE_FOLDER, guarded, sync_folder
 from vicinal.ledger.schema import TABLES, migrate
 from vicinal.ledger.sqlite import SQLiteDatabase
-from vicinal.ledger.witness import Witness, witness_beside
+from vicinal.ledger.witness import DamagedWitness, Witness, witness_beside
 from vicinal.store.folder import (
     KEY,
     LEDGER,
@@ -60,7 +61,9 @@ def unpack(
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
     place = witness_beside(path) if witness is None else witness.absolute()
-    if not accept_loss:
+    if accept_loss:
+        _check_free(config["id"], place)
+    else:
         _check_last(backup, config["id"], place)
     _make(path)
     _copy_files(backup, path)
@@ -82,6 +85,13 @@ def copy_tables(source: Database, target: Database) -> None:
                 target.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
 
 
+def _check_free(identity: str, witness: Path) -> None:
+    """Refuse to restore beside the store that the backup is of, while that is open."""
+    if witness.is_file():
+        with suppress(DamagedWitness):
+            Witness(witness, bytes.fromhex(identity)).close()
+
+
 def _check_last(backup: Path, identity: str, witness: Path) -> None:
     """Refuse a backup that is older than the last thing its witness saw."""
     if not witness.is_file():
@@ -89,7 +99,7 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
             f"There is no witness {witness} that could tell what was charged since the backup. "
             "Bring it back, or accept the loss, which spends every budget for good."
         )
-    database = SQLiteDatabase(backup / LEDGER)
+    database = SQLiteDatabase(backup / LEDGER, reading=True)
     seen = Witness(witness, bytes.fromhex(identity))
     try:
         old = not goes_on_from(database, seen.state)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import StorageFailed
-from vicinal.ledger.files import PRIVATE_FILE, guarded, sync_folder
+from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, sync_folder
 
 TILE = 8192
 """Rows that share a digest."""
@@ -40,15 +40,19 @@ class Column:
         Type of a number.
     width : int
         Numbers in a row.
+    create : bool
+        Whether to make it if it is not there.
     """
 
-    def __init__(self, path: Path, dtype: npt.DTypeLike, width: int) -> None:
+    def __init__(
+        self, path: Path, dtype: npt.DTypeLike, width: int, *, create: bool = True
+    ) -> None:
         self.path = path
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.width = width
         self.bytes = self.dtype.itemsize * width
         with guarded(path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, PRIVATE_FILE)
 
     def close(self) -> None:
         """Close the file."""
@@ -119,16 +123,22 @@ class Columns:
         Type of integer features, int8 or float32.
     n_features : int
         d.
+    create : bool
+        Whether to make the files if they are not there.
     """
 
-    def __init__(self, folder: Path, dtype: npt.DTypeLike, n_features: int) -> None:
+    def __init__(
+        self, folder: Path, dtype: npt.DTypeLike, n_features: int, *, create: bool = True
+    ) -> None:
         with guarded(folder):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        self.features = Column(folder / "features", dtype, n_features)
-        self.labels = Column(folder / "labels", np.int32, 1)
-        self.slots = Column(folder / "slots", np.int32, 1)
-        with guarded(folder):
-            sync_folder(folder)
+            if create:
+                folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        self.features = Column(folder / "features", dtype, n_features, create=create)
+        self.labels = Column(folder / "labels", np.int32, 1, create=create)
+        self.slots = Column(folder / "slots", np.int32, 1, create=create)
+        if create:
+            with guarded(folder):
+                sync_folder(folder)
 
     @property
     def parts(self) -> dict[str, Column]:

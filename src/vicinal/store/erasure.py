@@ -36,7 +36,9 @@ from vicinal.store.additions import forget_additions
 from vicinal.store.columns import TILE, Columns, tiles_from
 from vicinal.store.tiles import write_digests
 
-_NAME = "erasure"
+PENDING = "erasure"
+"""Where the ledger keeps an erasure that is under way."""
+
 _MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"
 
 
@@ -75,7 +77,7 @@ class Erasure:
 
     def write(self, database: Database) -> None:
         """Put it on record, inside a transaction."""
-        database.put(_NAME, json.dumps(asdict(self)))
+        database.put(PENDING, json.dumps(asdict(self)))
 
     def at(self, step: str) -> Erasure:
         """Return the same erasure at another step."""
@@ -108,7 +110,7 @@ def finish(database: Database, columns: Columns, witness: Witness) -> None:
     StorageFailed
         If the disk fails. Opening the store again goes on where this stopped.
     """
-    while (stored := database.get(_NAME)) is not None:
+    while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**json.loads(stored))
         if erasure.step == _MOVING:
             _move(erasure, database, columns, witness)
@@ -117,7 +119,7 @@ def finish(database: Database, columns: Columns, witness: Witness) -> None:
         else:
             database.scrub()
             with database.transaction():
-                database.execute("DELETE FROM meta WHERE name = ?", (_NAME,))
+                database.execute("DELETE FROM meta WHERE name = ?", (PENDING,))
 
 
 def _move(erasure: Erasure, database: Database, columns: Columns, witness: Witness) -> None:

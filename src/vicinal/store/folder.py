@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote
 
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, replace_file
 from vicinal.ledger.postgres import PostgresDatabase
@@ -20,7 +23,10 @@ from vicinal.mechanisms import fresh_key
 LEDGER = "ledger.db"
 KEY = "key"
 CONFIG = "store.json"
-_FORMAT = 1
+_FORMAT = 2
+_UNCHECKED = 1
+"""The format of stores from before `store.json` had a check value."""
+
 _SQLITE = "sqlite"
 
 
@@ -98,10 +104,10 @@ class Folder:
         self.witness.unlink(missing_ok=True)
 
     def database(self, *, create: bool = False) -> Database:
-        """Return a connection to the ledger's database."""
+        """Return a connection to the ledger's database; to read, unless it is made."""
         if self.ledger == _SQLITE:
-            return SQLiteDatabase(self.path / LEDGER, create=create)
-        return PostgresDatabase(self.ledger)
+            return SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
+        return PostgresDatabase(_checked_url(self.ledger), create=create)
 
     def key(self) -> bytes:
         """Return the key of the hashes of those who left."""
@@ -111,14 +117,19 @@ class Folder:
 
 def read_config(path: Path) -> dict[str, Any]:
     """Return what `store.json` says."""
+    if not (path / CONFIG).is_file():
+        raise InvalidInput(f"There is no store at {path}.")
     try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-        known = config["format"] == _FORMAT
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InvalidInput(f"There is no store at {path}.") from None
-    if not known:
+        with guarded(path / CONFIG):
+            config = dict(json.loads((path / CONFIG).read_bytes()))
+        form, check = config["format"], config.pop("check", None)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        form, check, config = 0, None, {}
+    if isinstance(form, int) and form > _FORMAT:
         raise InvalidInput(f"The store {path} was written by a later version of vicinal.")
-    return dict(config)
+    if not _is_config(config) or (check != _check_of(config) and form != _UNCHECKED):
+        raise StorageFailed(f"{path / CONFIG} is damaged. Restore a backup.")
+    return config
 
 
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
@@ -126,7 +137,22 @@ def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup
     config = {
         "format": _FORMAT, "id": identity, "ledger": ledger, "witness": witness, "backup": backup,
     }  # fmt: skip
+    config["check"] = _check_of(config)
     replace_file(path / CONFIG, json.dumps(config, indent=2).encode())
+
+
+def _check_of(config: dict[str, Any]) -> str:
+    """Return a digest of all fields, which tells a flipped bit from an operator's decision."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def _is_config(config: dict[str, Any]) -> bool:
+    texts = all(isinstance(config.get(name), str) for name in ("id", "ledger", "witness"))
+    return texts and isinstance(config.get("backup"), bool) and _is_identity(config["id"])
+
+
+def _is_identity(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{32}", text) is not None
 
 
 def copy_file(source: Path, target: Path) -> None:
@@ -149,8 +175,9 @@ def _checked_url(ledger: str) -> str:
         return ledger
     if not ledger.startswith(("postgresql://", "postgres://")):
         raise InvalidInput("The 'ledger' parameter must be 'sqlite' or a postgresql:// URL.")
-    user = ledger.split("://", 1)[1].split("/", 1)[0].rpartition("@")[0]
-    if ":" in user or "password=" in ledger:
+    plain = unquote(ledger)
+    user = plain.split("://", 1)[1].split("/", 1)[0].rpartition("@")[0]
+    if ":" in user or "password=" in plain:
         raise InvalidInput(
             "The 'ledger' URL must hold no password, as it is written to disk. Give it through "
             "PGPASSWORD or ~/.pgpass."

@@ -21,7 +21,7 @@ from vicinal.predictors.settings import Settings
 from vicinal.store.extractors import Extractor
 from vicinal.store.indexes import plain_index
 
-_PUBLIC = "public.npy"
+PUBLIC = "public.npy"
 
 
 @dataclass(eq=False)
@@ -132,13 +132,13 @@ class Frame:
         if self.public is not None:
             content = io.BytesIO()
             np.save(content, self.public, allow_pickle=False)
-            replace_file(folder / _PUBLIC, content.getvalue())
+            replace_file(folder / PUBLIC, content.getvalue())
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
         """Return the frame of a specification, its arrays read from `folder`."""
         found = json.loads(spec)
-        public = np.load(folder / _PUBLIC, allow_pickle=False) if found["public"] else None
+        public = np.load(folder / PUBLIC, allow_pickle=False) if found["public"] else None
         return cls(
             found["classes"],
             found["n_features"],

@@ -9,15 +9,17 @@ from pathlib import Path
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.book import Book
 from vicinal.ledger.chain import attach, descends
+from vicinal.ledger.conservation import budget_faults, free_slots
 from vicinal.ledger.database import Database
 from vicinal.ledger.lock import Lock
-from vicinal.ledger.schema import migrate
-from vicinal.ledger.witness import Witness, WitnessState
+from vicinal.ledger.schema import DIGESTED, STEPS, migrate, schema_version
+from vicinal.ledger.witness import DamagedWitness, Witness, WitnessState
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.shard import Shard
 from vicinal.store import erasure
 from vicinal.store.columns import Columns
-from vicinal.store.folder import Folder
+from vicinal.store.digests import check_files, note_files
+from vicinal.store.folder import KEY, Folder
 from vicinal.store.frame import Frame
 from vicinal.store.indexes import first_index, index_of
 from vicinal.store.tiles import faults_of_tiles
@@ -66,10 +68,12 @@ def create_parts(folder: Folder, frame: Frame) -> Parts:
             database.put("identity", folder.identity)
             database.put("frame", frame.spec())
         frame.save_arrays(folder.path)
-        witness = Witness.create(folder.witness, bytes.fromhex(folder.identity), 0)
-        resources.callback(witness.close)
+        book = _first_writing(folder, database, None)
+        witness = _new_witness(folder, resources, book)
+        columns = Columns(folder.path / "records", frame.precision.dtype, frame.n_features)
+        resources.callback(columns.close)
         index = first_index(frame.index)
-        return _loaded(folder, database, witness, frame, index, resources)
+        return _loaded(folder, witness, frame, book, columns, index, resources)
 
 
 def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
@@ -88,22 +92,91 @@ def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
 
 
 def open_folder(folder: Folder, *, accept_loss: bool = False) -> Parts:
-    """Return the parts that lie in a known folder, see :func:`open_parts`."""
+    """Return the parts that lie in a known folder, see :func:`open_parts`.
+
+    First everything is checked, and nothing written: what is refused stays as it was, every byte.
+    """
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
-        migrate(database)
-        if database.get("identity") != folder.identity:
-            raise StorageFailed("The ledger's database belongs to another store.")
-        attach(database, folder.key())
-        clock = int(database.get("clock") or 0)
-        witness, lost = _witness(folder, database, clock, accept_loss)
-        resources.callback(witness.close)
+        witness = _witness(folder, resources, accept_loss=accept_loss)
+        book, lost = _checked(folder, database, witness, accept_loss=accept_loss)
+        clock = database.number("clock")
         frame = Frame.load(database.get("frame") or "", folder.path)
+        columns = Columns(
+            folder.path / "records", frame.precision.dtype, frame.n_features, create=False
+        )
+        resources.callback(columns.close)
+        if database.get(erasure.PENDING) is None:
+            _check_records(database, columns, longer=True)
         index = index_of(frame.index, folder.path)
-        parts = _loaded(folder, database, witness, frame, index, resources)
+        book = _first_writing(folder, database, book)
+        if witness is None:
+            witness = _new_witness(folder, resources, book)
+        parts = _loaded(folder, witness, frame, book, columns, index, resources)
         if lost is not None:
             _spend_and_erase_again(parts, lost, clock)
         return parts
+
+
+def _checked(
+    folder: Folder, database: Database, witness: Witness | None, *, accept_loss: bool
+) -> tuple[Book | None, WitnessState | None]:
+    """Check the ledger, its history and the small files.
+
+    Returns
+    -------
+    Book or None
+        The ledger; None if it has an older schema.
+    WitnessState or None
+        What the witness says, if the ledger does not go on from there and that is accepted.
+
+    Raises
+    ------
+    StorageFailed, PrivacyRefused
+        As :func:`open_parts`.
+    """
+    found = database.faults()
+    if found:
+        raise StorageFailed("The ledger's database is damaged. Restore a backup.")
+    digested = database.has_table("chain")
+    if digested != (schema_version(database) >= DIGESTED):
+        raise StorageFailed("The ledger is not what was written: it lacks a table.")
+    if digested:
+        check_files(database, folder.path, [KEY])
+        attach(database, folder.key())
+        check_files(database, folder.path)
+    if database.get("identity") != folder.identity:
+        raise StorageFailed("The ledger's database belongs to another store.")
+    book = None
+    if schema_version(database) == len(STEPS):
+        book = Book(database, folder.key())
+        _check_budgets(book)
+    if witness is None:
+        return book, WitnessState(b"", b"", database.number("clock"), None)
+    return book, _check_history(database, witness.state, accept_loss=accept_loss)
+
+
+def _check_budgets(book: Book) -> None:
+    free = free_slots(book)
+    for audience in book.audiences.values():
+        if faults := list(budget_faults(book.database, audience, free)):
+            raise StorageFailed(" ".join([*faults, "Restore a backup."]))
+
+
+def _check_records(database: Database, columns: Columns, *, longer: bool = False) -> None:
+    faults = faults_of_tiles(database, columns, database.number("records"), longer=longer)
+    if faults:
+        raise StorageFailed(" ".join([*faults, "Restore a backup."]))
+
+
+def _first_writing(folder: Folder, database: Database, book: Book | None) -> Book:
+    """Let the database be written; an older one is brought to the present schema, and loaded."""
+    database.settle()
+    if book is None:
+        migrate(database)
+        book = Book(database, folder.key())
+    note_files(database, folder.path)
+    return book
 
 
 def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
@@ -116,33 +189,46 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
             "Another process has this ledger open; two could spend the same budgets. Close that "
             "one first."
         )
-    database.settle()
     return database
 
 
-def _witness(
-    folder: Folder, database: Database, clock: int, accept_loss: bool
-) -> tuple[Witness, WitnessState | None]:
-    """Return the witness, and what it says if the store does not go on from there."""
-    identity = bytes.fromhex(folder.identity)
+def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> Witness | None:
+    """Return the witness, locked; None if it is lost, and that is accepted."""
     if not folder.witness.is_file():
         _refuse_loss(accept_loss, f"Its witness {folder.witness} is missing.")
-        fresh = Witness.create(folder.witness, identity, clock)
-        return fresh, fresh.state
-    witness = Witness(folder.witness, identity)
-    state = witness.state
+        return None
+    try:
+        witness = Witness(folder.witness, bytes.fromhex(folder.identity))
+    except DamagedWitness:
+        if not accept_loss:
+            raise
+        return None
+    resources.callback(witness.close)
+    return witness
+
+
+def _new_witness(folder: Folder, resources: ExitStack, book: Book) -> Witness:
+    identity = bytes.fromhex(folder.identity)
+    witness = Witness.create(folder.witness, identity, book.clock, book.head)
+    resources.callback(witness.close)
+    return witness
+
+
+def _check_history(
+    database: Database, state: WitnessState, *, accept_loss: bool
+) -> WitnessState | None:
+    """Return the witness's state if the ledger does not go on from there, and that is accepted."""
     if goes_on_from(database, state):
-        return witness, None
-    if not accept_loss:
-        witness.close()
-    behind = "more was charged than it knows of" if clock < state.clock else "it went another way"
-    _refuse_loss(accept_loss, f"It is an old copy, or a copy that ran elsewhere: {behind}.")
-    return witness, state
+        return None
+    behind = database.number("clock") < state.clock
+    way = "more was charged than it knows of" if behind else "it went another way"
+    _refuse_loss(accept_loss, f"It is an old copy, or a copy that ran elsewhere: {way}.")
+    return state
 
 
 def goes_on_from(database: Database, state: WitnessState) -> bool:
     """Tell whether a ledger has been where its witness saw it last."""
-    clock = int(database.get("clock") or 0)
+    clock = database.number("clock")
     if state.head is None:  # a witness from before there were heads
         return clock >= state.clock
     if not database.has_table("chain"):  # a backup from then
@@ -160,30 +246,31 @@ def _refuse_loss(accept_loss: bool, reason: str) -> None:
 
 def _loaded(
     folder: Folder,
-    database: Database,
     witness: Witness,
     frame: Frame,
+    book: Book,
+    columns: Columns,
     index: IndexFactory,
     resources: ExitStack,
 ) -> Parts:
     """Finish what a crash has left, then read everything into memory."""
-    columns = Columns(folder.path / "records", frame.precision.dtype, frame.n_features)
-    resources.callback(columns.close)
+    database = book.database
+    witness.begin(max(book.clock, witness.clock), book.head)
+    unfinished = database.get(erasure.PENDING) is not None
     erasure.finish(database, columns, witness)
-    size = int(database.get("records") or 0)
+    size = database.number("records")
     columns.cut(size)
-    faults = faults_of_tiles(database, columns, size)
-    if faults:
-        raise StorageFailed(" ".join([*faults, "Restore a backup."]))
-    book = Book(database, folder.key())
+    if unfinished:
+        _check_records(database, columns)
     shard = Shard(frame.kernel_of(None), frame.n_features, book, index)
     shard.resume(
         columns.features_in_parts(size),
         columns.column("labels", size),
         columns.column("slots", size),
     )
-    witness.begin(book.clock, book.head)
     witness.add_audiences(book.audiences, book.clock)
+    witness.advance(max(book.clock, witness.clock), book.head)
+    witness.sync()
     return Parts(folder, database, witness, frame, book, columns, shard, resources.pop_all())
 
 

@@ -23,6 +23,7 @@ from vicinal.store.batches import Batch
 from vicinal.store.changes import add_audience, add_records, settle_index
 from vicinal.store.counter import DEFAULT, Counter
 from vicinal.store.desks import Desk, new_plan, open_desk
+from vicinal.store.digests import note_files
 from vicinal.store.extractors import Extractor
 from vicinal.store.facts import curator_facts, public_facts
 from vicinal.store.folder import Folder
@@ -121,6 +122,7 @@ class Store(Counter[Reply]):
             add_records(store._parts, records)
             store._desks[DEFAULT] = add_audience(store._parts, store._turn, DEFAULT, plan)
             settle_index(store._parts, store._desks[DEFAULT])
+            note_files(store._parts.database, folder.path)
             store._changed()
             folder.save()
         except BaseException:

@@ -23,18 +23,21 @@ def write_digests(
     database.put("records", str(size))
 
 
-def faults_of_tiles(database: Database, columns: Columns, size: int) -> list[str]:
-    """Return in words which files are not as they were committed."""
+def faults_of_tiles(
+    database: Database, columns: Columns, size: int, *, longer: bool = False
+) -> list[str]:
+    """Return in words which files are not as they were committed; they may be `longer` or not."""
     return [
         f"The file {column.path.name} is not what was written: {fault}."
         for part, column in columns.parts.items()
-        if (fault := _fault(database, part, columns, size))
+        if (fault := _fault(database, part, columns, size, longer))
     ]
 
 
-def _fault(database: Database, part: str, columns: Columns, size: int) -> str | None:
+def _fault(database: Database, part: str, columns: Columns, size: int, longer: bool) -> str | None:
     column = columns.parts[part]
-    if column.size() != size * column.bytes:
+    bytes_over = column.size() - size * column.bytes
+    if bytes_over < 0 or (bytes_over > 0 and not longer):
         return "its length differs"
     rows = database.execute("SELECT number, digest FROM tiles WHERE part = ?", (part,))
     found = dict(column.digests(size, tiles_of(size)))

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.accounting.filter import UNITS
 from vicinal.checks import SubjectId
-from vicinal.ledger.account import exact_sum
 from vicinal.ledger.answers import DIGEST
-from vicinal.ledger.audiences import Audience, load_audiences, logged
+from vicinal.ledger.audiences import load_audiences, logged
 from vicinal.ledger.book import Book
+from vicinal.ledger.chain import chain_faults
+from vicinal.ledger.conservation import budget_faults, free_slots
 from vicinal.ledger.ids import framed, framed_ids
-from vicinal.store.opening import Parts
+from vicinal.store.opening import Parts, goes_on_from
 from vicinal.store.tiles import faults_of_tiles
 
 _READ = 1 << 26
@@ -53,6 +53,9 @@ def verify(
     """Check the database, the files, every budget, and that nobody who left is still there."""
     works = {
         "the database's structure": parts.database.faults(),
+        "all rows and the chain of commits, against their digests": chain_faults(
+            parts.database, parts.folder.key()
+        ),
         "the record files, against their digests": faults_of_tiles(
             parts.database, parts.columns, len(parts.shard)
         ),
@@ -86,26 +89,12 @@ def _records(parts: Parts) -> Iterator[str]:
 
 def _budgets(book: Book) -> Iterator[str]:
     stored = load_audiences(book.database, book.size)
-    free = np.ones(book.size, dtype=np.bool_)
-    free[list(book.roll.slot_of.values())] = False
+    free = free_slots(book)
     for name, audience in stored.items():
         units = audience.account.durable
         if not np.array_equal(units, book.audiences[name].account.remaining):
             yield f"Budgets of audience {name!r} in memory differ from those on disk."
-        if (units < 0).any() or (units > UNITS).any() or units[free].any():
-            yield f"A budget of audience {name!r} is out of bounds."
-        if not _conserved(book, audience):
-            yield f"Budgets and charges of audience {name!r} do not add up to what was granted."
-
-
-def _conserved(book: Book, audience: Audience) -> bool:
-    """Tell whether units granted equal units left, here or gone, and units charged."""
-    departed = book.database.execute(
-        "SELECT units FROM departed WHERE audience = ?", (audience.number,)
-    )
-    left = exact_sum(audience.account.durable) + sum(units for (units,) in departed)
-    spent, _ = logged(book.database, audience.number)
-    return bool(audience.granted * UNITS == left + spent + audience.folded)
+        yield from budget_faults(book.database, audience, free)
 
 
 def _answers(book: Book) -> Iterator[str]:
@@ -125,7 +114,7 @@ def _answers(book: Book) -> Iterator[str]:
 
 def _witness(parts: Parts) -> Iterator[str]:
     state = parts.witness.state
-    if (state.clock, state.head) != (parts.book.clock, parts.book.head):
+    if state.clock != parts.book.clock or not goes_on_from(parts.database, state):
         yield "The witness and the store differ in how far they are."
 
 
