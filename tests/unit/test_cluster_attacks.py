@@ -334,10 +334,17 @@ def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
         cluster.predict(tools.Q[10:20])
     put_back(path, COORDINATOR, tmp_path)
     witness_of(path, "shard-0").unlink()
-    accept_cluster_loss(path)
-    with shard_tools.local(path) as cluster:
+    with Coordinator.open(path, local_links, SOON, accept_loss=True) as cluster:
         assert cluster.predict(tools.Q[20:24]).charged == 4
     assert set(shard_tools.budgets(path).values()) == {0}
+
+
+def test_nothing_is_spent_where_nothing_was_lost(path):
+    """Fails if accepting a loss that there is none of costs a budget."""
+    before = shard_tools.budgets(path)
+    with Coordinator.open(path, local_links, SOON, accept_loss=True) as cluster:
+        assert cluster.verify()
+    assert shard_tools.budgets(path) == before
 
 
 def test_no_loss_makes_a_shard_of_another_one(path, tmp_path):

@@ -48,7 +48,11 @@ def shard(
 
 @contextmanager
 def opened_at(
-    path: Path, ray: str | None = None, absence: Absence | None = None
+    path: Path,
+    ray: str | None = None,
+    absence: Absence | None = None,
+    *,
+    accept_loss: bool = False,
 ) -> Iterator[Store | Coordinator]:
     """Open the store or the cluster that lies at `path`, and close it at the end."""
     from vicinal.distributed import Coordinator, is_cluster, local_links
@@ -60,14 +64,15 @@ def opened_at(
                 f"The 'ray' option needs a cluster, and {path} is none. Make one of a store with: "
                 "vicinal shard"
             )
-        with Store.open(path) as store:
+        with Store.open(path, accept_loss=accept_loss) as store:
             yield store
         return
     with ExitStack() as resources:
         connect: Connect = local_links
         if ray is not None:
             connect = resources.enter_context(engine_at(ray)).links
-        yield resources.enter_context(Coordinator.open(path, connect, absence))
+        cluster = Coordinator.open(path, connect, absence, accept_loss=accept_loss)
+        yield resources.enter_context(cluster)
 
 
 @contextmanager

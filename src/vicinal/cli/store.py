@@ -202,10 +202,15 @@ def export_guarantee(
 def verify(
     store: StorePath,
     erased: Annotated[list[str] | None, typer.Option(help="An id that must be gone.")] = None,
+    accept_loss: AcceptLoss = False,
     json: Json = False,
 ) -> None:
-    """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
-    with opened_at(store) as opened:
+    """Check every invariant on the disk; with --erased, that nothing of somebody is left.
+
+    With --accept-loss, a store or cluster that cannot tell what was charged (a lost witness, a part
+    that was put back) spends every budget for good and goes on.
+    """
+    with opened_at(store, accept_loss=accept_loss) as opened:
         found = opened.verify(_ids(erased or []))
     if json:
         typer.echo(as_json({"faults": list(found.faults), "checked": list(found.checked)}))

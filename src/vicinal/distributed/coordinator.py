@@ -23,6 +23,8 @@ from vicinal.distributed.changing import ADD, AUDIENCE, ERASE, Change, Changes
 from vicinal.distributed.folders import COORDINATOR, Cluster, ShardFolder, shard_paths
 from vicinal.distributed.gathering import Absence, Link, ShardMissing, gather
 from vicinal.distributed.joining import known_shards, learn_shards
+from vicinal.distributed.local import local_links
+from vicinal.distributed.losses import accept_cluster_loss
 from vicinal.distributed.membership import ShardRecords
 from vicinal.distributed.messages import CheckedLink
 from vicinal.distributed.remote import RemoteShards
@@ -82,7 +84,14 @@ class Coordinator(Counter[ShardedReply]):
         self._settle()
 
     @classmethod
-    def open(cls, path: str | Path, connect: Connect, absence: Absence | None = None) -> Self:
+    def open(
+        cls,
+        path: str | Path,
+        connect: Connect,
+        absence: Absence | None = None,
+        *,
+        accept_loss: bool = False,
+    ) -> Self:
         """Open the cluster in a folder.
 
         Parameters
@@ -94,6 +103,9 @@ class Coordinator(Counter[ShardedReply]):
             :meth:`~vicinal.distributed.actors.RayCluster.links`.
         absence
             What to do about shards that are missing.
+        accept_loss
+            Go on although it is not known what was charged, if a part was lost or put back: see
+            :func:`~vicinal.distributed.losses.accept_cluster_loss`. All parts must lie here.
 
         Raises
         ------
@@ -108,6 +120,8 @@ class Coordinator(Counter[ShardedReply]):
             If a change of the data was broken off, and a shard that it needs is missing.
         """
         place = Path(path)
+        if accept_loss and cls._lost(place):
+            accept_cluster_loss(place)
         cluster = ready_cluster(place)
         found = ShardFolder.read(place / COORDINATOR)
         if found.cluster != cluster.identity:
@@ -277,6 +291,16 @@ class Coordinator(Counter[ShardedReply]):
 
     def _clock(self) -> int:
         return self._book.clock
+
+    @classmethod
+    def _lost(cls, path: Path) -> bool:
+        """Tell whether a cluster whose parts lie here does not know what was charged."""
+        try:
+            with cls.open(path, local_links, Absence(_OPENING)) as cluster, cluster._whole():
+                cluster._changes.every(Ping())
+        except (PrivacyRefused, StorageFailed):
+            return True
+        return False
 
     def _compare(self) -> None:
         """Have every shard that can be heard compare where it is; the others do at their return."""
