@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import suppress
 
@@ -217,3 +218,44 @@ def test_every_write_is_digested_however_it_is_made(book):
 def test_a_write_that_cannot_be_read_is_refused(statement):
     with pytest.raises(InvalidInput):
         write_of(statement)
+
+
+# ---------------------------------------------------------------- stores from before
+
+
+def made_old(place):
+    """Take from a store what older versions did not write."""
+    database = SQLiteDatabase(place / "store" / "ledger.db")
+    for table in ("chain", "sums", "files", "carried", "partial"):
+        database.execute(f"DROP TABLE {table}")
+    database.put("schema", "4")
+    database.close()
+    state = WitnessState.read(place / "store.witness")
+    old = b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8)
+    (place / "store.witness").write_bytes(old)
+    config = json.loads((place / "store" / "store.json").read_text())
+    del config["check"]
+    (place / "store" / "store.json").write_text(json.dumps({**config, "format": 1}))
+
+
+def test_an_older_store_opens_and_is_chained_from_then_on(place):
+    made_old(place)
+    shutil.copytree(place / "store", place / "copy")
+    with Store.open(place / "store") as store:
+        assert store.predict(Q[:3], idempotency_key="k").charged == 0
+        assert store.predict(Q[3:6]).charged == 3
+        assert store.verify()
+    assert WitnessState.read(place / "store.witness").head is not None
+    with pytest.raises(PrivacyRefused):
+        Store.open(place / "copy")
+    assert ask(place / "store", 6).charged == 3
+
+
+def test_an_older_store_that_is_behind_its_witness_is_refused_and_left_as_it_is(place):
+    made_old(place)
+    content = (place / "store.witness").read_bytes()
+    (place / "store.witness").write_bytes(content[:-1] + b"\xff")
+    before = (place / "store" / "ledger.db").read_bytes()
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        Store.open(place / "store")
+    assert (place / "store" / "ledger.db").read_bytes() == before

@@ -113,7 +113,7 @@ def test_an_erasure_that_leaves_an_id_behind_is_no_success(store, monkeypatch):
 def damage(sql, *values):
     def apply(store):
         with store._parts.database.transaction():
-            store._parts.database.execute(sql, values)
+            store._parts.database._run(sql, values)
 
     return apply
 
@@ -153,7 +153,7 @@ DAMAGES = {
         damage("INSERT INTO meta VALUES ('x', ?)", "<id:sperson-9999>"),
         "not here any more",
     ),
-    "witness": (lambda store: store._parts.witness.advance(10**6), "witness"),
+    "witness": (lambda store: store._parts.witness.advance(10**6, bytes(32)), "witness"),
 }
 
 

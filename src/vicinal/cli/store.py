@@ -117,9 +117,10 @@ def add(
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: sent again, added once.")
     ] = None,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
-    with opened_at(store) as opened:
+    with opened_at(store, accept_loss=accept_loss) as opened:
         dataset = _read(data, opened.frame.extractor, label, subject)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
@@ -133,12 +134,13 @@ def erase(
     curator: Annotated[
         bool, typer.Option("--curator", help="Say how many records went. Private.")
     ] = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Erase people from every file, for good; answers already given stay."""
     listed = [*(subject or []), *([] if subjects is None else _lines(subjects))]
     if not listed:
         raise InvalidInput("The 'subject' option must be given: at least one id.")
-    with opened_at(store) as opened:
+    with opened_at(store, accept_loss=accept_loss) as opened:
         gone = opened.erase(_ids(listed))
         found = opened.verify(_ids(listed))
     if not found:
@@ -155,9 +157,10 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="Write the answers to this CSV file.")] = None,
     ray: Ray = None,
     json: Json = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries; new ones spend budgets, durably before they are shown."""
-    with opened_at(store, ray) as opened:
+    with opened_at(store, ray, accept_loss=accept_loss) as opened:
         dataset = _read(data, opened.frame.extractor, None, None)
         reply = opened.predict(
             dataset.features, audience=audience, analyst=analyst, idempotency_key=key
@@ -176,9 +179,10 @@ def inspect(
         bool, typer.Option("--curator", help="Show private numbers too, and say so.")
     ] = False,
     json: Json = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Show what is public about a store: plans, answers left, history, guarantees."""
-    with opened_at(store) as opened:
+    with opened_at(store, accept_loss=accept_loss) as opened:
         facts = opened.facts(curator=curator)
     _say(facts, _described(facts), json)
 
@@ -188,9 +192,10 @@ def export_guarantee(
     audience: Audience = "default",
     out: Annotated[Path | None, typer.Option(help="Write it to this file.")] = None,
     json: Json = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """State the guarantee of an audience's answers, whole."""
-    with opened_at(store) as opened:
+    with opened_at(store, accept_loss=accept_loss) as opened:
         guarantee = opened.guarantee(audience)
     text = as_json(guarantee.to_dict()) if json else str(guarantee)
     if out is None:
@@ -202,14 +207,10 @@ def export_guarantee(
 def verify(
     store: StorePath,
     erased: Annotated[list[str] | None, typer.Option(help="An id that must be gone.")] = None,
-    accept_loss: AcceptLoss = False,
     json: Json = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
-    """Check every invariant on the disk; with --erased, that nothing of somebody is left.
-
-    With --accept-loss, a store or cluster that cannot tell what was charged (a lost witness, a part
-    that was put back) spends every budget for good and goes on.
-    """
+    """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         found = opened.verify(_ids(erased or []))
     if json:
@@ -223,9 +224,10 @@ def verify(
 def backup(
     store: StorePath,
     target: Annotated[Path, typer.Argument(metavar="BACKUP", help="A new folder.")],
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Write everything into a new folder, as it is at one moment."""
-    with opened_at(store) as opened:
+    with opened_at(store, accept_loss=accept_loss) as opened:
         opened.backup(target)
 
 
@@ -255,9 +257,10 @@ def allow(
     analyst: Annotated[str, typer.Argument(help="Who.")],
     quota: Annotated[int, typer.Argument(help="How many new answers; -1: no limit of their own.")],
     audience: Audience = "default",
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Set how many new answers an analyst may have."""
-    with opened_at(store) as opened:
+    with opened_at(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
 
 
@@ -269,9 +272,10 @@ def audience(
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
     release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
     reuse: Reuse = "none",
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
-    with opened_at(store) as opened:
+    with opened_at(store, accept_loss=accept_loss) as opened:
         opened.open_audience(
             name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
             reuse_predictions=_reused(reuse),

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ OUTSIDE = frozenset({"chain", "sums"})
 """Tables that hold digests, and so have none."""
 
 _DIGEST = 16
+_SUBJECT = (int, bytes)
 _MODULUS = 1 << 8 * _DIGEST
 _PERSON = b"vicinal chain\x01"
 
@@ -255,30 +256,26 @@ def _digested(database: Database) -> list[str]:
 
 def _parts(rows: Rows, size: int = 1 << 10) -> Iterator[list[Sequence[Any]]]:
     """Yield rows a good many at a time."""
-    part: list[Sequence[Any]] = []
-    for row in rows:
-        part.append(row)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
+    left = iter(rows)
+    while part := list(islice(left, size)):
         yield part
 
 
 def _sum_of(prefix: bytes, rows: list[Sequence[Any]]) -> int:
     blake2b = hashlib.blake2b
     digests = b"".join(
-        [blake2b(prefix + _encoded(row), digest_size=_DIGEST).digest() for row in rows]
+        [blake2b(row, digest_size=_DIGEST).digest() for row in _encoded(prefix, rows)]
     )
     words = np.frombuffer(digests, dtype="<u4").reshape(-1, 4).sum(axis=0, dtype=np.uint64)
     return sum(int(word) << 32 * place for place, word in enumerate(words.tolist()))
 
 
-def _encoded(row: Sequence[Any]) -> bytes:
-    """Return a row as bytes that no other row has."""
-    if len(row) == 2 and type(row[0]) is int and type(row[1]) is bytes:  # most rows: subjects
-        return b"i%d;b%d:%b" % (row[0], len(row[1]), row[1])
-    return b"".join([_value(value) for value in row])
+def _encoded(prefix: bytes, rows: list[Sequence[Any]]) -> list[bytes]:
+    """Return rows as bytes that no other row has."""
+    # Most rows of a store are subjects, and opening it takes as long as this line.
+    if {len(row) for row in rows} == {2} and {(type(a), type(b)) for a, b in rows} == {_SUBJECT}:
+        return [b"%bi%d;b%d:%b" % (prefix, a, len(b), b) for a, b in rows]
+    return [prefix + b"".join([_value(value) for value in row]) for row in rows]
 
 
 def _value(value: Any) -> bytes:

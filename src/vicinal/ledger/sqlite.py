@@ -22,9 +22,6 @@ _SETTINGS = (
     "trusted_schema = OFF",
 )
 
-_KEPT = b"as it is"
-"""A log with commits, which reading does not touch."""
-
 
 class SQLiteDatabase(Database):
     """A database in one file.
@@ -80,20 +77,23 @@ class SQLiteDatabase(Database):
                 path.chmod(PRIVATE_FILE)
 
     def _log_files(self) -> dict[Path, bytes | None]:
-        """Return what reading may write: the log's index, with its content, and an empty log."""
+        """Return what reading may write: an empty log, and the log's index with its content.
+
+        An index without a log is of no use, and keeps a reader out: it is taken away meanwhile.
+        """
         log, index = (self._path.with_name(self._path.name + end) for end in ("-wal", "-shm"))
-        return {
-            log: b"" if log.is_file() and not log.stat().st_size else None if not log.is_file()
-            else _KEPT,
-            index: index.read_bytes() if index.is_file() else None,
-        }  # fmt: skip
+        before = {index: index.read_bytes() if index.is_file() else None}
+        if not log.is_file():
+            before[log] = None
+            index.unlink(missing_ok=True)
+        return before
 
     def _put_back(self, before: dict[Path, bytes | None]) -> None:
         """Undo what reading has written."""
         for path, content in before.items():
             if content is None:
                 path.unlink(missing_ok=True)
-            elif content is not _KEPT and path.is_file():
+            else:
                 path.write_bytes(content)
 
     @property

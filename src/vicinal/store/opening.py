@@ -138,6 +138,8 @@ def _checked(
     found = database.faults()
     if found:
         raise StorageFailed("The ledger's database is damaged. Restore a backup.")
+    if database.get("identity") != folder.identity:
+        raise StorageFailed("The ledger's database belongs to another store.")
     digested = database.has_table("chain")
     if digested != (schema_version(database) >= DIGESTED):
         raise StorageFailed("The ledger is not what was written: it lacks a table.")
@@ -145,8 +147,6 @@ def _checked(
         check_files(database, folder.path, [KEY])
         attach(database, folder.key())
         check_files(database, folder.path)
-    if database.get("identity") != folder.identity:
-        raise StorageFailed("The ledger's database belongs to another store.")
     book = None
     if schema_version(database) == len(STEPS):
         book = Book(database, folder.key())

@@ -1,0 +1,229 @@
+"""What happens to attacks on a store: `python -m benchmarks.attacks [--flips N] [--json]`.
+
+Every attack is carried out on a store of its own. It returns what was seen: "refused", with the
+first words of the error, or what was served. `--flips 2000` damages that many single bits, one at
+a time, in every file of a store and its witness, and counts what came of it.
+
+To add attacks, append (name, function of a fresh folder) to a section of :data:`SECTIONS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import store_flips
+import store_tools as tools
+from vicinal.errors import VicinalError
+from vicinal.store import Store
+
+Attack = Callable[[Path], str]
+
+
+def seen(work: Callable[[], object], served: str = "SERVED") -> str:
+    """Return how a step ended: refused with which words, or `served`."""
+    try:
+        work()
+    except VicinalError as error:
+        return f"refused: {str(error).split('. ')[0].replace(chr(10), ' ')}"
+    return served
+
+
+def made(place: Path) -> Path:
+    """Make a closed store that has answered, and return its folder."""
+    with tools.make(place / "store") as store:
+        store.predict(tools.Q[:5])
+    return place / "store"
+
+
+def ask(path: Path, start: int) -> None:
+    """Open a store and spend budgets."""
+    with Store.open(path) as store:
+        store.predict(tools.Q[start : start + 5])
+
+
+def both_open(place: Path) -> str:
+    """Copy the folder beside itself; both share the witness."""
+    shutil.copytree(made(place), place / "copy")
+    with Store.open(place / "store"):
+        return seen(lambda: ask(place / "copy", 5))
+
+
+def copy_behind(place: Path) -> str:
+    """Use the copy, then the original."""
+    shutil.copytree(made(place), place / "copy")
+    ask(place / "copy", 5)
+    return seen(lambda: ask(place / "store", 10))
+
+
+def restored_alive(place: Path) -> str:
+    """Restore a backup beside the living original, with its witness."""
+    made(place)
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+        witness = place / "store.witness"
+        return seen(lambda: Store.restore(place / "backup", place / "new", witness=witness))
+
+
+def restored_twice(place: Path) -> str:
+    """Restore a backup in the original's place, then open the original."""
+    made(place)
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+    Store.restore(place / "backup", place / "new", witness=place / "store.witness").close()
+    return seen(lambda: ask(place / "store", 5))
+
+
+def swapped_back(place: Path) -> str:
+    """Run a copy elsewhere, with a witness of its own, further than the original; swap it in."""
+    made(place / "here")
+    shutil.copytree(place / "here", place / "there")
+    ask(place / "here" / "store", 5)
+    for start in (10, 15, 20):
+        ask(place / "there" / "store", start)
+    shutil.rmtree(place / "here" / "store")
+    shutil.copytree(place / "there" / "store", place / "here" / "store")
+    return seen(lambda: ask(place / "here" / "store", 25))
+
+
+def rolled_back(place: Path) -> str:
+    """Put an earlier copy of the folder back."""
+    shutil.copytree(made(place), place / "old")
+    ask(place / "store", 5)
+    shutil.rmtree(place / "store")
+    shutil.copytree(place / "old", place / "store")
+    return seen(lambda: ask(place / "store", 10))
+
+
+def everything_back(place: Path) -> str:
+    """Put an earlier copy of folder and witness back, both together."""
+    made(place / "here")
+    shutil.copytree(place / "here", place / "old")
+    ask(place / "here" / "store", 5)
+    shutil.rmtree(place / "here")
+    shutil.copytree(place / "old", place / "here")
+    return seen(
+        lambda: ask(place / "here" / "store", 10), "NOT STOPPED: nothing on the machine knows"
+    )
+
+
+def audience_again(place: Path) -> str:
+    """Lose an audience with an old backup, accept the loss, open it again for new budgets."""
+    made(place)
+    plan = {"n_queries": 5, "n_records": 300}
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+        store.open_audience("press", **plan)
+    witness = place / "store.witness"
+    with Store.restore(place / "backup", place / "new", witness=witness, accept_loss=True) as store:
+        return seen(lambda: store.open_audience("press", **plan))
+
+
+def edited(table: str, change: str) -> Attack:
+    """Return an attack that changes one row of the ledger."""
+
+    def attack(place: Path) -> str:
+        import sqlite3
+
+        path = made(place)
+        with sqlite3.connect(path / "ledger.db") as connection:
+            connection.execute(f"UPDATE {table} SET {change}")  # noqa: S608 (an attack)
+        connection.close()
+        return seen(lambda: ask(path, 5))
+
+    return attack
+
+
+def overwritten(name: str) -> Attack:
+    """Return an attack that flips a bit of a file."""
+
+    def attack(place: Path) -> str:
+        path = made(place)
+        content = bytearray((path / name).read_bytes())
+        content[len(content) // 2] ^= 4
+        (path / name).write_bytes(bytes(content))
+        return seen(lambda: ask(path, 5))
+
+    return attack
+
+
+def log_kept(place: Path) -> str:
+    """Refuse an opening with a log that could be salvaged, and see what is left of it."""
+    with tools.make(place / "alive" / "store") as store:
+        store.predict(tools.Q[:5])
+        shutil.copytree(place / "alive", place / "dead")
+    (place / "dead" / "store.witness").unlink()
+    log = place / "dead" / "store" / "ledger.db-wal"
+    before = log.read_bytes()
+    said = seen(lambda: ask(place / "dead" / "store", 5))
+    return said if log.read_bytes() == before else "THE LOG IS GONE"
+
+
+SECTIONS: dict[str, list[tuple[str, Attack]]] = {
+    "copies and rollbacks of one store": [
+        ("a copied folder, both open", both_open),
+        ("a copied folder, the other one moved on", copy_behind),
+        ("restored with the witness of the living original", restored_alive),
+        ("restored, then the original opened", restored_twice),
+        ("a copy that ran elsewhere, swapped back", swapped_back),
+        ("an earlier folder put back", rolled_back),
+        ("a lost audience opened again", audience_again),
+        ("folder and witness put back together", everything_back),
+    ],
+    "damage to one store": [
+        ("a raised epsilon in a plan", edited("audiences", "plan = replace(plan, '4.0', '6.0')")),
+        ("a subject's id", edited("subjects", "id = X'3c69643a73623e' WHERE slot = 0")),
+        ("a raised budget", edited("charges", "units = zeroblob(length(units))")),
+        ("an answer", edited("answers", "answers = zeroblob(length(answers))")),
+        ("the key", overwritten("key")),
+        ("the public rows", overwritten("public.npy")),
+        ("a record", overwritten("records/features")),
+        ("a label", overwritten("records/labels")),
+        ("store.json", overwritten("store.json")),
+        ("the witness", overwritten("../store.witness")),
+        ("a refused opening keeps the log", log_kept),
+    ],
+}
+
+
+def table() -> list[tuple[str, str, str]]:
+    """Carry out all attacks; return (section, attack, what happened)."""
+    rows = []
+    for section, attacks in SECTIONS.items():
+        for name, attack in attacks:
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append((section, name, attack(Path(folder)).replace(folder, "...")))
+    return rows
+
+
+def main() -> None:
+    """Print the table, or what flipped bits did."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
+    parser.add_argument("--flips", type=int, help="damage so many bits instead")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments = parser.parse_args()
+    if arguments.flips:
+        with tempfile.TemporaryDirectory() as folder:
+            counts = store_flips.flips(Path(folder), arguments.flips, arguments.seed)
+        for (name, found), number in sorted(counts.items()):
+            print(f"{name:<28} {found:<12} {number:6}")
+        return
+    rows = table()
+    if arguments.json:
+        print(json.dumps(rows))
+        return
+    print("| attack | what happens |\n|---|---|")
+    for _, name, found in rows:
+        print(f"| {name} | {found} |")
+
+
+if __name__ == "__main__":
+    main()
