@@ -75,14 +75,15 @@ def _answer(store: Store, key: str) -> Any:
 
 def files_of(place: Path) -> list[Path]:
     """Return all files of a store and its witness that hold anything, relative to `place`."""
-    found = (path for path in sorted(place.rglob("*")) if path.is_file() and path.stat().st_size)
+    found = (path for path in sorted(place.rglob("*")) if path.is_file() and any(path.read_bytes()))
     return [path.relative_to(place) for path in found]
 
 
 def flip(path: Path, rng: np.random.Generator) -> None:
-    """Flip one bit of a file."""
+    """Flip one bit of a byte of a file that is not zero: most of a small database is empty."""
     content = bytearray(path.read_bytes())
-    content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
+    used = np.flatnonzero(np.frombuffer(content, dtype=np.uint8))
+    content[int(rng.choice(used))] ^= 1 << int(rng.integers(8))
     path.write_bytes(bytes(content))
 
 

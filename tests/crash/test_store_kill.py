@@ -20,6 +20,7 @@ import store_tools as tools
 from crash.store_watch import Nursery, Watch, seen
 from vicinal.ledger.schema import STEPS
 from vicinal.store import Store
+from vicinal.store.folder import read_config, write_config
 
 EVERY = int(os.environ.get("VICINAL_EVERY", "12"))
 """One step in so many is tried."""
@@ -52,8 +53,9 @@ def copied(template, folder):
         template.with_name(template.name + ".witness"), folder.with_name(folder.name + ".witness")
     )
     # The copy's witness lies beside it, under its own name.
-    config = folder / "store.json"
-    config.write_text(config.read_text().replace(template.name + ".", folder.name + "."))
+    found = read_config(folder)
+    witness = f"../{folder.name}.witness"
+    write_config(folder, found["id"], found["ledger"], witness, backup=False)
     return folder
 
 

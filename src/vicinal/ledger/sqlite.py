@@ -186,7 +186,7 @@ class SQLiteDatabase(Database):
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # damage in names of columns, too
             name = getattr(error, "sqlite_errorname", type(error).__name__)
             raise StorageFailed(
                 f"The ledger's database does not take this ({name}). Nothing was answered. See to "

@@ -39,7 +39,7 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
     StorageFailed
         If one is missing or is not what was written.
     """
-    rows = dict(database.execute("SELECT name, digest FROM files"))
+    rows: dict[str, bytes] = dict(database.execute("SELECT name, digest FROM files"))
     for name in names:
         if name in rows and (not (folder / name).is_file() or _digest(folder / name) != rows[name]):
             raise StorageFailed(
