@@ -1,8 +1,9 @@
-"""What happens to attacks on a store: `python -m benchmarks.attacks [--flips N] [--json]`.
+"""What happens to attacks on stores and clusters: `python -m benchmarks.attacks [--json]`.
 
 Every attack is carried out on a store of its own. It returns what was seen: "refused", with the
 first words of the error, or what was served. `--flips 2000` damages that many single bits, one at
-a time, in every file of a store and its witness, and counts what came of it.
+a time, in every file of a store and its witness, and counts what came of it; with `--cluster`, of a
+cluster and its witnesses.
 
 To add attacks, append (name, function of a fresh folder) to a section of :data:`SECTIONS`.
 """
@@ -19,8 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import cluster_flips
 import store_flips
 import store_tools as tools
+from benchmarks import cluster_attacks
 from benchmarks.attacks_identity import ATTACKS as IDENTITY
 from vicinal.errors import VicinalError
 from vicinal.store import Store
@@ -192,6 +195,7 @@ SECTIONS: dict[str, list[tuple[str, Attack]]] = {
         ("the witness", overwritten("../store.witness")),
         ("a refused opening keeps the log", log_kept),
     ],
+    "copies, mixtures and rollbacks of a cluster": cluster_attacks.ATTACKS,
 }
 
 
@@ -209,12 +213,14 @@ def main() -> None:
     """Print the table, or what flipped bits did."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
     parser.add_argument("--flips", type=int, help="damage so many bits instead")
+    parser.add_argument("--cluster", action="store_true", help="of a cluster")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     if arguments.flips:
         with tempfile.TemporaryDirectory() as folder:
-            counts = store_flips.flips(Path(folder), arguments.flips, arguments.seed)
+            harness = cluster_flips if arguments.cluster else store_flips
+            counts = harness.flips(Path(folder), arguments.flips, arguments.seed)
         for (name, found), number in sorted(counts.items()):
             print(f"{name:<28} {found:<12} {number:6}")
         return

@@ -100,8 +100,9 @@ class GeneratedShard:
     def __init__(self, path: str, scene: Scene, number: int) -> None:
         before = resident()
         self._rows = scene.rows(number)
-        parts = _filled(open_folder(ShardFolder.read(Path(path)).folder), scene, number)
-        self._keeper = ShardKeeper(parts)
+        found = ShardFolder.read(Path(path))
+        parts = _filled(open_folder(found.folder), scene, number)
+        self._keeper = ShardKeeper(parts, found.cluster)
         self._parts = parts
         self._grown = resident() - before
         self._commits: list[float] = []

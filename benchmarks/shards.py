@@ -94,14 +94,15 @@ class Watched:
         self._pool = ThreadPoolExecutor(1) if delay else None
         self.sent = self.received = 0
 
-    def send(self, task: Any) -> Any:
-        """Send a task, after the delay."""
-        if isinstance(task, Order):
-            self.sent = len(pickle.dumps(task, 5))
-            self.received = len(pickle.dumps(np.zeros((len(task.queries), CLASSES), np.int64), 5))
+    def send(self, message: Any) -> Any:
+        """Send a message, after the delay."""
+        order = getattr(message, "task", None)
+        if isinstance(order, Order):
+            self.sent = len(pickle.dumps(message, 5))
+            self.received = len(pickle.dumps(np.zeros((len(order.queries), CLASSES), np.int64), 5))
         if self._pool is None:
-            return self._link.send(task)
-        return Late(self._pool.submit(self._there_and_back, task))
+            return self._link.send(message)
+        return Late(self._pool.submit(self._there_and_back, message))
 
     def settle(self, turn: int) -> None:
         """Pass it on; nobody waits for it."""

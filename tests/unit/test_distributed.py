@@ -149,7 +149,7 @@ def test_votes_are_deleted_once_answers_are_durable(tmp_path):
     path = shard_tools.clustered(tmp_path, 2)
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[:6])
-        keepers = [link.shard._keeper for link in cluster._links]
+        keepers = [link.link.shard._keeper for link in cluster._links]
         assert [len(keeper._carried) for keeper in keepers] == [0, 0]
     for folder in shard_paths(path, 2):
         assert [file.name for file in folder.glob("ledger.db*")] == ["ledger.db"]
@@ -404,7 +404,7 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         assert cluster.quota().used == 6
         assert cluster.verify()
         gone = [
-            len(link.shard._open()._parts.database.execute("SELECT hash FROM departed"))
+            len(link.link.shard._open()._parts.database.execute("SELECT hash FROM departed"))
             for link in cluster._links
         ]
     assert sorted(gone) == [0, 0, 1]

@@ -18,6 +18,8 @@ from vicinal.distributed.actors import ray_module
 from vicinal.distributed.folders import shard_paths
 from vicinal.distributed.gathering import ShardSilent, gather
 from vicinal.distributed.links import RayLink
+from vicinal.distributed.membership import ShardState
+from vicinal.distributed.messages import Message
 from vicinal.distributed.orders import VOTES, Order, cut, joined
 from vicinal.distributed.tasks import Ping
 from vicinal.errors import StorageFailed
@@ -29,6 +31,10 @@ RAY_INLINES = 100 << 10
 def order_of(queries):
     steps = np.arange(len(queries))
     return Order(b"name", 3, "default", VOTES, queries, steps, steps + 1)
+
+
+def message_of(task):
+    return Message(task, "cluster", "shard", 0, 3, (b"epoch",), ShardState(7, 3, bytes(32)))
 
 
 class Actor:
@@ -45,8 +51,8 @@ class Actor:
 @pytest.mark.parametrize("kind", [np.int8, np.float32])
 def test_an_order_arrives_as_it_was_sent(shape, kind):
     order = order_of(np.random.default_rng(1).integers(-9, 9, shape).astype(kind))
-    first, *more = cut(order)
-    back = joined(first, more)
+    first, *more = cut(message_of(order))
+    back = joined(first, more).task
     assert back.digest() == order.digest()
     for field in dataclasses.fields(Order):
         np.testing.assert_array_equal(getattr(back, field.name), getattr(order, field.name))
@@ -58,7 +64,7 @@ def test_no_part_of_an_order_is_too_large_for_the_message(kind):
     order = order_of(np.zeros((256, 768), dtype=kind))
     assert len(pickle.dumps(order)) > RAY_INLINES
     actor = Actor()
-    RayLink(None, actor).send(order)
+    RayLink(None, actor).send(message_of(order))
     assert len(actor.sent) > 1
     assert max(len(pickle.dumps(part)) for part in actor.sent) < RAY_INLINES
 

@@ -71,16 +71,12 @@ def opened_at(
         with Store.open(path, accept_loss=accept_loss) as store:
             yield store
         return
-    if accept_loss:
-        raise InvalidInput(
-            "The 'accept-loss' option is for stores here. Back a cluster up and restore it with "
-            "--accept-loss."
-        )
     with ExitStack() as resources:
         connect: Connect = local_links
         if ray is not None:
             connect = resources.enter_context(engine_at(ray)).links
-        yield resources.enter_context(Coordinator.open(path, connect, absence))
+        cluster = Coordinator.open(path, connect, absence, accept_loss=accept_loss)
+        yield resources.enter_context(cluster)
 
 
 @contextmanager

@@ -14,8 +14,6 @@ from vicinal.distributed.gathering import Absence, ShardMissing
 from vicinal.distributed.keeper import ShardKeeper
 from vicinal.distributed.local import local_links
 from vicinal.distributed.merging import merge_cluster
-from vicinal.distributed.moving import move
-from vicinal.distributed.planned import fit_on_shards
 from vicinal.distributed.splitting import split
 
 __all__ = [
@@ -26,11 +24,9 @@ __all__ = [
     "ShardMissing",
     "ShardedReply",
     "SpreadExtractor",
-    "fit_on_shards",
     "is_cluster",
     "local_links",
     "merge_cluster",
-    "move",
     "restore_cluster",
     "split",
 ]

@@ -11,14 +11,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vicinal.distributed.gathering import ShardMissing, ShardSilent
-from vicinal.distributed.links import DONE, SILENT, Outcome, RayLink, delivered, outcome
+from vicinal.distributed.gathering import ShardSilent
+from vicinal.distributed.links import DONE, SILENT, Outcome, RayLink, outcome
 from vicinal.distributed.local import KeptShard
-from vicinal.distributed.nearest import Drawn, NearestPart
 from vicinal.distributed.orders import joined
 from vicinal.distributed.tasks import Task
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed, VicinalError
@@ -28,9 +26,6 @@ NAMESPACE = "vicinal"
 _LITTLE = 0.001
 _STARTING = 120.0
 """Seconds that processes may take to start on an engine that was started with them."""
-
-_DRAWING = 120.0
-"""Seconds that a draw of Private-kNN may take, with a restart of its actor."""
 
 _RULE = "RAY_AUTH_MODE"
 
@@ -80,40 +75,6 @@ def told(work: Callable[[], Any]) -> Outcome:
         return SILENT, str(error)
     except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
         return SILENT, f"A shard met with a fault ({type(error).__name__})."
-
-
-class NearestActor:
-    """One shard of Private-kNN in a process of its own."""
-
-    def __init__(self, part: NearestPart) -> None:
-        self._shard = part.shard()
-
-    def draw(self, queries: IntegerMatrix) -> Outcome:
-        """Return the k nearest of a fresh sample; private."""
-        return told(lambda: self._shard.draw(queries))
-
-
-@dataclass(frozen=True, slots=True)
-class RayDrawing:
-    """The way to an actor of Private-kNN; a draw that is lost is made anew, with new coins."""
-
-    ray: Any
-    actor: Any
-
-    def draw(self, queries: IntegerMatrix) -> Callable[[], Drawn]:
-        """Ask for a draw without waiting."""
-        call = self.actor.draw.remote(queries)
-        return lambda: self._waited(call)
-
-    def _waited(self, call: Any) -> Drawn:
-        try:
-            drawn: Drawn = delivered(*outcome(self.ray, call, _DRAWING))
-        except ShardSilent:
-            raise ShardMissing(
-                "A shard did not come back, so its queries are not answered. What was planned for "
-                "them is used up."
-            ) from None
-        return drawn
 
 
 class RayCluster:
@@ -185,14 +146,6 @@ class RayCluster:
 
         alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
         return RayLink(self._ray, make(), make if place or alone else None)
-
-    def drawings(self, parts: Sequence[NearestPart]) -> list[RayDrawing]:
-        """Return the ways to actors for Private-kNN, made of these records.
-
-        Ray keeps the records while the actors live, to make them anew if they die.
-        """
-        make = self._ray.remote(NearestActor).options(max_restarts=-1, max_task_retries=-1)
-        return [RayDrawing(self._ray, make.remote(self._ray.put(part))) for part in parts]
 
     def task(self, work: Callable[..., Outcome]) -> Any:
         """Return a function that does `work` on the engine; Ray does it again if it is lost."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vicinal.distributed.membership import ShardRecords
 from vicinal.distributed.remote import RemoteShards
 from vicinal.ledger.blocks import Block
 from vicinal.ledger.book import Book
@@ -15,8 +16,6 @@ from vicinal.store import Reply
 from vicinal.store.batches import Batch
 from vicinal.store.desks import Desk
 from vicinal.store.frame import Frame
-
-_TABLE = "CREATE TABLE IF NOT EXISTS partial (seq WHOLE PRIMARY KEY, shards TEXT NOT NULL)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +36,22 @@ class ShardedReply(Reply):
 
 
 class CoordinatorBook(Book):
-    """The coordinator's ledger, which also keeps which shards an answer was made without."""
+    """The coordinator's ledger: also how far shards are, and which answers lack one of them."""
 
-    def __init__(self, database: Database, key: bytes, shards: Mapping[str, RemoteShards]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        key: bytes,
+        shards: Mapping[str, RemoteShards],
+        records: ShardRecords,
+    ) -> None:
         super().__init__(database, key)
         self._shards = shards
-        with database.transaction():
-            _make_table(database)
+        self._records = records
 
     def _enter(self, block: Block) -> None:
         super()._enter(block)
+        self._records.write()  # what paid for the answer is known as long as the answer
         if missing := self._shards[block.audience.name].missing:
             shards = ",".join(map(str, sorted(missing)))
             self.database.execute(
@@ -60,10 +65,6 @@ class CoordinatorBook(Book):
             rows = self.database.execute("SELECT shards FROM partial WHERE seq = ?", (seq,))
             found.update(int(number) for (shards,) in rows for number in shards.split(","))
         return tuple(sorted(found))
-
-
-def _make_table(database: Database) -> None:
-    database.execute(_TABLE.replace("WHOLE", database.whole))
 
 
 class ShardedBatch(Batch):

@@ -6,32 +6,30 @@ restored as a whole: a shard that is behind the others would refill budgets.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from vicinal import checks
 from vicinal.distributed.folders import (
-    COORDINATOR,
     Cluster,
     ShardFolder,
-    shard_paths,
+    part_paths,
+    private_folder,
     witness_of,
 )
+from vicinal.distributed.losses import accept_cluster_loss
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.files import PRIVATE_FOLDER, guarded
+from vicinal.ledger.files import guarded
 from vicinal.store import backups
 from vicinal.store.folder import CONFIG, Folder, read_config
-from vicinal.store.opening import LOST, Parts, open_folder
+from vicinal.store.opening import Parts, open_folder
 
 
 def pack_part(parts: Parts, path: Path) -> None:
     """Write the backup of the coordinator, the first part of a new backup."""
     if path.parent.exists() and (not path.parent.is_dir() or any(path.parent.iterdir())):
         raise InvalidInput(f"{path.parent} must be a new folder, or an empty one.")
-    with guarded(path):
-        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        path.parent.chmod(PRIVATE_FOLDER)
+    private_folder(path.parent)
     backups.pack(parts, path)
 
 
@@ -63,18 +61,22 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     source, target = Path(backup), Path(path)
     cluster = Cluster.read(source)
     accept = checks.boolean("accept_loss", accept_loss)
-    parts = [source / COORDINATOR, *shard_paths(source, cluster.shards)]
-    folders = [_unpacked(part, target, cluster, accept_loss=accept) for part in parts]
-    if accept:
-        _spend_unless_last(folders)
+    folders = [
+        _unpacked(part, target, cluster, accept_loss=accept)
+        for part in part_paths(source, cluster.shards)
+    ]
+    lost = accept and _lost(folders)
     cluster.save(target)
+    if lost:
+        accept_cluster_loss(target)
+    for folder in folders:
+        _go_on(folder)
 
 
 def _unpacked(part: Path, target: Path, cluster: Cluster, *, accept_loss: bool) -> Folder:
     place, witness = target / part.name, witness_of(target, part.name)
-    with guarded(target):
-        target.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        witness.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    private_folder(target)
+    private_folder(witness.parent)
     backups.unpack(part, place, None, witness, accept_loss=accept_loss)
     # A part of a cluster is no store: answering alone it would spend budgets for nothing.
     with guarded(place):
@@ -84,21 +86,20 @@ def _unpacked(part: Path, target: Path, cluster: Cluster, *, accept_loss: bool) 
     return folder
 
 
-def _spend_unless_last(folders: list[Folder]) -> None:
-    """Spend all budgets on all shards if any part may have been further than its backup."""
-    with ExitStack() as resources:
-        try:
-            for folder in folders:
-                resources.callback(open_folder(folder).resources.close)
-        except PrivacyRefused:
-            resources.close()
-        else:
-            return
-    for folder in folders:
-        parts = open_folder(folder, accept_loss=True)
-        try:
-            with parts.book.change(LOST):
-                parts.book.spend_everything()
-            parts.mark_change()
-        finally:
-            parts.resources.close()
+def _lost(folders: list[Folder]) -> bool:
+    """Tell whether any part may have been further than its backup."""
+    try:
+        for folder in folders:
+            open_folder(folder).resources.close()
+    except PrivacyRefused:
+        return True
+    return False
+
+
+def _go_on(folder: Folder) -> None:
+    """Make the folder that a part was restored from an old copy."""
+    parts = open_folder(folder)
+    try:
+        parts.supersede()
+    finally:
+        parts.resources.close()

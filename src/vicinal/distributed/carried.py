@@ -16,11 +16,6 @@ from vicinal.distributed.orders import Order, Steps
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.database import Database
 
-_TABLE = """
-    CREATE TABLE IF NOT EXISTS carried (
-        name BYTES NOT NULL, round TEXT NOT NULL, turn WHOLE NOT NULL, digest BYTES NOT NULL,
-        sums BYTES NOT NULL, part BYTES NOT NULL, PRIMARY KEY (name, round))
-    """
 _TURN = "turn"
 
 
@@ -45,10 +40,6 @@ class Carried:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        with database.transaction():
-            database.execute(
-                _TABLE.replace("WHOLE", database.whole).replace("BYTES", database.binary)
-            )
         self.turn = int(database.get(_TURN) or 0)
 
     def find(self, order: Order) -> Outcome | None:
@@ -97,11 +88,6 @@ class Carried:
         if turn > self.turn:
             self._database.execute("DELETE FROM carried WHERE turn < ?", (turn,))
             self._database.put(_TURN, str(turn))
-
-    def clear(self) -> None:
-        """Delete all votes, durably: blocks without answers are charged anew if they come again."""
-        with self._database.transaction():
-            self._database.execute("DELETE FROM carried")
 
     def passed(self, turn: int) -> None:
         """Take note that a turn is durable."""

@@ -9,10 +9,10 @@ anything else is done, also by the next process.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from vicinal.checks import SubjectId
 from vicinal.distributed.gathering import Absence, Link, gather
+from vicinal.distributed.membership import ShardRecords
 from vicinal.distributed.tasks import Add, Erase, OpenAudience, Ping, Task
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.book import Book
@@ -82,8 +83,8 @@ class Change:
         """Tell whether a shard has anything to do."""
         return self.what != ADD or bool((self.places == shard).any())
 
-    def save(self, path: Path) -> None:
-        """Write it down, durably."""
+    def save(self, path: Path) -> str:
+        """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
         said = {
             "what": self.what, "turn": self.turn, "subjects": self.subjects,
             "audience": self.audience,
@@ -97,20 +98,22 @@ class Change:
             places=self.places,
         )
         replace_file(path, content.getvalue())
+        return hashlib.sha256(content.getvalue()).hexdigest()
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Return the change that was written down, or raise StorageFailed."""
-        try:
-            with guarded(path), path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-                said = json.loads(found["said"].tobytes())
-                subjects = [repaired(who) for who in said["subjects"]]
-                return cls(
-                    said["what"], subjects, found["integers"], found["labels"], found["places"],
-                    said["audience"], said["turn"],
-                )  # fmt: skip
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            raise StorageFailed(f"{path} is damaged. Restore a backup.") from None
+    def read(cls, path: Path, digest: str) -> Self:
+        """Return the change that was written down with this digest, or raise StorageFailed."""
+        with guarded(path):
+            content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise StorageFailed(f"{path} is not the change that was decided. Restore a backup.")
+        with np.load(io.BytesIO(content), allow_pickle=False) as found:
+            said = json.loads(found["said"].tobytes())
+            subjects = [repaired(who) for who in said["subjects"]]
+            return cls(
+                said["what"], subjects, found["integers"], found["labels"],
+                found["places"], said["audience"], said["turn"],
+            )  # fmt: skip
 
 
 class Changes:
@@ -124,16 +127,27 @@ class Changes:
         Its ledger.
     links : sequence of Link
         The ways to all shards.
+    records : ShardRecords
+        What the ledger keeps of them.
     deadline : float
         Seconds that a change waits for them; none is made without one of them.
     """
 
-    def __init__(self, folder: Path, book: Book, links: Sequence[Link], deadline: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        book: Book,
+        links: Sequence[Link],
+        records: ShardRecords,
+        deadline: float,
+    ) -> None:
         self._path = folder / _FILE
         self._book = book
         self._links = dict(enumerate(links))
+        self._records = records
         self._patience = Absence(deadline)
-        self._pending = int(book.database.get(PENDING) or 0)
+        turn, _, self._digest = (book.database.get(PENDING) or "0").partition(" ")
+        self._pending = int(turn)
         if not self._pending:
             _wipe(self._path)  # of a change that was never decided
 
@@ -160,8 +174,8 @@ class Changes:
         """
         with self._book.change(what):
             turn = self._book.clock + 1
-            replace(made(), turn=turn).save(self._path)
-            self._book.database.put(PENDING, str(turn))
+            self._digest = replace(made(), turn=turn).save(self._path)
+            self._book.database.put(PENDING, f"{turn} {self._digest}")
         self._pending = turn
         return self.finish()
 
@@ -173,14 +187,13 @@ class Changes:
         ShardMissing
             If one is missing. The change stays pending.
         """
-        change = Change.read(self._path)
-        if change.turn != self._pending:
-            raise StorageFailed(f"{self._path} is not the change that was decided.")
+        change = Change.read(self._path, self._digest)
         links = {number: link for number, link in self._links.items() if change.concerns(number)}
         gather(links, Ping(), self._patience)
         found = gather(links, [change.task(n) for n in links], self._patience, _WORK)
         with self._book.database.transaction():
             self._book.database.put(PENDING, "0")
+            self._records.write()
         self._pending = 0
         _wipe(self._path)
         return found
@@ -205,7 +218,7 @@ def places_of(
             "version. It cannot come back, as what it has left cannot be told."
         )
     places: npt.NDArray[np.int32] = table.argmax(axis=0).astype(np.int32)
-    for at in np.flatnonzero(table.max(axis=0) == 0).tolist():
+    for at in np.flatnonzero(~table.any(axis=0)).tolist():
         places[at] = otherwise(subjects[at])
     return places
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +23,11 @@ from vicinal.distributed.backups import pack_part, write_cluster
 from vicinal.distributed.changing import ADD, AUDIENCE, ERASE, Change, Changes
 from vicinal.distributed.folders import COORDINATOR, Cluster, ShardFolder, shard_paths
 from vicinal.distributed.gathering import Absence, Link, ShardMissing, gather
+from vicinal.distributed.joining import known_shards, learn_shards
+from vicinal.distributed.local import local_links
+from vicinal.distributed.losses import accept_cluster_loss
+from vicinal.distributed.membership import ShardRecords
+from vicinal.distributed.messages import CheckedLink
 from vicinal.distributed.remote import RemoteShards
 from vicinal.distributed.routing import Routing
 from vicinal.distributed.splitting import ready_cluster
@@ -40,6 +45,9 @@ from vicinal.store.records import Records
 from vicinal.store.requests import checked_name
 from vicinal.store.verify import verify
 
+_OPENING = 5.0
+"""Seconds that an opening waits for shards; a block waits longer."""
+
 Connect = Callable[[Sequence[Path]], Sequence[Link]]
 """Makes the ways to shards, given their folders."""
 
@@ -51,24 +59,41 @@ class Coordinator(Counter[ShardedReply]):
     """
 
     def __init__(
-        self, parts: Parts, cluster: Cluster, links: Sequence[Link], absence: Absence
+        self,
+        parts: Parts,
+        cluster: Cluster,
+        links: Sequence[Link],
+        records: ShardRecords,
+        absence: Absence,
     ) -> None:
         self._cluster = cluster
-        self._links = links
+        self._links = [
+            CheckedLink(link, record, cluster.identity, self._clock)
+            for link, record in zip(links, records, strict=True)
+        ]
         self._absence = absence
         self._turn = Turn()
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.book.audiences}
-        self._book = CoordinatorBook(parts.database, parts.folder.key(), self._shards)
+        self._book = CoordinatorBook(parts.database, parts.folder.key(), self._shards, records)
         self._parts = dataclasses.replace(parts, book=self._book)
         self._desks = {name: self._desk(name) for name in self._shards}
-        self._changes = Changes(parts.folder.path, self._book, links, absence.deadline)
+        args = (parts.folder.path, self._book, self._links, records, absence.deadline)
+        self._changes = Changes(*args)
         self._routing = Routing(self._book, self._changes, len(links))
+        self._compare()
         # What an earlier coordinator had answered is durable: its votes can go.
         self._settle()
 
     @classmethod
-    def open(cls, path: str | Path, connect: Connect, absence: Absence | None = None) -> Self:
+    def open(
+        cls,
+        path: str | Path,
+        connect: Connect,
+        absence: Absence | None = None,
+        *,
+        accept_loss: bool = False,
+    ) -> Self:
         """Open the cluster in a folder.
 
         Parameters
@@ -80,19 +105,26 @@ class Coordinator(Counter[ShardedReply]):
             :meth:`~vicinal.distributed.actors.RayCluster.links`.
         absence
             What to do about shards that are missing.
+        accept_loss
+            Go on although it is not known what was charged, if a part was lost or put back: see
+            :func:`~vicinal.distributed.losses.accept_cluster_loss`. All parts must lie here.
 
         Raises
         ------
         InvalidInput
             If there is no cluster.
         PrivacyRefused
-            If another process has it open, it is an old copy, or spellings of ids must be merged.
+            If another process has it open; if it, or a shard, is an old copy, or a copy that ran
+            elsewhere; if its shards are not those that its ledger knows; if spellings of ids must
+            be merged.
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
             If a change of the data was broken off, and a shard that it needs is missing.
         """
         place = Path(path)
+        if accept_loss and cls._lost(place):
+            accept_cluster_loss(place)
         cluster = ready_cluster(place)
         found = ShardFolder.read(place / COORDINATOR)
         if found.cluster != cluster.identity:
@@ -105,10 +137,15 @@ class Coordinator(Counter[ShardedReply]):
                     "The cluster was made by a version that knew several spellings of an id, so "
                     "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
                 )
+            records = known_shards(parts.database, cluster)
             links = connect(shard_paths(place, cluster.shards))
             for link in links:
                 resources.callback(link.close)
-            coordinator = cls(parts, cluster, links, absence or Absence())
+            policy = absence or Absence()
+            learn_shards(parts.database, records, cluster, links, policy.deadline)
+            records.open()
+            parts.mark()
+            coordinator = cls(parts, cluster, links, records, policy)
             with coordinator._whole():
                 pass  # a change that was broken off is finished before anybody is told anything
             resources.pop_all()
@@ -218,8 +255,8 @@ class Coordinator(Counter[ShardedReply]):
             try:
                 gather({number: link}, Ping(), Absence(seconds))
                 found[number] = ""
-            except ShardMissing as missing:
-                found[number] = str(missing)
+            except VicinalError as error:
+                found[number] = str(error)
         return found
 
     def backup(self, path: str | Path) -> None:
@@ -271,6 +308,22 @@ class Coordinator(Counter[ShardedReply]):
     def _clock(self) -> int:
         return self._book.clock
 
+    @classmethod
+    def _lost(cls, path: Path) -> bool:
+        """Tell whether a cluster whose parts lie here does not know what was charged."""
+        try:
+            with cls.open(path, local_links, Absence(_OPENING)) as cluster, cluster._whole():
+                cluster._changes.every(Ping())
+        except (PrivacyRefused, StorageFailed):
+            return True
+        return False
+
+    def _compare(self) -> None:
+        """Have every shard that can be heard compare where it is; the others do at their return."""
+        patience = Absence(min(_OPENING, self._absence.deadline), answer_without=True)
+        with suppress(ShardMissing):
+            gather(dict(enumerate(self._links)), Ping(), patience)
+
     def _settle(self) -> None:
         for link in self._links:
             link.settle(self._book.clock)
@@ -299,6 +352,7 @@ class Coordinator(Counter[ShardedReply]):
             try:
                 if self._changes.pending:
                     self._changes.finish()
+                    self._parts.mark()
                 yield
             except ShardMissing:
                 raise  # it may be back for the next call

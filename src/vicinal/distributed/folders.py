@@ -13,12 +13,13 @@ would spend budgets on answers that nobody summed.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.ledger.files import PRIVATE_FOLDER, guarded, replace_file
 from vicinal.mechanisms import fresh_key
 from vicinal.store.folder import KEY, Folder
@@ -28,7 +29,9 @@ COORDINATOR = "coordinator"
 SPLITTING, READY = "splitting", "ready"
 _CLUSTER = "cluster.json"
 _SHARD = "shard.json"
-_FORMAT = 1
+_FORMAT = 2
+_UNDIGESTED = 1
+"""The format of descriptions from before they had digests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +52,22 @@ class ShardFolder:
     @classmethod
     def create(cls, path: Path, cluster: str, key: bytes, witness: Path) -> Self:
         """Make a new folder that keeps hashes under `key`."""
-        with guarded(path):
-            path.mkdir(mode=PRIVATE_FOLDER, parents=True)
-            witness.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        for folder in (path.parent, path, witness.parent):
+            private_folder(folder)
         replace_file(path / KEY, key)
         return cls(Folder(path, fresh_key(16).hex(), "sqlite", witness.absolute()), cluster)
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the folder of a shard that is there, or raise InvalidInput."""
-        found = _read(path / _SHARD, f"There is no shard at {path}.")
+        found = _read(path / _SHARD, {"id", "cluster", "witness"}, f"There is no shard at {path}.")
         folder = Folder(path, found["id"], "sqlite", Path(found["witness"]))
         return cls(folder, found["cluster"])
 
     def save(self) -> None:
         """Write who it is, which makes the folder a part of the cluster."""
-        described = {
-            "format": _FORMAT, "id": self.folder.identity, "cluster": self.cluster,
-            "witness": str(self.folder.witness),
-        }  # fmt: skip
-        replace_file(self.folder.path / _SHARD, json.dumps(described, indent=2).encode())
+        said = {"id": self.folder.identity, "cluster": self.cluster}
+        _write(self.folder.path / _SHARD, {**said, "witness": str(self.folder.witness)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +97,12 @@ class Cluster:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the cluster that lies at `path`, or raise InvalidInput."""
-        found = _read(path / _CLUSTER, f"There is no cluster at {path}.")
-        del found["format"]
-        return cls(**found)
+        names = {field.name for field in fields(cls)}
+        return cls(**_read(path / _CLUSTER, names, f"There is no cluster at {path}."))
 
     def save(self, path: Path) -> None:
         """Write it down."""
-        described = {"format": _FORMAT, **asdict(self)}
-        replace_file(path / _CLUSTER, json.dumps(described, indent=2).encode())
+        _write(path / _CLUSTER, asdict(self))
 
 
 def is_cluster(path: Path) -> bool:
@@ -118,18 +115,53 @@ def shard_paths(path: Path, shards: int) -> list[Path]:
     return [path / f"shard-{number}" for number in range(shards)]
 
 
+def part_paths(path: Path, shards: int) -> list[Path]:
+    """Return the folders of all parts of a cluster: of the coordinator, and of the shards."""
+    return [path / COORDINATOR, *shard_paths(path, shards)]
+
+
 def witness_of(path: Path, part: str) -> Path:
     """Return where the witness of a part of the cluster at `path` lies."""
     whole = path.absolute()
     return whole.with_name(whole.name + ".witnesses") / part
 
 
-def _read(path: Path, missing: str) -> dict[str, Any]:
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner may enter, whatever the umask, if it is not there."""
+    with guarded(path):
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        path.chmod(PRIVATE_FOLDER)
+
+
+def _write(path: Path, said: dict[str, Any]) -> None:
+    """Write a description with its digest: for damage; against an editor there is the ledger."""
+    described = {"format": _FORMAT, **said, "digest": _digest(said)}
+    replace_file(path, json.dumps(described, indent=2).encode())
+
+
+def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
+    """Return what a description says.
+
+    Raises
+    ------
+    InvalidInput
+        With the sentence `missing`, if there is none; or if a later version wrote it.
+    StorageFailed
+        If it is damaged.
+    """
     try:
         found = dict(json.loads(path.read_text(encoding="utf-8")))
-        known = found["format"] == _FORMAT
+        known = found.pop("format")
     except (OSError, ValueError, KeyError, TypeError):
         raise InvalidInput(missing) from None
-    if not known:
+    if known not in (_UNDIGESTED, _FORMAT):
         raise InvalidInput(f"{path.parent} was written by a later version of vicinal.")
+    digest = found.pop("digest", None)
+    plain = known == _UNDIGESTED and digest is None
+    if set(found) != names or not (plain or digest == _digest(found)):
+        raise StorageFailed(f"{path} is not what was written. Restore a backup.")
     return found
+
+
+def _digest(said: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -18,6 +18,15 @@ import numpy.typing as npt
 from vicinal.checks import SubjectId
 from vicinal.distributed.carried import Carried, Outcome
 from vicinal.distributed.folders import ShardFolder
+from vicinal.distributed.membership import (
+    ShardState,
+    join,
+    know_epoch,
+    known_epoch,
+    links_after,
+    member_of,
+)
+from vicinal.distributed.messages import Message, ShardAnswer
 from vicinal.distributed.orders import COUNT, COUNTED, Order, Steps
 from vicinal.distributed.splitting import put_records
 from vicinal.distributed.tasks import HERE
@@ -32,10 +41,11 @@ from vicinal.store.facts import curator_facts
 from vicinal.store.opening import Parts, open_folder
 from vicinal.store.verify import Verification, traces, verify
 
-PARCEL = "parcel"
-"""Where a shard's ledger keeps subjects that are on their way to another shard."""
-
 _CHANGED = "changed"
+_ANOTHER = (
+    "Shard {} is another shard, of this cluster or of another one. Bring back the folder that "
+    "belongs there."
+)
 
 _NOBODY = np.zeros(0, dtype=np.bool_)
 
@@ -49,10 +59,13 @@ class ShardKeeper:
     ----------
     parts : Parts
         What the folder holds.
+    cluster : str
+        The id of the cluster that it says it belongs to.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, cluster: str) -> None:
         self._parts = parts
+        self._cluster = cluster
         self._carried = Carried(parts.database)
         self._turn = Turn()
         self._failed = False
@@ -66,7 +79,7 @@ class ShardKeeper:
         Raises
         ------
         InvalidInput
-            If there is none, or if a move of subjects was broken off.
+            If there is none.
         PrivacyRefused
             If another process has it open, or if it is an old copy.
         StorageFailed
@@ -75,12 +88,7 @@ class ShardKeeper:
         found = ShardFolder.read(Path(path))
         parts = open_folder(found.folder)
         try:
-            if parts.database.get(PARCEL):
-                raise InvalidInput(
-                    "A move between shards was broken off, and some subjects are on neither. "
-                    "Move subjects again, or none: that finishes it."
-                )
-            return cls(parts)
+            return cls(parts, found.cluster)
         except BaseException:
             parts.resources.close()
             raise
@@ -90,6 +98,38 @@ class ShardKeeper:
         with self._turn:
             self._failed = True
             self._parts.resources.close()
+
+    def perform(self, message: Message) -> ShardAnswer:
+        """Do what a coordinator asks, if the message is for this shard as it is.
+
+        Raises
+        ------
+        PrivacyRefused
+            If this shard is another one, or an old copy, or one that ran elsewhere; or if that is
+            true of the coordinator. Nothing was done.
+        """
+        with self._whole():
+            self._admit(message)
+        value = message.task.done_by(self)
+        with self._whole():
+            return ShardAnswer(value, links_after(self._parts.database, message.seen) or ())
+
+    def join(self, cluster: str, number: int) -> tuple[str, ShardState]:
+        """Become a shard of a cluster, unless it is one; return its id and how far it is.
+
+        Raises
+        ------
+        PrivacyRefused
+            If it belongs to another cluster, or to another place in it.
+        """
+        with self._whole():
+            database = self._parts.database
+            if member_of(database) is None and self._cluster == cluster:
+                with self._durable():
+                    join(database, cluster, number)
+            if member_of(database) != (cluster, number):
+                raise PrivacyRefused(_ANOTHER.format(number))
+            return self._parts.folder.identity, ShardState.of(database)
 
     def carry(self, order: Order) -> Steps:
         """Carry out an order, or find what it gave when it came first.
@@ -215,6 +255,28 @@ class ShardKeeper:
         with self._whole():
             backups.pack(self._parts, path)
 
+    def _admit(self, message: Message) -> None:
+        """Raise PrivacyRefused unless a message is for this shard, from its coordinator."""
+        number, database = message.number, self._parts.database
+        mine = (member_of(database), self._parts.folder.identity)
+        if mine != ((message.cluster, number), message.shard):
+            raise PrivacyRefused(_ANOTHER.format(number))
+        if links_after(database, message.seen) is None:
+            raise PrivacyRefused(
+                f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
+                "the coordinator saw it last. Nothing was charged. Bring back the folder that "
+                "belongs there, or accept the loss, which spends every budget for good."
+            )
+        epoch = known_epoch(database) or message.epochs[0]
+        if message.turn < self._carried.turn or epoch not in message.epochs:
+            raise PrivacyRefused(
+                f"The coordinator is an old copy, or another one has asked shard {number} since. "
+                "Nothing was charged. Bring back the coordinator that belongs to the shards."
+            )
+        if known_epoch(database) != message.epochs[-1]:
+            with self._durable():
+                know_epoch(database, message.epochs[-1])
+
     def _mark(self, turn: int) -> None:
         """Put on record, inside a transaction, that a change is made and earlier blocks over."""
         self._carried.drop(turn)
@@ -244,7 +306,6 @@ class ShardKeeper:
             self._parts.database.put("clock", str(self._parts.book.clock))
             self._carried.write(order, outcome)
         self._carried.passed(order.turn)
-        self._parts.mark()
         return outcome
 
     def _outcome(self, desk: Desk, order: Order) -> Outcome:
@@ -298,6 +359,7 @@ class ShardKeeper:
         try:
             with self._parts.database.transaction():
                 yield
+            self._parts.mark()
         except BaseException:
             self._failed = True
             raise

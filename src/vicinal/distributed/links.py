@@ -9,7 +9,7 @@ from typing import Any
 
 from vicinal import errors
 from vicinal.distributed.gathering import ShardSilent
-from vicinal.distributed.orders import Order, cut
+from vicinal.distributed.orders import cut
 from vicinal.distributed.tasks import Task
 
 DONE, SILENT = "done", "silent"
@@ -51,8 +51,7 @@ class RayLink:
 
     def send(self, task: Task) -> RayPending:
         """Send a task without waiting."""
-        parts = cut(task) if isinstance(task, Order) else [task]
-        return RayPending(self, self.actor, self.actor.do.remote(*parts))
+        return RayPending(self, self.actor, self.actor.do.remote(*cut(task)))
 
     def settle(self, turn: int) -> None:
         """Tell the actor without waiting."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from vicinal.checks import SubjectId
 from vicinal.distributed.folders import COORDINATOR, ShardFolder, shard_paths
-from vicinal.distributed.moving import move
 from vicinal.distributed.splitting import ready_cluster
-from vicinal.ledger.departed import SPELLINGS, joined
+from vicinal.ledger.departed import joined
+from vicinal.store import erasure
 from vicinal.store.identities import ONE_FORM_EVERYWHERE
 from vicinal.store.merging import Merged, merge_in
 from vicinal.store.opening import Parts, open_folder
@@ -20,8 +20,9 @@ from vicinal.store.opening import Parts, open_folder
 def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
     """Merge all subjects of a closed cluster who are one person; return whom.
 
-    On every shard first, then across shards: all of a person goes to the first shard that knows
-    them. Broken off, it can be repeated; charges may then count twice, never less than once.
+    On every shard first, then across shards: a person stays on the first shard that knows them,
+    with the charges of all spellings, and is erased from the others; records erased there must be
+    added again. Broken off, it can be repeated; charges may then count twice, never less than once.
 
     Parameters
     ----------
@@ -42,22 +43,28 @@ def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
         found = merge_in(ShardFolder.read(folder).folder, accept_loss=accept_loss)
         for name, spelled in found.spellings.items():
             merged[name] = merged.get(name, []) + spelled
-    first: dict[SubjectId, int] = {}
-    twice: dict[SubjectId, list[SubjectId]] = {}
-    for number, folder in enumerate(folders):
-        for name in _names(folder):
-            if first.setdefault(name, number) != number:
-                twice[name] = [name]
-    if twice:
-        move(place, {name: first[name] for name in twice})
+    twice = _erase_all_but_first(folders)
     _charge_who_left_elsewhere(folders)
     _mark(place / COORDINATOR)
     return Merged({**twice, **merged})
 
 
-def _names(folder: Path) -> list[SubjectId]:
-    with ExitStack() as resources:
-        return list(_opened(folder, resources).book.roll.slot_of)
+def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]]:
+    """Erase everybody who is on several shards from all of them but the first; return whom."""
+    known: set[SubjectId] = set()
+    twice: dict[SubjectId, list[SubjectId]] = {}
+    for folder in folders:
+        with ExitStack() as resources:
+            parts = _opened(folder, resources)
+            names = list(parts.book.roll.slot_of)
+            again = [name for name in names if name in known]
+            if again:
+                erasure.decide(parts.book, parts.shard, again)
+                erasure.finish(parts.database, parts.columns, parts.witness)
+                parts.mark_change()
+        known.update(names)
+        twice.update({name: [name] for name in again})
+    return twice
 
 
 def _opened(folder: Path, resources: ExitStack) -> Parts:
@@ -71,11 +78,10 @@ def _charge_who_left_elsewhere(folders: list[Path]) -> None:
     with ExitStack() as resources:
         shards = [_opened(folder, resources) for folder in folders]
         for other in shards:
-            if other.database.get(SPELLINGS) == "1":
-                departed = {h for (h,) in other.database.execute("SELECT hash FROM departed")}
-                for parts in shards:
-                    if parts is not other:
-                        _charge(parts, other, departed)
+            departed = {h for (h,) in other.database.execute("SELECT hash FROM departed")}
+            for parts in shards:
+                if parts is not other:
+                    _charge(parts, other, departed)
 
 
 def _charge(parts: Parts, other: Parts, departed: set[bytes]) -> None:

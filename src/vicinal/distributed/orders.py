@@ -78,16 +78,21 @@ def block_name(*parts: bytes) -> bytes:
     return digest.digest()
 
 
-def cut(order: Order) -> list[Any]:
-    """Return an order with its first queries, and the others in pieces."""
+def cut(message: Any) -> list[Any]:
+    """Return a message with the first queries of its order, and the others in pieces."""
+    order = getattr(message, "task", None)
+    if not isinstance(order, Order):
+        return [message]
     rows = max(1, _PIECE * len(order.queries) // max(1, order.queries.nbytes))
     end = max(1, len(order.queries))
     first, *more = [order.queries[at : at + rows] for at in range(0, end, rows)]
-    return [replace(order, queries=first), *more]
+    return [replace(message, task=replace(order, queries=first)), *more]
 
 
-def joined(task: Any, more: Sequence[IntegerMatrix]) -> Any:
-    """Return what was :func:`cut`, or any other task as it is."""
-    if not more or not isinstance(task, Order):
-        return task
-    return replace(task, queries=np.concatenate([task.queries, *more]))
+def joined(message: Any, more: Sequence[IntegerMatrix]) -> Any:
+    """Return what was :func:`cut`, or any other message as it is."""
+    if not more:
+        return message
+    order = message.task
+    whole = replace(order, queries=np.concatenate([order.queries, *more]))
+    return replace(message, task=whole)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from vicinal.checks import SubjectId
 from vicinal.distributed.changing import ADD, Change, Changes, places_of
 from vicinal.distributed.splitting import place_by_hash
-from vicinal.distributed.tasks import UNKNOWN, Known
+from vicinal.distributed.tasks import Known
 from vicinal.ledger.book import Book
 from vicinal.store.additions import Addition
 from vicinal.store.naming import NEXT_NUMBER, write_naming
@@ -65,9 +65,7 @@ class Routing:
             asked: list[SubjectId] = list(range(first, first + size - len(numbers)))
             known = self._changes.every(Known(asked)).values()
             numbers += [
-                number
-                for number, *found in zip(asked, *known, strict=True)
-                if all(one == UNKNOWN for one in found)
+                number for number, *found in zip(asked, *known, strict=True) if not any(found)
             ]
             first += len(asked)
         return numbers

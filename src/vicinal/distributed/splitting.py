@@ -28,6 +28,7 @@ from vicinal.distributed.folders import (
     shard_paths,
     witness_of,
 )
+from vicinal.distributed.membership import ShardRecord, ShardRecords, ShardState, join
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.account import StoredAccount, exact_sum
 from vicinal.ledger.audiences import Analyst, Audience
@@ -81,8 +82,8 @@ def split(
     source = open_parts(Path(store))
     try:
         identity = fresh_key(16).hex()
-        _write_shards(source, target, identity, _places(source, shards, place), shards)
-        _write_coordinator(source, target, identity)
+        records = _write_shards(source, target, identity, _places(source, shards, place), shards)
+        _write_coordinator(source, target, identity, records)
         # Absolute, as whoever finishes a broken split may stand elsewhere.
         place_of_store = str(Path(store).absolute())
         cluster = Cluster(identity, shards, SPLITTING, place_of_store, source.book.clock)
@@ -150,11 +151,12 @@ def _write_shards(
     cluster: str,
     places: npt.NDArray[np.int64],
     shards: int,
-) -> None:
+) -> list[ShardRecord]:
     size = len(source.shard)
     shard_of_row = places[source.columns.column("slots", size)]
     departed = source.database.execute("SELECT hash, audience, units FROM departed")
     respelled = source.database.get(SPELLINGS) == "1"
+    records = []
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
@@ -166,11 +168,16 @@ def _write_shards(
             _fill(source, parts, np.flatnonzero(shard_of_row == number), gone)
             with parts.database.transaction():
                 parts.database.put(SPELLINGS, "1" if respelled and number == 0 else "0")
+                join(parts.database, cluster, number)
+            parts.mark_change()
+            state = ShardState.of(parts.database)
+            records.append(ShardRecord(number, folder.folder.identity, state))
         finally:
             parts.resources.close()
         _copy_cells(source, path)
         folder.save()
         sync_folder(target)
+    return records
 
 
 def _fill(
@@ -241,7 +248,9 @@ def _move_budgets(source: Parts, parts: Parts, audience: Audience, departed: lis
     copy.fold(parts.database)
 
 
-def _write_coordinator(source: Parts, target: Path, cluster: str) -> None:
+def _write_coordinator(
+    source: Parts, target: Path, cluster: str, records: list[ShardRecord]
+) -> None:
     """Write a store without records that has all answers, quotas and plans of the source."""
     path = target / COORDINATOR
     witness = witness_of(target, COORDINATOR)
@@ -258,6 +267,7 @@ def _write_coordinator(source: Parts, target: Path, cluster: str) -> None:
             if naming := source.database.get(NAMING):
                 parts.database.put(NAMING, naming)
             parts.database.put(ONE_FORM_EVERYWHERE, "1")
+            ShardRecords(parts.database).enter(cluster, records)
         parts.witness.advance(source.book.clock, parts.book.head)
     finally:
         parts.resources.close()

@@ -20,6 +20,7 @@ from vicinal.store import Verification
 
 if TYPE_CHECKING:
     from vicinal.distributed.keeper import ShardKeeper
+    from vicinal.distributed.membership import ShardState
 
 UNKNOWN, LEFT, HERE = 0, 1, 2
 """What a shard knows of a subject."""
@@ -30,6 +31,18 @@ class Task(Protocol):
 
     def done_by(self, keeper: ShardKeeper) -> Any:
         """Do it, and return what comes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Become a shard of a cluster, as :meth:`ShardKeeper.join`; sent without a message."""
+
+    cluster: str
+    number: int
+
+    def done_by(self, keeper: ShardKeeper) -> tuple[str, ShardState]:
+        """Return the shard's id and how far it is."""
+        return keeper.join(self.cluster, self.number)
 
 
 @dataclass(frozen=True, slots=True)

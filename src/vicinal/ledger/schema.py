@@ -17,6 +17,7 @@ tiles      digests of the record files, part by part
 history    when the data changed, and how
 carried    votes that a shard keeps until their answers are durable
 partial    which shards an answer of a cluster was made without
+shards     of a coordinator: id, number, and last link seen of every shard, and its own epochs
 files      digests of the store's other files
 sums       digests of all rows, summed up by table
 chain      one link a transaction: the clock, a digest of all sums, a head that stands for all links
@@ -86,6 +87,11 @@ STEPS = (
         number WHOLE PRIMARY KEY, clock WHOLE NOT NULL, content BYTES NOT NULL,
         head BYTES NOT NULL)
     """,
+    """
+    CREATE TABLE shards (
+        number WHOLE PRIMARY KEY, id TEXT NOT NULL, link WHOLE NOT NULL, clock WHOLE NOT NULL,
+        head BYTES NOT NULL, epochs BYTES NOT NULL)
+    """,
     "SELECT 1",  # earlier versions must not open a ledger whose ids have one form
 )
 
@@ -95,7 +101,7 @@ DIGESTED = 5
 TABLES = (
     "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
     "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
-    "files", "sums", "chain",
+    "files", "sums", "chain", "shards",
 )  # fmt: skip
 
 

@@ -1,0 +1,105 @@
+"""Bits that flip in a cluster: each is told, or changes nothing that anybody reads.
+
+As :mod:`store_flips` for a store: every file of coordinator, shards and witnesses, with a change
+that is pending, in a cluster that was closed and in one that was killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shard_tools
+import store_tools as tools
+from store_flips import files_of, flip
+from vicinal.distributed import Absence, Coordinator, local_links
+from vicinal.distributed.changing import Changes
+from vicinal.errors import VicinalError
+
+SOON = Absence(deadline=0.01)
+STATES = ("closed", "killed")
+
+
+def filled(place: Path) -> None:
+    """Make `place/closed` and `place/killed`, both to be opened at `place/work`."""
+    work = place / "work"
+    path = shard_tools.clustered(work, 2, simulation_seed=7)
+    shutil.rmtree(work / "store")
+    (work / "store.witness").unlink()
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[:6], idempotency_key="k")
+        cluster.erase(["person-3"])
+        cluster.open_audience("press", n_queries=5, n_neighbors=10, noise_multiplier=3.0)
+        cluster.predict(tools.Q[6:9], idempotency_key="l")
+    shutil.copytree(work, place / "closed")
+    cluster = shard_tools.local(path)
+    finish, Changes.finish = Changes.finish, lambda _: {}
+    cluster.add(tools.X[:2], tools.Y[:2], ["new", "person-5"])
+    Changes.finish = finish
+    shutil.copytree(work, place / "killed")
+    cluster._changes._pending = 0
+    cluster.close()
+
+
+def reading(path: Path) -> dict[str, Any]:
+    """Return what a cluster says and decides."""
+    with Coordinator.open(path, local_links, SOON) as cluster:
+        keys = (("k", tools.Q[:6]), ("l", tools.Q[6:9]))
+        return {
+            "answers": [cluster.predict(q, idempotency_key=k).to_dict() for k, q in keys],
+            "facts": cluster.facts(curator=True),
+            "guarantees": [str(cluster.guarantee(name)) for name in cluster.audiences],
+            "shards": [_shard(link.link.shard._open()._parts) for link in cluster._links],
+        }
+
+
+def _shard(parts: Any) -> tuple[Any, ...]:
+    slot_of, size = parts.book.roll.slot_of, len(parts.shard)
+    budgets = [
+        {who: int(audience.account.remaining[slot]) for who, slot in slot_of.items()}
+        for audience in parts.book.audiences.values()
+    ]
+    departed = parts.database.execute("SELECT hash, audience, units FROM departed ORDER BY 1, 2")
+    features = np.asarray(parts.columns.features.rows(size)).tobytes()
+    return budgets, departed, features, parts.columns.column("labels", size).tolist()
+
+
+def outcome(path: Path, truth: dict[str, Any]) -> str:
+    """Open a damaged cluster; return "told", "no change", "SILENT" or "TRACEBACK", and why."""
+    try:
+        found = reading(path)
+    except VicinalError as error:
+        return "told" if str(error) and "\n" not in str(error) else "TRACEBACK: several lines"
+    except Exception as error:  # noqa: BLE001 (that there is none is what is measured)
+        return f"TRACEBACK: {type(error).__name__}"
+    changed = [name for name in truth if found[name] != truth[name]]
+    return f"SILENT: {', '.join(changed)}" if changed else "no change"
+
+
+def flips(place: Path, count: int, seed: int = 0, report: Callable[[str], None] = print) -> Counter:
+    """Flip `count` bits, each in a fresh copy, and count outcomes by file."""
+    rng, counts = np.random.default_rng(seed), Counter()
+    filled(place)
+    truths = {state: reading(_copied(place, state)) for state in STATES}
+    for number in range(count):
+        state = STATES[number % len(STATES)]
+        here = _copied(place, state)
+        files = files_of(here.parent)
+        name = files[int(rng.integers(len(files)))]
+        flip(here.parent / name, rng)
+        found = outcome(here, truths[state])
+        counts[str(name), found.split(":")[0]] += 1
+        if ":" in found:
+            report(f"flip {number}: {state} {name}: {found}")
+    return counts
+
+
+def _copied(place: Path, state: str) -> Path:
+    shutil.rmtree(place / "work", ignore_errors=True)
+    shutil.copytree(place / state, place / "work")
+    return place / "work" / "cluster"
