@@ -19,6 +19,7 @@ import pytest
 import store_tools as tools
 from crash.store_watch import Nursery, Watch, seen
 from vicinal.ledger.schema import STEPS, TABLES
+from vicinal.ledger.witness import WitnessState
 from vicinal.store import Store
 from vicinal.store.folder import read_config, write_config
 
@@ -140,7 +141,10 @@ def test_killed_in_a_migration_the_store_opens(nursery, template, tmp_path):
 
 
 def downgrade(folder):
-    """Take all steps of the schema but the first one back."""
+    """Take all steps of the schema but the first one back, and the witness to its first format."""
+    witness = folder.with_name(folder.name + ".witness")
+    state = WitnessState.read(witness)
+    witness.write_bytes(b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8))
     with sqlite3.connect(folder / "ledger.db") as connection:
         for table in TABLES[TABLES.index("history") :]:
             connection.execute(f"DROP TABLE {table}")
