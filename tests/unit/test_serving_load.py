@@ -62,7 +62,7 @@ def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
         assert service.store.verify()
 
 
-@pytest.mark.parametrize("times", [400, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [400, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_one_key_is_charged_once_however_often(tmp_path, times):
     found = set()
     with tools.running(tmp_path / "store") as service:
