@@ -39,7 +39,7 @@ soak: $(DEV) ## hours: the long forms of tests, and the statistical ones on real
 lint: $(DEV) ## style, formatting, types, import contracts
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers=2
 	@$(BIN)/lint-imports --no-logo
 
 bench: $(CORE) ## measure speed on this machine (ARGS=--short: a minute or less)

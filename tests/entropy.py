@@ -5,8 +5,8 @@ of its own, seeded by its node id; so does every fixture of a wider scope. The s
 ones: only their bits can be had again. Forked children, other processes and tests marked `entropy`
 draw from the operating system. ``pytest --entropy 7`` is another seed, ``--entropy system`` none.
 
-What this cannot order are threads: a test that asks from several says in its docstring why no
-outcome depends on the draws, or how likely a false alarm is.
+What this cannot order is which of several threads of a test draws first: no outcome of such a test
+may depend on what is drawn.
 """
 
 from __future__ import annotations
@@ -80,9 +80,13 @@ def pytest_fixture_setup(fixturedef, request):
 def entropy_of(config) -> SeededEntropy:
     """Return what stands in for the system's entropy, put in its place on first use."""
     if _ENTROPY not in config.stash:
+        from vicinal.mechanisms.sampling import SystemCoins
+
         config.stash[_ENTROPY] = found = SeededEntropy(config.getoption("--entropy"))
         for name in DOORS:
             importlib.import_module(f"vicinal.noise.{name}").os = found
+        # Which thread draws first is luck, too: where coins are seeded, they are tossed in turn.
+        SystemCoins.ordered = property(lambda _: found.stream is not None)
     return config.stash[_ENTROPY]
 
 

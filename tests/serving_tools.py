@@ -38,7 +38,7 @@ class Service:
         sent = {"Content-Type": "application/json"} if content is not None else {}
         if key is not None:
             sent["Authorization"] = f"Bearer {self.keys.get(key, key)}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=240)
         try:
             connection.request(method, path, content, sent | (headers or {}))
             reply = connection.getresponse()
@@ -85,7 +85,7 @@ def listening(app):
         yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(240)
         assert not thread.is_alive()
 
 
@@ -145,7 +145,7 @@ def free_port():
 
 def wait_for(service, process):
     """Wait until a service in a process of its own answers."""
-    for _ in range(600):
+    for _ in range(2400):
         assert process.poll() is None
         try:
             if service.call("GET", "/healthz", key=None).status == 200:
