@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from typer.testing import CliRunner
 
 import shard_tools
 import store_tools as tools
-from serving_tools import FAST, Service, listening
+from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli.main import app
 from vicinal.distributed import Absence, Coordinator, local_links
 from vicinal.distributed.gathering import ShardSilent
@@ -129,9 +128,7 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
 def served(cluster):
     """A service of the cluster on Ray, in a process of its own; its address and a key."""
     pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     keys = {role: run("keys", "add", cluster, role, "--role", role).strip() for role in ROLES}
     command = [sys.executable, "-m", "vicinal", "serve", cluster, "--port", port]
     process = subprocess.Popen([*map(str, command), "--ray", "local"], stderr=subprocess.PIPE)
