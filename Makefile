@@ -10,9 +10,16 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check \
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 
+# Each file of tests goes to one of two workers whole and in the order of its name, so that what its
+# tests share is made once and drawn from in one order. A worker multiplies on one thread.
+WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+SPREAD = --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compiles every module
+
 .NOTPARALLEL: # one pip at a time in one .venv
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint bench reproduce clean
+.PHONY: help install demo test soak lint bench reproduce clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,13 +29,17 @@ install: $(CORE) ## install vicinal and its core dependencies into .venv
 demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in out/demo
 	@$(BIN)/vicinal demo $(ARGS)
 
-test: $(DEV) ## run every test
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(DEV) ## run every test but the soaks, in two processes
+	@$(PYTEST) $(SPREAD) --durations=20 $(ARGS)
+
+soak: $(DEV) ## hours: the long forms of tests, and the statistical ones on real entropy
+	@$(PYTEST) --soak --hypothesis-profile=soak --durations=20 $(ARGS)
+	@$(PYTEST) $(SPREAD) -m statistical --entropy=system $(ARGS)
 
 lint: $(DEV) ## style, formatting, types, import contracts
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers=2
 	@$(BIN)/lint-imports --no-logo
 
 bench: $(CORE) ## measure speed on this machine (ARGS=--short: a minute or less)

@@ -1,14 +1,60 @@
-"""What holds for all tests: nothing is timed, and every interaction counts as the first."""
+"""What holds for all tests: nothing is timed, nothing is left to luck; fits may repeat.
+
+Entropy is seeded (entropy.py), examples of Hypothesis are the same in every run, and soaks are left
+out unless ``--soak`` asks for them: then they run alone, on other examples and more of them.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from vicinal.mechanisms import interactions
 
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+pytest_plugins = ["entropy", "processor_time"]
+
+COLLECTED = pytest.StashKey[Counter | None]()
+"""Collected tests of each folder, soaks too; None unless the whole suite was asked for."""
+
+# Times depend on the machine alone; examples must not.
+settings.register_profile(
+    "fixed",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("soak", settings.get_profile("fixed"), derandomize=False)
+settings.load_profile("fixed")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--soak", action="store_true", help="run what is marked `soak`, and that only")
+
+
+@pytest.fixture(scope="session")
+def collected(request):
+    """Return how many tests each folder has; skip where only some were asked for."""
+    if (found := request.config.stash[COLLECTED]) is None:
+        pytest.skip("only a part of the tests was asked for")
+    return found
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    whole = [Path(argument).resolve() for argument in config.args] == [Path(__file__).parent]
+    folders = Counter(item.nodeid.split("/")[1] for item in items)
+    config.stash[COLLECTED] = folders if whole else None
+    wanted = config.getoption("--soak")
+    kept, left_out = [], []
+    for item in items:
+        soaks = item.get_closest_marker("soak") is not None
+        (kept if soaks == wanted else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 @pytest.fixture(autouse=True)

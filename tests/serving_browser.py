@@ -47,7 +47,7 @@ class Page:
         number = next(self._ids)
         self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
         while True:
-            message = json.loads(self._socket.recv(timeout=60))
+            message = json.loads(self._socket.recv(timeout=240))
             if message.get("id") == number:
                 assert "error" not in message, message
                 return message["result"]
@@ -61,7 +61,7 @@ class Page:
         assert "exceptionDetails" not in reply, reply
         return reply["result"].get("value")
 
-    def until(self, condition, seconds=60.0):
+    def until(self, condition, seconds=240.0):
         """Wait until an expression is true."""
         end = time.monotonic() + seconds
         while not self.run(f"Boolean({condition})"):
@@ -146,11 +146,11 @@ def page(folder: Path):
             yield Page(socket)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def _port(path: Path, process) -> int:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not (path.exists() and path.read_text().strip()):
         assert process.poll() is None, "the browser ended"
         assert time.monotonic() < end, "the browser does not come up"

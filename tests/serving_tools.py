@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from urllib.parse import unquote
@@ -38,7 +39,7 @@ class Service:
         sent = {"Content-Type": "application/json"} if content is not None else {}
         if key is not None:
             sent["Authorization"] = f"Bearer {self.keys.get(key, key)}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=240)
         try:
             connection.request(method, path, content, sent | (headers or {}))
             reply = connection.getresponse()
@@ -88,7 +89,7 @@ def thread_of(server):
         yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(240)
         assert not thread.is_alive()
 
 
@@ -139,16 +140,23 @@ class Direct:
         return sent[0]["status"], (kept + content).decode()
 
 
+# Below the ports that a system hands out by itself: no connection takes one before it is used. Each
+# process of a test run has 500 of its own, and takes none twice.
+_PORTS = iter(range(10_000 + os.getpid() % 40 * 500, 10_500 + os.getpid() % 40 * 500))
+
+
 def free_port():
     """Return a port of this machine that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    for port in _PORTS:
+        with suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("this process has had all of its ports")
 
 
 def wait_for(service, process):
     """Wait until a service in a process of its own answers."""
-    for _ in range(600):
+    for _ in range(2400):
         assert process.poll() is None
         try:
             if service.call("GET", "/healthz", key=None).status == 200:

@@ -13,7 +13,7 @@ from vicinal.distributed import Absence, Coordinator, RayCluster, ShardKeeper, l
 from vicinal.distributed.folders import shard_paths
 from vicinal.distributed.splitting import ready_cluster
 
-PATIENCE = Absence(deadline=60.0)
+PATIENCE = Absence(deadline=240.0)
 MEMORY = 100 << 20
 """Bytes of Ray's object store."""
 
@@ -53,7 +53,7 @@ def budgets(path, audience="default"):
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
     for folder in shard_paths(path, ready_cluster(path).shards):
-        for _ in range(300):
+        for _ in range(2400):
             try:
                 ShardKeeper.open(folder).close()
                 break

@@ -75,7 +75,7 @@ def main():
     def links(paths):
         return [Wild(link, rng) for link in cluster.links(paths)]
 
-    with Coordinator.open(path, links, Absence(deadline=120.0)) as coordinator:
+    with Coordinator.open(path, links, Absence(deadline=480.0)) as coordinator:
         while True:
             ask(coordinator, cluster, number, file)
             number += 1

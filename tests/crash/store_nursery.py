@@ -157,17 +157,17 @@ def raise_child(order):
             print(repr(error), file=sys.stderr, flush=True)
             os._exit(1)
     if "after" in order:
-        wait_for_opening(order)
+        wait_for_note(order)
         time.sleep(order["after"])
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
 
 
-def wait_for_opening(order):
-    """Wait until the child has opened the store, unless it may be killed before that."""
-    for _ in range(60_000 * order["once_open"]):
-        if f'"opened": {order["seed"]}' in Path(order["seen"]).read_text():
+def wait_for_note(order):
+    """Wait until the child has written down that it has come so far ("": need not have begun)."""
+    for _ in range(120_000):
+        if order["once"] in Path(order["seen"]).read_text():
             return
         time.sleep(0.001)
 

@@ -36,7 +36,7 @@ class Nursery:
 
     def close(self) -> None:
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=240)
         self._process.stdout.close()
 
     def _line(self) -> str:

@@ -1,8 +1,10 @@
 """Shards and coordinators are killed under load: nobody pays twice, no answer is lost or doubled.
 
 Every request is asked until it is answered, and so every charge must be exactly that of a store
-that was asked the same requests once, whatever was killed, repeated or late. The normal run takes
-about a minute; VICINAL_CLUSTER_SECONDS makes it longer.
+that was asked the same requests once, whatever was killed, repeated or late. When something dies
+is left to the machine, and no outcome may depend on it. The short form kills six shards and two
+coordinators, the soak 90 and 30: a fault that one kill of a shard in ten shows is missed with
+probability .9^6 = .53 by the short form and 8e-5 by the soak; what every kill breaks, by neither.
 """
 
 from __future__ import annotations
@@ -22,10 +24,9 @@ import shard_tools
 import store_tools as tools
 from crash.cluster_child import request, seen
 
-SECONDS = float(os.environ.get("VICINAL_CLUSTER_SECONDS", "45"))
-"""How long shards and coordinators are killed for."""
+KILLS = 3
+"""Shards that are killed in the life of a coordinator, before it is killed itself."""
 
-SHARD_EVERY, COORDINATOR_EVERY = 5.0, 15.0
 PLAN = {"n_queries": 100_000, "noise_multiplier": 12.0}
 
 
@@ -51,23 +52,26 @@ def kill(pid):
     return True
 
 
-def killed_again_and_again(path, address, notes, rng):
-    """Kill shards and coordinators for a while; return when shards and when coordinators died."""
-    shards, coordinators, until = [], [], time.monotonic() + SECONDS
-    while time.monotonic() < until:
+def killed_again_and_again(path, address, notes, lives, pause):
+    """Kill shards and `lives` coordinators; return when shards and when coordinators died.
+
+    Up to `pause` seconds lie between two kills of shards: some die while others are starting.
+    """
+    shards, coordinators, rng = [], [], np.random.default_rng(lives)
+    for _ in range(lives):
         child = started(path, address, notes, len(coordinators))
         try:
             before = len(seen(notes))
             wait_for(lambda before=before: len(seen(notes)) > before, child)
-            for _ in range(int(COORDINATOR_EVERY / SHARD_EVERY)):
+            for _ in range(KILLS):
                 time.sleep(rng.uniform(0, 0.4))
                 if kill(int(rng.choice(seen(notes)[-1]["shards"]))):
                     shards.append(time.time())
-                time.sleep(rng.uniform(0, SHARD_EVERY))
+                time.sleep(rng.uniform(0, pause))
             assert child.poll() is None, "the coordinator ended by itself"
         finally:
             child.kill()
-            child.wait(timeout=60)
+            child.wait(timeout=240)
             coordinators.append(time.time())
     return shards, coordinators
 
@@ -85,12 +89,12 @@ def back_after(kills, others, notes):
 
 
 def wait_for(happened, child):
-    for _ in range(1200):
+    for _ in range(4800):
         if happened():
             return
         assert child.poll() is None, "the coordinator did not start"
         time.sleep(0.1)
-    pytest.fail("nothing was answered for two minutes")
+    pytest.fail("nothing was answered for eight minutes")
 
 
 def check(path, store, notes):
@@ -116,13 +120,16 @@ def check(path, store, notes):
     assert shard_tools.budgets(path) == expected
 
 
-def test_killed_under_load_everybody_pays_exactly_once(tmp_path, address):
+@pytest.mark.parametrize(
+    ("lives", "pause"), [(2, 2.0), pytest.param(30, 5.0, marks=pytest.mark.soak)]
+)
+def test_killed_under_load_everybody_pays_exactly_once(tmp_path, address, lives, pause):
     """Fails if a kill, a repeated or a late message charges anybody twice, or loses an answer."""
     path = shard_tools.clustered(tmp_path, 2, **PLAN)
-    notes, rng = tmp_path / "seen.jsonl", np.random.default_rng()
-    shards, coordinators = killed_again_and_again(path, address, notes, rng)
-    assert len(shards) >= 2
-    assert coordinators
+    notes = tmp_path / "seen.jsonl"
+    shards, coordinators = killed_again_and_again(path, address, notes, lives, pause)
+    assert len(shards) >= lives, "the first that a coordinator saw were alive"
+    assert len(coordinators) == lives
     shard_tools.in_peace(path)
     found = seen(notes)
     gaps = np.diff([note["at"] for note in found])

@@ -1,7 +1,9 @@
-"""Killed and resumed at any point: the same total cost, no answer lost, none asked twice."""
+"""Killed and resumed at any point: the same total cost, no answer lost, none asked twice.
+
+What a kill at a random time interrupts is left to the machine, and no outcome may depend on it.
+"""
 
 import multiprocessing
-import os
 import signal
 import time
 
@@ -31,7 +33,7 @@ def start(folder, *death, main=transfer_child.main):
 
 def ended(process):
     """Return how the process ended."""
-    process.join(timeout=300)
+    process.join(timeout=600)
     assert process.exitcode is not None
     return process.exitcode
 
@@ -107,7 +109,7 @@ def test_killed_at_every_kind_of_point_and_resumed(tmp_path, uninterrupted):
 
 
 def test_killed_at_random_times_and_resumed(tmp_path, uninterrupted):
-    generator = np.random.default_rng(int.from_bytes(os.urandom(4)))
+    generator = np.random.default_rng(3)
     entry = None
     for _ in range(3):
         process = start(tmp_path)
@@ -125,7 +127,7 @@ def test_killed_at_random_times_and_resumed(tmp_path, uninterrupted):
 
 def test_planned_labellers_are_killed_at_random_times_and_resumed(tmp_path):
     """Private-kNN: as many questions as planned, each answered once, whatever is killed."""
-    generator = np.random.default_rng(int.from_bytes(os.urandom(4)))
+    generator = np.random.default_rng(3)
     entry = None
     for _ in range(3):
         process = start(tmp_path, main=transfer_child.main_planned)
@@ -149,13 +151,13 @@ def wait_for_journal(folder, process):
     """Wait until the process begins to write."""
     journal = folder / "journal.npz"
     before = journal.stat().st_mtime_ns if journal.exists() else 0
-    for _ in range(3000):
+    for _ in range(15_000):
         if process.exitcode is not None:
             return
         if journal.exists() and journal.stat().st_mtime_ns != before:
             return
         time.sleep(0.02)
-    pytest.fail("the process wrote nothing in a minute")
+    pytest.fail("the process wrote nothing in five minutes")
 
 
 def test_a_journal_that_forgets_charges_would_be_noticed(tmp_path, uninterrupted):

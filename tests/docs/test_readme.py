@@ -29,7 +29,7 @@ def test_the_python_example_runs_and_states_its_guarantee():
     (example,) = blocks("python")
     assert len(example.strip().splitlines()) <= 14
     done = subprocess.run(
-        [sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=1800
     )
     assert done.returncode == 0, done.stderr
     assert "(1, 1e-05)-differential privacy" in done.stdout

@@ -68,7 +68,7 @@ def test_the_quickstart(folder):
         assert (len(more["labels"]), more["charged"]) == (2, 2)
     finally:
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(240) == 0
 
 
 def test_every_path_is_on_the_page(tmp_path):

@@ -1,5 +1,8 @@
 """The one home of odds and sample sizes for all statistical tests.
 
+Entropy is seeded by the name of a test (tests/entropy.py), so the outcome is the same in every run;
+the odds hold when a test is written, renamed, or run with ``--entropy system`` as by `make soak`.
+
 A check of a law fails by chance with probability `P_VALUE`, six standard deviations of a normal
 variable, two-sided. An audit's lower bounds are wrong with probability ``1 - CONFIDENCE``. With
 some 200 checks and 20 audits in this folder, an honest run fails about once in 40,000.

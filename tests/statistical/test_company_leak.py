@@ -8,7 +8,6 @@ of somebody else, at a cost that nobody is charged. Integer features are what pr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import pytest
@@ -124,8 +123,8 @@ def promising():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "int8_precision", lambda *_: FLOAT32)
         patch.setattr(Cosine, "encode", unrounded)
-        for shape, seed in product(SHAPES, range(2)):
-            attack, mu, found = sharpened(scene(*shape, seed))
+        for shape in SHAPES:
+            attack, mu, found = sharpened(scene(*shape, seed=0))
             if mu > ENOUGH * CLAIM:
                 print(f"{shape} records and features promise {mu:.2f}")
                 return attack, found

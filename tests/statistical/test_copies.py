@@ -151,7 +151,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
 def test_a_forked_process_cannot_spend_a_copy():
     """Fails if every worker of a forking server has the whole budget."""
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=False, timeout=120)
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=False, timeout=480)
     assert run.returncode == 3
 
 

@@ -226,7 +226,7 @@ def test_a_write_that_cannot_be_read_is_refused(statement):
 def made_old(place):
     """Take from a store what older versions did not write."""
     database = SQLiteDatabase(place / "store" / "ledger.db")
-    for table in ("chain", "sums", "files", "carried", "partial"):
+    for table in ("chain", "sums", "files", "carried", "partial", "shards"):
         database.execute(f"DROP TABLE {table}")
     database.put("schema", "4")
     database.close()

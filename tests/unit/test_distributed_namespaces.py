@@ -20,9 +20,13 @@ def named():
     return [line for line in told.stdout.splitlines() if f"-{os.getpid()}-" in line]
 
 
+@pytest.mark.soak
 @needs_root
 def test_a_byte_takes_the_delay_both_ways_and_no_more():
-    """Fails if packets are held too long, not at all, or find another way."""
+    """Fails if packets are held too long, not at all, or find another way.
+
+    A measurement of the machine, which no bound can make certain: `make test` leaves it out.
+    """
     with machines(3) as found:
         assert len(named()) == 3
         for delay in (0.0, 0.02):
@@ -46,7 +50,7 @@ def test_whatever_happens_namespaces_and_their_processes_end():
 
     with pytest.raises(RuntimeError, match="anything"):
         broken_off()
-    assert started[0].wait(30) != 0
+    assert started[0].wait(120) != 0
     started[0].stdout.close()
     assert named() == []
 

@@ -102,18 +102,21 @@ TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
-@pytest.mark.slow
-def test_a_hundred_thousand_steps():
-    """One long life; the sum of all charges equals the journal in integer units."""
+@pytest.mark.parametrize("steps", [5_000, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_one_long_life(steps):
+    """Fails if the sum of all charges is not the journal's, in integer units.
+
+    The short form passes every kind of step some 1,500 times, with budgets spent up and back.
+    """
     rng = np.random.default_rng(1)
     model = classifier(1, n_queries=10**6, noise_multiplier=20.0)
     ids = np.arange(20)
     model.fit(rng.normal(size=(20, D)), rng.integers(0, CLASSES, 20), ids, public=REFERENCE)
     ledger = model._engine.shard.ledger
     lowest = dict.fromkeys(range(PEOPLE), UNITS)
-    choices = rng.choice(3, size=100_000, p=[0.4, 0.3, 0.3])
-    people = rng.integers(0, PEOPLE, 100_000).tolist()
-    points = rng.normal(size=(100_000, 1, D))
+    choices = rng.choice(3, size=steps, p=[0.4, 0.3, 0.3])
+    people = rng.integers(0, PEOPLE, steps).tolist()
+    points = rng.normal(size=(steps, 1, D))
     for step, (choice, person) in enumerate(zip(choices, people, strict=True)):
         if choice == 0:
             model.predict(points[step])

@@ -1,4 +1,9 @@
-"""Over 10,000 random plans of every kind in every company: no lower bound above an upper bound."""
+"""Random plans of every kind in every company: no lower bound above an upper bound.
+
+The soak draws 10,000, in which every two kinds meet, the short form 120: a fault in a share p of
+all plans is missed with probability (1 - p)^120 or (1 - p)^10,000, which is 1e-9 for a share of
+16 % or .2 %. Plans are the same in every run.
+"""
 
 from __future__ import annotations
 
@@ -167,14 +172,14 @@ def test_no_lower_bound_exceeds_an_upper_bound_in_some_plans():
         check(number)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_lower_bound_exceeds_an_upper_bound_in_10_000_plans(batch):
     for number in range(batch, PLANS, BATCHES):
         check(number)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_many_different_plans_do_not_fill_the_memory():
     for number in range(100):
         check(number)

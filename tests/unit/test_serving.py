@@ -207,17 +207,17 @@ def test_bodies_are_refused_while_they_are_read(tmp_path):
 
 
 def _raw(port, content):
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=80) as connection:
         connection.sendall(content)
         return connection.recv(1000)
 
 
 def test_a_key_may_not_come_too_often(tmp_path):
-    with tools.running(tmp_path / "store", ServiceSettings(rate=0.01, burst=3)) as service:
+    with tools.running(tmp_path / "store", ServiceSettings(rate=0.001, burst=3)) as service:
         statuses = [service.call("GET", "/v1/guarantee").status for _ in range(5)]
         assert statuses == [200, 200, 200, 429, 429]
         late = service.call("GET", "/v1/guarantee")
-        assert int(late.headers["retry-after"]) >= 90
+        assert int(late.headers["retry-after"]) >= 900
         assert service.call("GET", "/v1/guarantee", key="curator").status == 200
 
 

@@ -104,7 +104,7 @@ async def fuzz(app, keys, count, seed):
 
 
 @pytest.mark.parametrize(
-    "count", [2000, pytest.param(100_000, marks=pytest.mark.slow)], ids=["some", "many"]
+    "count", [2000, pytest.param(100_000, marks=pytest.mark.soak)], ids=["some", "many"]
 )
 def test_no_body_does_harm(tmp_path, caplog, count):
     caplog.set_level(logging.DEBUG)

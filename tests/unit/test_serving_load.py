@@ -32,7 +32,7 @@ def each(count, work):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(480)
         assert not thread.is_alive()
 
 
@@ -62,13 +62,13 @@ def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
         assert service.store.verify()
 
 
-@pytest.mark.parametrize("times", [400, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [400, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_one_key_is_charged_once_however_often(tmp_path, times):
     found = set()
     with tools.running(tmp_path / "store") as service:
 
         def ask(_):
-            connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=240)
             sent = {
                 "Authorization": f"Bearer {service.keys['analyst']}",
                 "Content-Type": "application/json",
@@ -91,7 +91,7 @@ def test_one_key_is_charged_once_however_often(tmp_path, times):
 
 
 def test_too_many_are_told_to_come_back(tmp_path):
-    narrow = ServiceSettings(rate=0, request_queries=2, waiting_queries=2, wait_ms=150)
+    narrow = ServiceSettings(rate=0, request_queries=2, waiting_queries=2, wait_ms=1500)
     with tools.running(tmp_path / "store", narrow) as service:
         statuses = []
 
@@ -138,7 +138,7 @@ def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
         assert second.returncode == 3  # one process at a time
         replies: dict[str, dict] = {}
         each(9, lambda i: _ask_until_the_end(service, i, replies, process))
-        assert process.wait(60) == 0
+        assert process.wait(240) == 0
     finally:
         process.kill()
         process.wait()
@@ -157,7 +157,9 @@ def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
 def _ask_until_the_end(service, i, replies, process):
     """Ask until nobody listens; one of the clients tells the service to end."""
     if i == 8:
-        time.sleep(1.5)
+        while len(replies) <= 20:
+            assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         return
     for number, row in enumerate(points(2000, 100 + i)[0].tolist()):

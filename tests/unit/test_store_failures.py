@@ -220,7 +220,7 @@ def run_child(path, go, **options):
     )  # fmt: skip
     assert child.stdout.readline() == "ready\n"
     go(child)
-    return child.communicate("go\n", timeout=120)[0].splitlines()
+    return child.communicate("go\n", timeout=480)[0].splitlines()
 
 
 def seen_and_refused(lines):

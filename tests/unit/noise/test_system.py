@@ -159,7 +159,7 @@ print(len(np.unique(np.concatenate(draws))))
 
 def distinct_after_forks(mode):
     command = [sys.executable, "-W", "ignore", "-c", FORKS, mode]
-    report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=480)
     return int(report.stdout)
 
 
