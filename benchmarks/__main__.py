@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.rivals import float32_works
 from vicinal import IndKNNClassifier
-from vicinal.reports.search_benchmark import BenchmarkData, SearchBenchmark, interleaved
+from vicinal.reports._search_benchmark import BenchmarkData, SearchBenchmark, interleaved
 
 CLASSES, BLOCK = 10, 256
 SIZES = ((50_000, 128), (50_000, 768), (500_000, 128))

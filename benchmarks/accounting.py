@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments.accounting.table import as_text, table
-from vicinal.accounting.calibrate import calibrate
-from vicinal.accounting.plan import account
+from vicinal.accounting._calibrate import calibrate
+from vicinal.accounting._plan import account
 
 COUNT = 10_000
 RUNS = 5

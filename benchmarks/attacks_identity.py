@@ -16,10 +16,10 @@ import numpy as np
 from vicinal import IndKNNClassifier
 from vicinal.datasets import load_table, read_ids
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.ids import framed
+from vicinal.ledger._id_encoding import framed
 from vicinal.store import Store
-from vicinal.store.identities import FORM
-from vicinal.store.merging import merge_subjects
+from vicinal.store._identities import FORM
+from vicinal.store._subject_merging import merge_subjects
 
 N, D, CLASSES = 60, 4, 3
 PEOPLE = [*range(1, N - 1), "Zo\u00eb", "A7"]

@@ -16,9 +16,10 @@ import numpy as np
 
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms.grid import SlackMeter
-from vicinal.mechanisms.interactions import Interaction, Interactions
-from vicinal.predictors import assembly, private_knn_settings
+from vicinal.mechanisms._grid import SlackMeter
+from vicinal.mechanisms._interactions import Interaction, Interactions
+from vicinal.predictors.ind_knn import _engine_factory
+from vicinal.predictors.private_knn import _parameters
 
 _RNG = np.random.default_rng(7)
 _X = _RNG.normal(size=(300, 4))
@@ -83,7 +84,7 @@ def refusals_by_noisy_counts() -> str:
 def _steps(size: int) -> list[int]:
     done: list[int] = []
     asked = PrivateKNNClassifier(range(3), 5, 0.01, n_queries=300, interactions="public")
-    with patch.object(private_knn_settings, "_MOST_HITS", 300 * 200):
+    with patch.object(_parameters, "_MOST_HITS", 300 * 200):
         asked.fit(_X[:size], _Y[:size]).predict(np.tile(_Q, (5, 1)), progress=done.append)
     return done
 
@@ -97,10 +98,10 @@ def progress_by_records() -> str:
     def control() -> str:
         def blocks(self, queries):  # type: ignore[no-untyped-def]
             self.encode_by(queries, margin=1.25)
-            size = private_knn_settings._MOST_HITS // int(self._votes.nearest.walk.wanted)
+            size = _parameters._MOST_HITS // int(self._votes.nearest.walk.wanted)
             return (queries[start : start + size] for start in range(0, len(queries), size))
 
-        with patch.object(private_knn_settings.KnnRelease, "blocks", blocks):
+        with patch.object(_parameters.KnnRelease, "blocks", blocks):
             return differ()
 
     return _verdict(differ, control)
@@ -116,8 +117,8 @@ def _sizes() -> str:
 
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
     with (
-        patch("vicinal.mechanisms.interactions.REGISTRY._entries", []),
-        patch.object(assembly, "_radius", refused),
+        patch("vicinal.mechanisms._interactions.REGISTRY._entries", []),
+        patch.object(_engine_factory, "_radius", refused),
     ):
         for _ in range(30):
             with suppress(InvalidInput):
@@ -138,7 +139,7 @@ def sizes_of_refused_fits() -> str:
 def _fits() -> str:
     """Answer from overlapping halves of the same people, many times."""
     given = 0
-    with patch("vicinal.mechanisms.interactions.REGISTRY._entries", []):
+    with patch("vicinal.mechanisms._interactions.REGISTRY._entries", []):
         for start in range(0, 150, 10):
             rows = slice(start, start + 150)
             asked = IndKNNClassifier(range(3), n_records=150, noise_multiplier=1.5)

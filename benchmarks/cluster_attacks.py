@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import Absence, Coordinator, local_links
-from vicinal.distributed.folders import COORDINATOR, Cluster, ShardFolder, witness_of
+from vicinal.distributed._folders import COORDINATOR, Cluster, ShardFolder, witness_of
 from vicinal.errors import VicinalError
 
 SOON = Absence(deadline=0.5)

@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.distributed import RayCluster, ShardKeeper, split
-from vicinal.distributed.actors import _place, told
-from vicinal.distributed.folders import ShardFolder
-from vicinal.distributed.links import RayLink
-from vicinal.distributed.orders import joined
-from vicinal.ledger.account import StoredAccount
-from vicinal.ledger.roll import Roll
-from vicinal.predictors.shard import Shard
+from vicinal.distributed._folders import ShardFolder
+from vicinal.distributed._ray_actors import _place, told
+from vicinal.distributed._ray_transport import RayLink
+from vicinal.distributed._vote_request import joined
+from vicinal.ledger._account import StoredAccount
+from vicinal.ledger._slot_table import Roll
+from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import Store
-from vicinal.store.opening import Parts, open_folder
+from vicinal.store._opening import Parts, open_folder
 
 CLASSES = 10
 _CHUNK = 1 << 16
@@ -85,7 +85,7 @@ class Numbers(Mapping[Any, int]):
 
 
 class GeneratedShard:
-    """A shard of generated records, as :class:`~vicinal.distributed.local.KeptShard` is of stored.
+    """A shard of generated records, as :class:`~vicinal.distributed._local_transport.KeptShard` is of stored.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class GeneratedLinks:
 
     def __call__(self, paths: Any) -> list[Any]:
         """Make the shards, in the folders of the cluster, and return the ways to them."""
-        from vicinal.distributed.local import LocalLink
+        from vicinal.distributed._local_transport import LocalLink
 
         args = [(str(path), self._scene, number) for number, path in enumerate(paths)]
         if self._engine is None:

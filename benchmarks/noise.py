@@ -17,8 +17,8 @@ import opendp.prelude as opendp
 from scipy.stats import spearmanr
 
 from vicinal.noise import SystemNoise, coins
-from vicinal.noise.bits import BitBuffer
-from vicinal.noise.cks20 import fill_gaussian
+from vicinal.noise._cks20 import fill_gaussian
+from vicinal.noise._uniform_bits import BitBuffer
 
 SCALE, CLASSES, BLOCK = 1 << 22, 10, 256
 TURNS, TIMED = 300, 20_000

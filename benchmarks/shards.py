@@ -30,8 +30,8 @@ from benchmarks.generated import CLASSES, GeneratedLinks, Scene
 from benchmarks.shard_model import Constants, read_out
 from benchmarks.shards_apart import apart
 from vicinal.distributed import Absence, Coordinator, RayCluster
-from vicinal.distributed.orders import Order
-from vicinal.neighbours import threads
+from vicinal.distributed._vote_request import Order
+from vicinal.neighbours import _threads
 
 BLOCK = 256
 _PATIENCE = Absence(deadline=600.0)
@@ -136,7 +136,7 @@ class Late:
 def running(**scenes: tuple[Scene, bool]) -> Iterator[dict[str, Running]]:
     """Open clusters by name, each with whether it runs on Ray; warm them up."""
     with ExitStack() as resources:
-        engine = RayCluster(memory=_MEMORY, cpus=max(4, threads.COUNT))
+        engine = RayCluster(memory=_MEMORY, cpus=max(4, _threads.COUNT))
         resources.callback(engine.stop)
         found = {}
         for name, (scene, on_ray) in scenes.items():
@@ -176,7 +176,7 @@ def small(n: int, d: int, repeats: int) -> dict[str, Any]:
         link = clusters["ray"].watched[0]
     middle = {name: statistics.median(found) for name, found in times.items()}
     fixed = middle["tiny"]
-    scan = max(0.0, middle["local"] - fixed) * threads.COUNT
+    scan = max(0.0, middle["local"] - fixed) * _threads.COUNT
     constants = Constants(
         product=scan / ((n - tiny.records) * d * BLOCK),
         block=fixed,
@@ -193,7 +193,7 @@ def small(n: int, d: int, repeats: int) -> dict[str, Any]:
     return {
         "records": n,
         "features": d,
-        "threads": threads.COUNT,
+        "threads": _threads.COUNT,
         "block_ms": {name: 1e3 * value for name, value in middle.items()},
         "ray_adds_ms": 1e3 * added(times, "ray", "local"),
         "third_shard_on_the_same_cores_ms": 1e3 * added(times, "tiny_three", "tiny_ray") / 2,

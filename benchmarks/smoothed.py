@@ -24,10 +24,10 @@ from vicinal.smoothed import (
     profile,
     smoothed_delta,
 )
-from vicinal.smoothed.answers import power_of_ten
-from vicinal.smoothed.edges import edge_profile
-from vicinal.smoothed.gradients import LEVELS
-from vicinal.smoothed.monte_carlo import drawn
+from vicinal.smoothed._answers import power_of_ten
+from vicinal.smoothed._edges import edge_profile
+from vicinal.smoothed._gradients import LEVELS
+from vicinal.smoothed._monte_carlo import drawn
 
 DC = 18586 / 335909
 Row = tuple[str, str, float]

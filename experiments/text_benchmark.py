@@ -14,8 +14,8 @@ import numpy.typing as npt
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import SentenceFeatures
-from vicinal.reports.progress import Begin
-from vicinal.reports.trials import Benchmark, labels_of
+from vicinal.reports._progress import Begin
+from vicinal.reports._trials import Benchmark, labels_of
 
 Vectors = npt.NDArray[np.float32]
 

@@ -18,7 +18,7 @@ import shard_tools
 import store_tools as tools
 from store_flips import files_of, flip
 from vicinal.distributed import Absence, Coordinator, local_links
-from vicinal.distributed.changing import Changes
+from vicinal.distributed._cluster_changes import Changes
 from vicinal.errors import VicinalError
 
 SOON = Absence(deadline=0.01)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from vicinal.mechanisms import interactions
+from vicinal.mechanisms import _interactions
 
 pytest_plugins = ["entropy", "processor_time"]
 
@@ -64,7 +64,7 @@ def interactions_alone(request):
     Tests marked `counts_interactions` start from an empty registry that refuses as the product's.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interactions.REGISTRY, "_entries", [])
+        patch.setattr(_interactions.REGISTRY, "_entries", [])
         if request.node.get_closest_marker("counts_interactions") is None:
-            patch.setattr(interactions.Interactions, "_fault", lambda *_: "")
+            patch.setattr(_interactions.Interactions, "_fault", lambda *_: "")
         yield

@@ -80,7 +80,7 @@ def pytest_fixture_setup(fixturedef, request):
 def entropy_of(config) -> SeededEntropy:
     """Return what stands in for the system's entropy, put in its place on first use."""
     if _ENTROPY not in config.stash:
-        from vicinal.mechanisms.sampling import SystemCoins
+        from vicinal.mechanisms._sampling import SystemCoins
 
         config.stash[_ENTROPY] = found = SeededEntropy(config.getoption("--entropy"))
         for name in DOORS:

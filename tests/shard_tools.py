@@ -10,8 +10,8 @@ import pytest
 
 import store_tools as tools
 from vicinal.distributed import Absence, Coordinator, RayCluster, ShardKeeper, local_links, split
-from vicinal.distributed.folders import shard_paths
-from vicinal.distributed.splitting import ready_cluster
+from vicinal.distributed._folders import shard_paths
+from vicinal.distributed._splitting import ready_cluster
 
 PATIENCE = Absence(deadline=240.0)
 MEMORY = 100 << 20

@@ -3,7 +3,7 @@ r"""Screening under Poisson sampling in closed form: how the cost falls with gam
 Private-kNN's supplement states an asymptotic Theorem 8 for the same mechanism (Zhu, Yu, Chandraker
 & Wang 2020). Its statement could not be checked against a public text, and its constants hide the
 range in which it holds; what follows is a derivation of ours. It is for reading and for rules of
-thumb. Plans are priced by the exact bound of :mod:`vicinal.accounting.screening`, which is never
+thumb. Plans are priced by the exact bound of :mod:`vicinal.accounting._screening`, which is never
 larger.
 
 Claim
@@ -53,8 +53,8 @@ import math
 
 import numpy as np
 
-from vicinal.accounting.divergence import Array
-from vicinal.accounting.screening import Screening
+from vicinal.accounting._divergence import Array
+from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
 
 _LARGEST_EXPONENT = 1.0

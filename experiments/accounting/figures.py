@@ -18,10 +18,10 @@ from matplotlib.ticker import NullFormatter
 from scipy.stats import beta
 
 from experiments.accounting.asymptotic import leading_rdp
-from vicinal.accounting.curves import Composition, Release, compose
-from vicinal.accounting.screening import Screening, ScreeningAt
-from vicinal.accounting.subsampled import SubsampledGaussian
-from vicinal.reports.plots import figure_bytes
+from vicinal.accounting._composition import Composition, Release, compose
+from vicinal.accounting._screening import Screening, ScreeningAt
+from vicinal.accounting._subsampled import SubsampledGaussian
+from vicinal.reports._plots import figure_bytes
 
 K, THRESHOLD, SIGMA, GAMMA, QUERIES, DELTA = 300, 210, 85.0, 0.25, 8192, 1e-5
 CLASSES = 10

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from vicinal.accounting.plan import Plan
+from vicinal.accounting._plan import Plan
 from vicinal.errors import PrivacyRefused
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
-from vicinal.reports.trials import Setting
+from vicinal.reports._trials import Setting
 
 Options = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """Tables of the default against the published algorithm.
 
-:mod:`vicinal.reports.sweep` says how the comparison is kept fair, and where it is not.
+:mod:`vicinal.reports._sweep` says how the comparison is kept fair, and where it is not.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from experiments.spread import mean_and_spread
 from vicinal.features import PublicMap
-from vicinal.reports.outcomes import Outcome
-from vicinal.reports.progress import Step
-from vicinal.reports.sweep import DEFAULT, NOT_PRIVATE, Grid, best_first, uphill
-from vicinal.reports.trials import (
+from vicinal.reports._outcomes import Outcome
+from vicinal.reports._progress import Step
+from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE, Grid, best_first, uphill
+from vicinal.reports._trials import (
     Benchmark,
     Point,
     Setting,

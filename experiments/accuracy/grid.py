@@ -19,9 +19,9 @@ from experiments.accuracy.methods import CONTENDERS, Reply, answered
 from experiments.accuracy.result_cache import Cells, Place, Score
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports.outcomes import rightness
-from vicinal.reports.progress import Step
-from vicinal.reports.trials import Benchmark, Setting, Trial, split
+from vicinal.reports._outcomes import rightness
+from vicinal.reports._progress import Step
+from vicinal.reports._trials import Benchmark, Setting, Trial, split
 
 MOST_REFERENCE = 5000
 LEAST_REFERENCE = 500

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.accuracy import calibrated
-from vicinal.accounting.budget import budget
+from vicinal.accounting._budget import budget
 from vicinal.errors import InvalidInput, PrivacyWarning
 from vicinal.predictors import (
     IndKNNClassifier,
@@ -25,8 +25,8 @@ from vicinal.predictors import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.predictors.planning import expected_neighbors
-from vicinal.reports.trials import Setting, Trial, plain_neighbors
+from vicinal.predictors.ind_knn._planning import expected_neighbors
+from vicinal.reports._trials import Setting, Trial, plain_neighbors
 
 _PROBES = 2000
 _LOWER_QUARTILE = 0.25

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from experiments.accuracy.comparison import Comparison
 from vicinal.features import PublicMap
-from vicinal.reports.sweep import Grid
-from vicinal.reports.trials import Setting
+from vicinal.reports._sweep import Grid
+from vicinal.reports._trials import Setting
 
 N_REFERENCE = 5000
 

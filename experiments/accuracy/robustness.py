@@ -20,9 +20,9 @@ from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.accuracy.table import Entry, cell, pipes
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports.progress import Step
-from vicinal.reports.text import percent
-from vicinal.reports.trials import Benchmark, Setting, Trial, fitted, split
+from vicinal.reports._progress import Step
+from vicinal.reports._text import percent
+from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000
 SIZES = (200, 1000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from experiments.commands.options import OUT, Data, Out, Runs, images, with_notes, write_table
-from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, peak_memory
-from vicinal.cli.progress import progress
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder, peak_memory
+from vicinal.cli._progress import progress
 
 NAME = "ablation"
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, with_notes, write_table
-from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, peak_memory, write_file
-from vicinal.cli.progress import progress
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder, peak_memory, write_file
+from vicinal.cli._progress import progress
 
 NAME = "market-attributes"
 

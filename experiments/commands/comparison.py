@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, Out, images, with_notes, write_table
-from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, peak_memory, write_file
-from vicinal.cli.progress import progress
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder, peak_memory, write_file
+from vicinal.cli._progress import progress
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
-    from vicinal.reports.progress import Begin
-    from vicinal.reports.trials import Benchmark
+    from vicinal.reports._progress import Begin
+    from vicinal.reports._trials import Benchmark
 
 
 NOTE = (
@@ -74,7 +74,7 @@ def indknn_agnews(
 
 def _reproduce_images(name: str, data: Path | None, runs: int, *, json: bool, out: Path) -> None:
     from experiments.accuracy import recipes
-    from vicinal.reports.trials import image_benchmark
+    from vicinal.reports._trials import image_benchmark
 
     dataset = images(data)
     _reproduce(

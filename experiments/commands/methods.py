@@ -20,16 +20,16 @@ from experiments.commands.options import (
     with_notes,
     write_table,
 )
-from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, write_file
-from vicinal.cli.progress import progress
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder, write_file
+from vicinal.cli._progress import progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from experiments.accuracy.result_cache import Cells
     from experiments.accuracy.table import Entry
-    from vicinal.reports.progress import Begin
-    from vicinal.reports.trials import Benchmark
+    from vicinal.reports._progress import Begin
+    from vicinal.reports._trials import Benchmark
 
 ACCURACY = "accuracy"
 ROBUSTNESS = "robustness"
@@ -92,7 +92,7 @@ def _sources(
 
 def _image_source(name: str, load: Callable[[], Any], features: str) -> _Source:
     from experiments.planning.feature_maps import SCATTERING as MAP
-    from vicinal.reports.trials import image_benchmark
+    from vicinal.reports._trials import image_benchmark
 
     if features == HOG:
         return _Source(name, lambda begin: image_benchmark(load(), range(10), begin))
@@ -129,17 +129,17 @@ def accuracy(
     """
     from experiments.accuracy import grid
     from experiments.accuracy.methods import chosen
-    from vicinal import checks
+    from vicinal import _checks
 
     epsilons, counts, n_runs = _FULL if full else _QUICK
     table = grid.Table(
         chosen(methods, _METHODS),
-        tuple(checks.real("epsilon", e, above=0) for e in epsilon or epsilons),
+        tuple(_checks.real("epsilon", e, above=0) for e in epsilon or epsilons),
         tuple(dict.fromkeys(queries or counts)),
         runs or n_runs,
     )
     folder = output_folder(out)
-    features = checks.choice("features", features, (HOG, SCATTERING))
+    features = _checks.choice("features", features, (HOG, SCATTERING))
     sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder, features)
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
@@ -213,7 +213,7 @@ def indknn_figures(
 def _retrained(benchmark: Benchmark, runs: int, begin: Begin) -> list[Any]:
     from experiments.accuracy import retraining
     from experiments.accuracy.grid import Table, trial_of
-    from vicinal.reports.trials import Setting
+    from vicinal.reports._trials import Setting
 
     setting = Setting(1.0, 1000)
     table = Table((), (setting.epsilon,), (setting.n_queries,), runs)
@@ -236,7 +236,7 @@ def _cells(folder: Path, name: str, *, resume: bool) -> Cells:
 
 
 def _announced(milliseconds: int) -> str:
-    from vicinal.reports import text as words
+    from vicinal.reports import _text as words
 
     expected = words.duration(milliseconds / 1000)
     return f"About {expected} of processor time, besides features; --resume goes on later."

@@ -16,9 +16,9 @@ from experiments.commands.options import (
     with_notes,
     write_table,
 )
-from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, write_file
-from vicinal.cli.progress import progress
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder, write_file
+from vicinal.cli._progress import progress
 
 PLANNING = "planning"
 WEAR = "wear"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, Runs, with_notes, write_table
-from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, peak_memory
-from vicinal.cli.progress import progress
-from vicinal.cli.student import Network
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder, peak_memory
+from vicinal.cli._progress import progress
+from vicinal.cli._student import Network
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, images, with_notes, write_table
-from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, peak_memory
-from vicinal.cli.progress import progress
-from vicinal.cli.student import Overlapping
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder, peak_memory
+from vicinal.cli._progress import progress
+from vicinal.cli._student import Overlapping
 
 NAME = "table1-mnist"
 

@@ -19,8 +19,8 @@ from experiments.spread import mean_and_spread
 from vicinal.errors import PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports.progress import Step
-from vicinal.reports.trials import Benchmark, Setting, Trial, fitted, split
+from vicinal.reports._progress import Step
+from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000
 N_QUERIES = 1000

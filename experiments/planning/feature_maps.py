@@ -17,8 +17,8 @@ from experiments.spread import mean_and_spread
 from vicinal.datasets import Dataset
 from vicinal.features import HOGFeatures, PublicMap, ScatteringFeatures
 from vicinal.predictors import NoisySGDClassifier
-from vicinal.reports.progress import Begin, Step
-from vicinal.reports.trials import (
+from vicinal.reports._progress import Begin, Step
+from vicinal.reports._trials import (
     Benchmark,
     Setting,
     Trial,

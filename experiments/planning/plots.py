@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from experiments.planning.wear import WearRow
-from vicinal.reports.plots import LIGHT, figure_bytes
+from vicinal.reports._plots import LIGHT, figure_bytes
 
 _MARKERS = ("o", "s", "^", "D")
 

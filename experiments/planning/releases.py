@@ -11,8 +11,8 @@ from typing import Any
 
 from experiments.spread import mean_and_spread
 from vicinal.features import PublicMap
-from vicinal.reports.progress import Step
-from vicinal.reports.trials import Benchmark, Setting, Trial, fitted, split
+from vicinal.reports._progress import Step
+from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000
 

@@ -18,10 +18,10 @@ import numpy as np
 from vicinal.features import PublicMap
 from vicinal.neighbours import Cosine, int8_precision
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.choice import Choice, Wish
-from vicinal.predictors.simulation import LEAST_POINTS, Outlook, Stage, simulate
-from vicinal.reports.progress import Step
-from vicinal.reports.trials import Benchmark, Setting, Trial, fitted, split
+from vicinal.predictors.ind_knn._plan_choice import Choice, Wish
+from vicinal.predictors.ind_knn._plan_simulation import LEAST_POINTS, Outlook, Stage, simulate
+from vicinal.reports._progress import Step
+from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000
 

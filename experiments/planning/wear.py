@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.errors import PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.shadow import REGIONS, Wear
-from vicinal.predictors.shadow_pace import WatchedPace
-from vicinal.reports.progress import Step
-from vicinal.reports.trials import Benchmark, Setting, Trial, fitted, split
+from vicinal.predictors.ind_knn._noise_schedule import WatchedPace
+from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, Wear
+from vicinal.reports._progress import Step
+from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000
 N_POOL = 5000

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from experiments.smoothed.tables import ELECTORAL_UNITS, POPULAR_VOTE, election_table
-from vicinal.reports.smoothed_audit import election_row
+from vicinal.reports._smoothed_audit import election_row
 from vicinal.smoothed import (
     Average,
     FixedSize,
@@ -23,8 +23,8 @@ from vicinal.smoothed import (
     gradient_law,
     smoothed_delta,
 )  # fmt: skip
-from vicinal.smoothed.gradients import LEVELS
-from vicinal.smoothed.monte_carlo import estimate
+from vicinal.smoothed._gradients import LEVELS
+from vicinal.smoothed._monte_carlo import estimate
 
 Row = dict[str, Any]
 

@@ -29,7 +29,7 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )  # fmt: skip
-from vicinal.smoothed.theorems import one_sided, two_sided_at
+from vicinal.smoothed._theorems import one_sided, two_sided_at
 
 EXACT_TO = 1e-12
 FLOAT_TO = 1e-9

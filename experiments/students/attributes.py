@@ -4,7 +4,7 @@ Source: ZYCW20, Table 3 and supplement, Theorem 5. The images of Market-1501 are
 its attribute labels are. So what the clipping does to votes is exact, and what the accounting says
 is exact; every accuracy depends on features that this file makes up, and says nothing of images.
 
-Simulated with seeded noise, as in :mod:`vicinal.reports.trials`.
+Simulated with seeded noise, as in :mod:`vicinal.reports._trials`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
 from vicinal.predictors import PrivateKNNClassifier
-from vicinal.predictors.planned import priced
+from vicinal.predictors._common.fixed_plan import priced
 
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.float64]

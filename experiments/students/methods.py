@@ -15,10 +15,10 @@ from experiments.spread import mean_and_spread
 from experiments.students.runs import N_PUBLIC, RunResult, World, carried_out
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller, Plan, PlannedLabeller, Round, planned
-from vicinal.labelling.roles import Learner
+from vicinal.labelling._protocols import Learner
 from vicinal.predictors import NoisySGDClassifier, PrivateKNNClassifier
-from vicinal.reports.outcomes import rightness
-from vicinal.reports.progress import Begin
+from vicinal.reports._outcomes import rightness
+from vicinal.reports._progress import Begin
 
 K, GAMMA, SIGMA, ANSWERS = 300, 0.2, 20.0, 3877
 """ZYCW20's Private-kNN on CIFAR-10, as far as we know it; k is the one that it states for digits.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.datasets.dataset import Dataset
+from vicinal.datasets._dataset import Dataset
 from vicinal.errors import InvalidInput
 
 

@@ -1,6 +1,6 @@
 """Knowledge transfer on public benchmark data, with the truth at hand to measure students by.
 
-Everything here runs in simulation mode, as in :mod:`vicinal.reports.trials`: noise comes from
+Everything here runs in simulation mode, as in :mod:`vicinal.reports._trials`: noise comes from
 seeds, results carry no guarantee. That is right on public data, and nowhere else.
 """
 
@@ -31,10 +31,10 @@ from vicinal.labelling import (
     planned,
     transfer,
 )
-from vicinal.labelling.roles import Extractor, Learner, Student
-from vicinal.reports.outcomes import rightness
-from vicinal.reports.progress import Begin
-from vicinal.reports.trials import labels_of, split
+from vicinal.labelling._protocols import Extractor, Learner, Student
+from vicinal.reports._outcomes import rightness
+from vicinal.reports._progress import Begin
+from vicinal.reports._trials import labels_of, split
 
 N_PUBLIC = 5000
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vicinal.accounting.guarantee import Guarantee
+    from vicinal.accounting._guarantee import Guarantee
     from vicinal.predictors import (
         IndKNNClassifier,
         NoisySGDClassifier,
@@ -31,7 +31,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
-    "Guarantee": "vicinal.accounting.guarantee",
+    "Guarantee": "vicinal.accounting._guarantee",
     "IndKNNClassifier": "vicinal.predictors",
     "NoisySGDClassifier": "vicinal.predictors",
     "PATEClassifier": "vicinal.predictors",

@@ -1,5 +1,5 @@
 """`python -m vicinal` is the program `vicinal`."""
 
-from vicinal.cli.main import app
+from vicinal.cli._main import app
 
 app(prog_name="vicinal")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli.main import app
+from vicinal.cli._main import app
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 GAUSSIAN = EXAMPLES / "figure5_gaussian.json"

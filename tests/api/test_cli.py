@@ -21,14 +21,14 @@ from experiments.__main__ import Experiments
 from experiments.__main__ import app as experiments
 from experiments.accuracy import recipes
 from experiments.accuracy.comparison import Comparison
-from vicinal.cli import progress as bars
-from vicinal.cli import store
-from vicinal.cli.main import Commands, app
+from vicinal.cli import _progress as bars
+from vicinal.cli import _store
+from vicinal.cli._main import Commands, app
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
-from vicinal.reports import demo as answers
-from vicinal.reports.sweep import Grid
-from vicinal.reports.trials import Setting
+from vicinal.reports import _demo as answers
+from vicinal.reports._sweep import Grid
+from vicinal.reports._trials import Setting
 
 QUERIES = 30
 
@@ -99,10 +99,10 @@ def test_every_command_has_help(program, command):
 def test_all_functions_of_the_store_module_are_commands():
     """A command that is written but not listed would be lost in silence."""
     written = {
-        f"vicinal.cli.store:{name}"
-        for name, found in vars(store).items()
+        f"vicinal.cli._store:{name}"
+        for name, found in vars(_store).items()
         if inspect.isfunction(found)
-        and found.__module__ == store.__name__
+        and found.__module__ == _store.__name__
         and not name.startswith("_")
     }
     assert written <= set(Commands.places.values())
@@ -184,7 +184,7 @@ def test_demo_answers_with_real_noise(digits, tmp_path):
 
 
 def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_path):
-    code = "from vicinal.cli.main import app; app()"
+    code = "from vicinal.cli._main import app; app()"
     options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--no-report"]
     done = subprocess.run(
         [sys.executable, "-c", code, "demo", "--data", digits, *options],

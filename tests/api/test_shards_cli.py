@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import shard_tools
 import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
-from vicinal.cli.main import app
+from vicinal.cli._main import app
 from vicinal.distributed import Absence, Coordinator, local_links
-from vicinal.distributed.gathering import ShardSilent
-from vicinal.distributed.local import KeptShard
+from vicinal.distributed._fan_out import ShardSilent
+from vicinal.distributed._local_transport import KeptShard
 from vicinal.serving._app import create_app
 from vicinal.serving._keys import ROLES
 

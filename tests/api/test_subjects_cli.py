@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import shard_tools
 from store_tools import PLAN, R, points
-from vicinal.checks import subject_id
-from vicinal.cli.main import app
+from vicinal._checks import subject_id
+from vicinal.cli._main import app
 from vicinal.distributed import split
 from vicinal.store import Store
 

@@ -12,7 +12,7 @@ import pytest
 
 from vicinal import IndKNNClassifier
 from vicinal.neighbours import RBF, Cosine, ExactIndex
-from vicinal.neighbours.tiles import fill_holes
+from vicinal.neighbours._tiles import fill_holes
 
 KERNELS = [Cosine(), RBF(bandwidth=2.0, bound=12.0)]
 TILES = (1, 7, 2048)

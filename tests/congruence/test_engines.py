@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex, Precision, int8_precision
-from vicinal.neighbours.engines import ENGINES, Records, Room, choice, engine_for, proven_engines
-from vicinal.neighbours.engines.base import Engine
+from vicinal.neighbours.engines import ENGINES, Records, Room, _choice, engine_for, proven_engines
+from vicinal.neighbours.engines._base import Engine
 
 INT8 = Precision(4095, 127)
 engines = pytest.mark.parametrize("name", ENGINES)
@@ -179,16 +179,16 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_an_engine_that_is_not_exact_is_passed_over(fault, monkeypatch):
     """Fails if the self-check lets an engine pass that returns anything else."""
-    assert not choice.is_exact(Faulty(fault))
-    assert choice.is_exact(Faulty(lambda *hits: hits))
+    assert not _choice.is_exact(Faulty(fault))
+    assert _choice.is_exact(Faulty(lambda *hits: hits))
     monkeypatch.setitem(ENGINES, "vnni", lambda: Faulty(fault))
-    choice._proven.cache_clear()
+    _choice._proven.cache_clear()
     try:
-        assert choice._proven("vnni") is None
+        assert _choice._proven("vnni") is None
         with pytest.raises(InvalidInput, match="not to be had"):
             engine_for(INT8, "vnni")
     finally:
-        choice._proven.cache_clear()
+        _choice._proven.cache_clear()
 
 
 def test_float32_features_take_the_float32_engine_and_names_are_checked():

@@ -1,6 +1,6 @@
 """Who is a neighbour depends on the record, the query and public things: for every index.
 
-The condition is stated in ``vicinal.neighbours.index.Index``. Two indexes that break it stand at
+The condition is stated in ``vicinal.neighbours._index.Index``. Two indexes that break it stand at
 the end, to show that the test catches them.
 """
 
@@ -21,7 +21,7 @@ from vicinal.neighbours import (
     int8_precision,
     learn_cells,
 )
-from vicinal.neighbours.tiles import fill_holes
+from vicinal.neighbours._tiles import fill_holes
 
 D, N, Q = 21, 300, 60
 

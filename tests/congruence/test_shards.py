@@ -17,8 +17,8 @@ import store_tools as tools
 from vicinal import IndKNNClassifier
 from vicinal.distributed import Coordinator
 from vicinal.neighbours import ExactIndex, HyperplaneLSH, PublicCentroids
-from vicinal.predictors.carrying import summed
-from vicinal.predictors.shard import Shard
+from vicinal.predictors.ind_knn._shard import Shard
+from vicinal.predictors.ind_knn._shards import summed
 
 INDEXES = {
     "exact": "exact",

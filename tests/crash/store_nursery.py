@@ -20,11 +20,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from vicinal.ledger import files
-from vicinal.ledger.book import Book
-from vicinal.ledger.database import Database
-from vicinal.ledger.sqlite import SQLiteDatabase
-from vicinal.ledger.witness import Witness
+from vicinal.ledger import _files
+from vicinal.ledger._database import Database
+from vicinal.ledger._ledger import Book
+from vicinal.ledger._rollback_guard import Witness
+from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.store import Store
 
 QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
@@ -32,7 +32,7 @@ COUNTED = (
     (Database, ("execute", "execute_many")),
     (SQLiteDatabase, ("_begin", "_commit", "_rollback", "scrub", "close")),
     (os, ("fsync", "pwrite", "ftruncate")),
-    (files, ("replace_file",)),
+    (_files, ("replace_file",)),
 )
 """What is counted: every statement, every commit, every write and flush of a file."""
 

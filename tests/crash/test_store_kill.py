@@ -20,9 +20,9 @@ import pytest
 
 import store_tools as tools
 from crash.store_watch import Nursery, Watch, seen
-from vicinal.ledger.schema import STEPS, TABLES
-from vicinal.ledger.witness import WitnessState
-from vicinal.store.folder import read_config, write_config
+from vicinal.ledger._rollback_guard import WitnessState
+from vicinal.ledger._schema import STEPS, TABLES
+from vicinal.store._folder import read_config, write_config
 
 LIFETIME = 20
 """Kills that one store has to live through."""

@@ -16,7 +16,7 @@ from vicinal.labelling import (
     Round,
     transfer,
 )
-from vicinal.labelling import journal as journal_module
+from vicinal.labelling import _journal as journal_module
 from vicinal.predictors import PrivateKNNClassifier
 
 N, D, POOL, QUESTIONS, CLASSES = 2_000, 12, 5_000, 5_000, 3

@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest, chi2, chi2_contingency, norm
 
 from statistical.power import LAW_DRAWS, LEAST_EXPECTED
-from vicinal.noise.source import MAX_SCALE
+from vicinal.noise._source import MAX_SCALE
 
 Function = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
 

@@ -15,10 +15,10 @@ import pytest
 from statistical.power import COMPANY_TRIALS
 from statistical.worlds import WITH, WITHOUT, Silence, VoteAttack, measure, noise_from
 from vicinal import IndKNNClassifier
-from vicinal.accounting.budget import budget
+from vicinal.accounting._budget import budget
 from vicinal.neighbours import FLOAT32, Cosine
 from vicinal.noise import SystemNoise
-from vicinal.predictors import assembly
+from vicinal.predictors.ind_knn import _engine_factory
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -121,7 +121,7 @@ def unrounded(self, X):  # noqa: ARG001 (takes the place of a method)
 def promising():
     """Return the first attack on float32 features that promises enough: (attack, scene)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembly, "int8_precision", lambda *_: FLOAT32)
+        patch.setattr(_engine_factory, "int8_precision", lambda *_: FLOAT32)
         patch.setattr(Cosine, "encode", unrounded)
         for shape in SHAPES:
             attack, mu, found = sharpened(scene(*shape, seed=0))

@@ -12,11 +12,11 @@ from scipy.stats import norm
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.worlds import audit, universes
 from vicinal import IndKNNClassifier
-from vicinal.accounting.label_only import charge_table, label_budget
+from vicinal.accounting._label_only import charge_table, label_budget
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import LabelRelease
 from vicinal.noise import NoiseSource, SystemNoise
-from vicinal.predictors import assembly
+from vicinal.predictors.ind_knn import _engine_factory
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -111,7 +111,7 @@ class ThirdOfTheNoise(NoiseSource):
 
 
 def cut_the_noise(patch):
-    patch.setattr(assembly, "randomness", lambda _: ThirdOfTheNoise())
+    patch.setattr(_engine_factory, "randomness", lambda _: ThirdOfTheNoise())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from statistical.laws import (
 )
 from statistical.power import LAW_DRAWS, P_VALUE, SPREAD_DRAWS
 from vicinal.noise import NoiseSource, SimulatedNoise, SystemNoise
-from vicinal.noise.source import MAX_SCALE
+from vicinal.noise._source import MAX_SCALE
 
 pytestmark = pytest.mark.statistical
 

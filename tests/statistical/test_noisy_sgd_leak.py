@@ -17,12 +17,12 @@ from scipy.special import ndtr
 from scipy.stats import chisquare, norm
 
 from statistical.power import P_VALUE
-from vicinal.accounting.subsampled import SubsampledGaussian
-from vicinal.mechanisms import gradients, randomness
-from vicinal.mechanisms.gradients import NoisyGradient, SubjectRows
-from vicinal.mechanisms.quota import Quota
-from vicinal.mechanisms.sampling import SystemCoins
-from vicinal.predictors.noisy_sgd import BIAS, NoisySGDClassifier
+from vicinal.accounting._subsampled import SubsampledGaussian
+from vicinal.mechanisms import _gradients, randomness
+from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
+from vicinal.mechanisms._release_counter import Quota
+from vicinal.mechanisms._sampling import SystemCoins
+from vicinal.predictors.noisy_sgd._estimator import BIAS, NoisySGDClassifier
 
 pytestmark = pytest.mark.statistical
 
@@ -109,15 +109,15 @@ def test_the_weights_of_one_step_have_the_law():
 
 def quieter(patch):
     """Draw half of the noise."""
-    honest = gradients.gradient_grid
+    honest = _gradients.gradient_grid
     patch.setattr(
-        gradients, "gradient_grid", lambda sigma: (honest(sigma)[0], honest(sigma)[1] // 2)
+        _gradients, "gradient_grid", lambda sigma: (honest(sigma)[0], honest(sigma)[1] // 2)
     )
 
 
 def unclipped(patch):
     """Sum whole gradients: at weights 0 they are sqrt(2) bounds long."""
-    patch.setattr(gradients, "clipped_residuals", _without_clipping)
+    patch.setattr(_gradients, "clipped_residuals", _without_clipping)
 
 
 def _without_clipping(scores, labels, norms, per_score, factor, bound):  # noqa: ARG001 (as there)

@@ -17,14 +17,14 @@ from scipy.special import ndtr
 
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
-from vicinal.accounting.curves import Composition
-from vicinal.accounting.label_release import NoisyLabel
-from vicinal.accounting.screening import Screening
-from vicinal.mechanisms.noisy_max import GaussianMax
-from vicinal.mechanisms.sampling import NearestOfSample
-from vicinal.mechanisms.screening import NoisyThreshold
-from vicinal.neighbours.poisson import NOBODY, Walk
-from vicinal.predictors.private_knn import PrivateKNNClassifier
+from vicinal.accounting._composition import Composition
+from vicinal.accounting._label_release import NoisyLabel
+from vicinal.accounting._screening import Screening
+from vicinal.mechanisms._noisy_max import GaussianMax
+from vicinal.mechanisms._sampling import NearestOfSample
+from vicinal.mechanisms._screening import NoisyThreshold
+from vicinal.neighbours._poisson_knn import NOBODY, Walk
+from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
 
@@ -172,7 +172,7 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
         votes = self.ballots.count(chosen[passed], self.voting.steps)
         return passed, self.voting.publish(votes), []
 
-    monkeypatch.setattr("vicinal.mechanisms.private_knn.SampledVotes.answer", one_sample)
+    monkeypatch.setattr("vicinal.mechanisms._private_knn.SampledVotes.answer", one_sample)
     found = ask(labels)
     assert law_p(found, SETTING.outcome(labels)) < P_VALUE
     assert law_p(found, SETTING.on_one_sample(labels)) > P_VALUE

@@ -13,9 +13,9 @@ from scipy.stats import binomtest, chisquare
 
 from statistical.laws import two_sided
 from statistical.power import P_VALUE
-from vicinal.mechanisms.sampling import Coins, NearestOfSample, SystemCoins
+from vicinal.mechanisms._sampling import Coins, NearestOfSample, SystemCoins
 from vicinal.neighbours import RBF
-from vicinal.neighbours.poisson import NOBODY, Walk
+from vicinal.neighbours._poisson_knn import NOBODY, Walk
 
 pytestmark = pytest.mark.statistical
 

@@ -23,12 +23,12 @@ from statistical.worlds import (
     universes,
 )
 from vicinal import IndKNNClassifier
-from vicinal.accounting.budget import budget
+from vicinal.accounting._budget import budget
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyCount, VoteRelease
 from vicinal.noise import NoiseSource, SystemNoise
-from vicinal.predictors import assembly
-from vicinal.predictors.shard import Shard
+from vicinal.predictors.ind_knn import _engine_factory
+from vicinal.predictors.ind_knn._shard import Shard
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -191,7 +191,7 @@ class HalvedNoise(NoiseSource):
 
 
 def halve_the_noise(patch):
-    patch.setattr(assembly, "randomness", lambda _: HalvedNoise())
+    patch.setattr(_engine_factory, "randomness", lambda _: HalvedNoise())
 
 
 def skip_the_charge(patch):

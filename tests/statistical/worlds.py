@@ -25,7 +25,7 @@ from statistical.power import CONFIDENCE, RUNS, UNIVERSES
 from vicinal import IndKNNClassifier
 from vicinal.errors import PrivacyWarning
 from vicinal.noise import NoiseSource
-from vicinal.predictors import assembly
+from vicinal.predictors.ind_knn import _engine_factory
 
 WITH, WITHOUT = True, False
 
@@ -155,7 +155,7 @@ def noise_from(source: NoiseSource | None) -> Iterator[None]:
     """Let classifiers fitted inside draw from `source`; None changes nothing."""
     with pytest.MonkeyPatch.context() as patch:
         if source is not None:
-            patch.setattr(assembly, "randomness", lambda _: source)
+            patch.setattr(_engine_factory, "randomness", lambda _: source)
         yield
 
 

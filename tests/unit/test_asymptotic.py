@@ -9,7 +9,7 @@ import pytest
 from mpmath import mp, mpf
 
 from experiments.accounting.asymptotic import asymptotic_rdp, exponent, leading_rdp
-from vicinal.accounting.screening import Screening
+from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
 
 RNG = np.random.default_rng(8)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from vicinal.accounting.budget import (
+from vicinal.accounting._budget import (
     METHODS,
     budget,
     gdp_delta,

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from vicinal.accounting.calibrate import FIELDS, calibrate
-from vicinal.accounting.plan import account
+from vicinal.accounting._calibrate import FIELDS, calibrate
+from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 SCREENING = {"kind": "screening", "k": 40, "threshold": 25, "sigma": 9, "gamma": 0.2, "count": 300}

@@ -10,12 +10,12 @@ import pytest
 
 from store_tools import Q, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger.book import Book
-from vicinal.ledger.chain import NO_HEAD
-from vicinal.ledger.schema import migrate
-from vicinal.ledger.sqlite import SQLiteDatabase
-from vicinal.ledger.witness import WitnessState
-from vicinal.ledger.writes import write_of
+from vicinal.ledger._chain import NO_HEAD
+from vicinal.ledger._ledger import Book
+from vicinal.ledger._rollback_guard import WitnessState
+from vicinal.ledger._schema import migrate
+from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger._writes import write_of
 from vicinal.store import Store
 
 KEY = bytes(32)

@@ -20,11 +20,11 @@ from vicinal.distributed import (
     restore_cluster,
     split,
 )
-from vicinal.distributed.folders import COORDINATOR, Cluster, ShardFolder, witness_of
-from vicinal.distributed.gathering import ShardSilent
-from vicinal.distributed.losses import accept_cluster_loss
+from vicinal.distributed._fan_out import ShardSilent
+from vicinal.distributed._folders import COORDINATOR, Cluster, ShardFolder, witness_of
+from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.store.opening import open_folder
+from vicinal.store._opening import open_folder
 
 REFUSED = (PrivacyRefused, StorageFailed)
 SOON = Absence(deadline=0.2)

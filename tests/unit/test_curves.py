@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from vicinal.accounting import certificate, curves
-from vicinal.accounting.budget import gdp_delta, gdp_epsilon, rdp_epsilon
-from vicinal.accounting.curves import METHODS, Composition, Zcdp, compose
-from vicinal.accounting.pairs import GaussianPair
-from vicinal.accounting.pld import pld_delta, pld_epsilon
-from vicinal.accounting.screening import Screening
-from vicinal.accounting.subsampled import SubsampledGaussian
+from vicinal.accounting import _certificate, _composition
+from vicinal.accounting._budget import gdp_delta, gdp_epsilon, rdp_epsilon
+from vicinal.accounting._composition import METHODS, Composition, Zcdp, compose
+from vicinal.accounting._pairs import GaussianPair
+from vicinal.accounting._pld import pld_delta, pld_epsilon
+from vicinal.accounting._screening import Screening
+from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 
 RELEASES = [
@@ -63,7 +63,7 @@ def test_one_gaussian_by_every_method(mu, delta):
     assert cost.to_epsilon(delta, "gdp") == pytest.approx(exact, rel=1e-12)
     assert exact <= cost.to_epsilon(delta, "pld") <= exact * (1 + 2e-4) + 1e-6
     assert cost.to_epsilon(delta, "rdp") == pytest.approx(rdp_epsilon(mu**2 / 2, delta), rel=1e-6)
-    lowest = certificate.lower_epsilon([certificate.gaussian_witness(mu, 1.0, 1)], delta)
+    lowest = _certificate.lower_epsilon([_certificate.gaussian_witness(mu, 1.0, 1)], delta)
     assert exact * (1 - 2e-3) - 1e-4 <= lowest <= exact
 
 
@@ -147,11 +147,11 @@ def test_pld_of_randomised_response_equals_50_digits(count, epsilon0):
 
 
 def test_a_threshold_witness_is_the_exact_binomial_divergence():
-    witness = certificate.threshold_witness(-0.2, 1 / 3, 0.4, 60)
+    witness = _certificate.threshold_witness(-0.2, 1 / 3, 0.4, 60)
     mp.dps = 50
     q = mp.ncdf(mpf(-0.2))
     r = mpf(0.6) * q + mpf(0.4) * mp.ncdf(mpf(-0.2) + mpf(1) / 3)
-    lowest = certificate.lower_epsilon([witness], 1e-4)
+    lowest = _certificate.lower_epsilon([witness], 1e-4)
     assert exact_binomial_delta(q, r, 60, lowest) >= mpf(1e-4)
     assert exact_binomial_delta(q, r, 60, lowest * 1.01) < mpf(1e-4)
 
@@ -162,7 +162,9 @@ def test_a_threshold_witness_is_the_exact_binomial_divergence():
 )
 def test_certificates_of_sampled_gaussians_leave_little(sigma, gamma, count):
     upper = Composition.of(SubsampledGaussian(sigma, gamma), count).to_epsilon(1e-5, "pld")
-    lower = certificate.lower_epsilon([certificate.gaussian_witness(1 / sigma, gamma, count)], 1e-5)
+    lower = _certificate.lower_epsilon(
+        [_certificate.gaussian_witness(1 / sigma, gamma, count)], 1e-5
+    )
     assert upper * 0.99 - 1e-3 <= lower <= upper
 
 
@@ -232,7 +234,7 @@ def test_gaussians_merge_exactly_in_the_pld():
     merged = pld_epsilon([(GaussianPair(0.1), 400), (GaussianPair(0.5), 4)], 1e-5)
     assert merged == pytest.approx(gdp_epsilon(math.sqrt(5), 1e-5), rel=1e-4)
     assert gdp_delta(math.sqrt(5), merged) <= 1e-5
-    assert curves.METHODS[-1] == "pld"
+    assert _composition.METHODS[-1] == "pld"
 
 
 class Mirrored:

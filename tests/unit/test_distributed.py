@@ -13,7 +13,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.distributed import (
     Absence,
     Coordinator,
@@ -23,14 +23,14 @@ from vicinal.distributed import (
     local_links,
     split,
 )
-from vicinal.distributed.actors import ShardActor, told
-from vicinal.distributed.folders import Cluster, shard_paths
-from vicinal.distributed.gathering import ShardSilent
-from vicinal.distributed.orders import COUNT, COUNTED, VOTES, Order, block_name
-from vicinal.distributed.splitting import ready_cluster
+from vicinal.distributed._fan_out import ShardSilent
+from vicinal.distributed._folders import Cluster, shard_paths
+from vicinal.distributed._ray_actors import ShardActor, told
+from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._vote_request import COUNT, COUNTED, VOTES, Order, block_name
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
-from vicinal.ledger.database import Database
-from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.ledger._database import Database
+from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.store import Store
 
 NONE = np.zeros(0, dtype=np.int64)

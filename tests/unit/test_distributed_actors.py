@@ -14,14 +14,14 @@ import pytest
 
 import shard_tools
 from vicinal.distributed import RayCluster
-from vicinal.distributed.actors import ray_module
-from vicinal.distributed.folders import shard_paths
-from vicinal.distributed.gathering import ShardSilent, gather
-from vicinal.distributed.links import RayLink
-from vicinal.distributed.membership import ShardState
-from vicinal.distributed.messages import Message
-from vicinal.distributed.orders import VOTES, Order, cut, joined
-from vicinal.distributed.tasks import Ping
+from vicinal.distributed._fan_out import ShardSilent, gather
+from vicinal.distributed._folders import shard_paths
+from vicinal.distributed._membership import ShardState
+from vicinal.distributed._messages import Message
+from vicinal.distributed._ray_actors import ray_module
+from vicinal.distributed._ray_transport import RayLink
+from vicinal.distributed._tasks import Ping
+from vicinal.distributed._vote_request import VOTES, Order, cut, joined
 from vicinal.errors import StorageFailed
 
 RAY_INLINES = 100 << 10

@@ -14,12 +14,12 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.distributed import Absence, Coordinator, ShardMissing, local_links, split
-from vicinal.distributed.backups import restore_cluster
-from vicinal.distributed.changing import Changes
-from vicinal.distributed.folders import COORDINATOR, shard_paths
-from vicinal.distributed.gathering import ShardSilent
+from vicinal.distributed._backups import restore_cluster
+from vicinal.distributed._cluster_changes import Changes
+from vicinal.distributed._fan_out import ShardSilent
+from vicinal.distributed._folders import COORDINATOR, shard_paths
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused
 from vicinal.store import Store
 

@@ -7,8 +7,8 @@ import pytest
 
 import shard_tools
 from vicinal.distributed import SpreadExtractor
-from vicinal.distributed.actors import _place
-from vicinal.distributed.extraction import spread
+from vicinal.distributed._extraction import spread
+from vicinal.distributed._ray_actors import _place
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.store import Extractor, Store
 

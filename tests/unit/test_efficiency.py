@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
 from experiments.planning import efficiency, releases
-from vicinal.reports.trials import Benchmark, Setting
+from vicinal.reports._trials import Benchmark, Setting
 
 CLASSES, D = 3, 12
 
@@ -57,7 +57,7 @@ def test_every_release_has_a_row_in_every_setting(benchmark, monkeypatch):
 
 
 def test_the_commands_print_tables_and_json(benchmark, monkeypatch, tmp_path):
-    monkeypatch.setattr("vicinal.reports.trials.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
     monkeypatch.setattr(efficiency, "N_REFERENCE", 600)
     monkeypatch.setattr(efficiency, "N_QUERIES", 100)

@@ -10,11 +10,11 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from vicinal.accounting.curves import Composition, Zcdp, compose
-from vicinal.accounting.events import from_event, to_event
-from vicinal.accounting.laplace import Laplace
-from vicinal.accounting.screening import Screening
-from vicinal.accounting.subsampled import SubsampledGaussian
+from vicinal.accounting._composition import Composition, Zcdp, compose
+from vicinal.accounting._events import from_event, to_event
+from vicinal.accounting._laplace import Laplace
+from vicinal.accounting._screening import Screening
+from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 
 EVERYTHING = compose(

@@ -16,7 +16,7 @@ from experiments.planning.releases import WAYS
 from vicinal.datasets import image_npz
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures, ScatteringFeatures
-from vicinal.reports.trials import Setting
+from vicinal.reports._trials import Setting
 
 SETTINGS = (Setting(8.0, 40), Setting(8.0, 60))
 FEW = {"n_components": 8}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.accounting.filter import UNITS, afford, charge, unit_rate
+from vicinal.accounting._filter import UNITS, afford, charge, unit_rate
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms.walk import scale_down
+from vicinal.mechanisms._charging_kernels import scale_down
 
 scales = st.integers(2, 2**33)
 budgets = st.floats(1e-12, 10)

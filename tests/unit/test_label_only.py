@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from scipy.special import log_ndtr
 
-from vicinal.accounting import label_line, label_plane
-from vicinal.accounting.budget import budget
-from vicinal.accounting.filter import UNITS, unit_rate
-from vicinal.accounting.label_line import Cells, Thresholds, log_psi
-from vicinal.accounting.label_only import (
+from vicinal.accounting import _three_way_divergence, _threshold_divergence
+from vicinal.accounting._budget import budget
+from vicinal.accounting._filter import UNITS, unit_rate
+from vicinal.accounting._label_only import (
     LINE_GRID,
     PLANE_GRID,
     LabelBudget,
@@ -28,7 +27,8 @@ from vicinal.accounting.label_only import (
     one_coordinate_rdp,
     two_coordinate_rdp,
 )
-from vicinal.accounting.label_plane import Contest, log_win
+from vicinal.accounting._three_way_divergence import Contest, log_win
+from vicinal.accounting._threshold_divergence import Cells, Thresholds, log_psi
 from vicinal.errors import InvalidInput
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
@@ -96,9 +96,11 @@ def test_the_bound_is_attained(mu, order):
         return
     margins = np.linspace(-order * mu - 4, 4, 1500)
     terms = np.logaddexp(
-        log_ndtr(margins) + log_psi(label_line.log_gain(margins, np.asarray(mu)), order),
+        log_ndtr(margins) + log_psi(_threshold_divergence.log_gain(margins, np.asarray(mu)), order),
         log_ndtr(-margins)
-        + log_psi(-label_line.log_gain(-margins - mu, np.asarray(mu)), np.asarray(order)),
+        + log_psi(
+            -_threshold_divergence.log_gain(-margins - mu, np.asarray(mu)), np.asarray(order)
+        ),
     )
     at = margins[np.argmax(terms)]
     assert ours == pytest.approx(float(exact_test(at, mu, order)), rel=2e-4)
@@ -432,7 +434,10 @@ def test_rectangles_of_margins_and_shifts_are_bounded(order):
     upper, _ = cells._bounds(margins, margins + high, np.arange(200))
     for _ in range(30):
         mu, a = least + wide * generator.random(200), margins + high * generator.random(200)
-        won, lost = label_line.log_gain(a, mu), -label_line.log_gain(-a - mu, mu)
+        won, lost = (
+            _threshold_divergence.log_gain(a, mu),
+            -_threshold_divergence.log_gain(-a - mu, mu),
+        )
         g = np.logaddexp(
             log_ndtr(a) + log_psi(won, np.asarray(order)),
             log_ndtr(-a) + log_psi(lost, np.asarray(order)),
@@ -509,12 +514,12 @@ def test_bad_class_counts_are_refused(bad):
 def test_targets_without_a_budget_are_refused():
     with pytest.raises(InvalidInput, match="no budget"):
         label_budget(1e-12, 1e-30)
-    assert label_plane.TOLERANCE <= 1e-3
+    assert _three_way_divergence.TOLERANCE <= 1e-3
 
 
 def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():
-    from vicinal.accounting.label_release import NoisyLabel
-    from vicinal.accounting.subsampled import SubsampledGaussian
+    from vicinal.accounting._label_release import NoisyLabel
+    from vicinal.accounting._subsampled import SubsampledGaussian
 
     orders = np.array([1.5, 2.0, 8.0, 64.0, 400.0, 5000.0])
     for sigma, gamma in ((25.0, 0.15), (5.0, 0.05), (25.0, 1.0)):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.accounting.plan import account
-from vicinal.cli.labellers import Choice
-from vicinal.cli.main import app
+from vicinal.accounting._plan import account
+from vicinal.cli._labellers import Choice
+from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import Plan, Round, least_noise, load_answers, noise_of
 

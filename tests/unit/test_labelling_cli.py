@@ -9,8 +9,8 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from vicinal.cli.label import class_names
-from vicinal.cli.main import app
+from vicinal.cli._label import class_names
+from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.labelling import FileJournal, load_answers
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from vicinal import labelling
-from vicinal.accounting.plan import account
+from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import FileJournal, Job, Plan, PlannedLabeller, Round
-from vicinal.labelling.labellers import ABSTAINED
+from vicinal.labelling._labellers import ABSTAINED
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 
 C = 3

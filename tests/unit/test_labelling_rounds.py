@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput
-from vicinal.predictors.rounds import Spending, planned_queries, reembed, resume, spending
+from vicinal.predictors.ind_knn._reembedding import (
+    Spending,
+    planned_queries,
+    reembed,
+    resume,
+    spending,
+)
 
 N, M, C = 600, 200, 3
 

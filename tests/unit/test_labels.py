@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting.filter import UNITS
-from vicinal.accounting.label_only import charge_table, label_budget, one_coordinate_rdp
+from vicinal.accounting._filter import UNITS
+from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import Grid, NoisyLabels, People
 from vicinal.neighbours import Cosine, Neighbours

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import audiences
-from vicinal.ledger.account import StoredAccount, exact_sum
-from vicinal.ledger.blocks import Block
-from vicinal.ledger.book import Book
-from vicinal.ledger.ids import MOST_BYTES, framed, framed_ids, unframed
-from vicinal.ledger.roll import Roll
-from vicinal.ledger.schema import PAGE, migrate
-from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.ledger import _audiences
+from vicinal.ledger._account import StoredAccount, exact_sum
+from vicinal.ledger._answer_blocks import Block
+from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_ids, unframed
+from vicinal.ledger._ledger import Book
+from vicinal.ledger._schema import PAGE, migrate
+from vicinal.ledger._slot_table import Roll
+from vicinal.ledger._sqlite import SQLiteDatabase
 
 KEY = bytes(32)
 ids = st.one_of(
@@ -128,7 +128,7 @@ def charged(book, audience, slots, units):
 
 @pytest.mark.parametrize("fold_bytes", [0, 100, 1 << 20])
 def test_budgets_come_back_however_often_charges_were_folded(tmp_path, monkeypatch, fold_bytes):
-    monkeypatch.setattr(audiences, "FOLD_BYTES", fold_bytes)
+    monkeypatch.setattr(_audiences, "FOLD_BYTES", fold_bytes)
     book = filled(tmp_path / "db", people=3 * PAGE)
     rng = np.random.default_rng(0)
     for _ in range(40):
@@ -139,7 +139,7 @@ def test_budgets_come_back_however_often_charges_were_folded(tmp_path, monkeypat
     np.testing.assert_array_equal(after.account.remaining, before.account.remaining)
     assert after.used == 40
     assert after.analysts["anna"].used == 40
-    spent, queries = audiences.logged(opened(tmp_path / "db").database, after.number)
+    spent, queries = _audiences.logged(opened(tmp_path / "db").database, after.number)
     assert after.folded + spent == before.granted * UNITS - exact_sum(before.account.remaining)
     assert after.folded_queries + queries == 40
 

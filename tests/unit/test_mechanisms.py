@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.accounting.filter import UNITS
-from vicinal.accounting.gaussian import grid_slack
+from vicinal.accounting._filter import UNITS
+from vicinal.accounting._gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import Grid, NoisyCount, NoisyVotes, People, SlackMeter, noisy_size
-from vicinal.mechanisms.grid import FINE
+from vicinal.mechanisms._grid import FINE
 from vicinal.neighbours import Cosine, Neighbours
 from vicinal.noise import NoiseSource
 

@@ -17,10 +17,10 @@ from experiments.accuracy.methods import CONTENDERS, answered, chosen, public_ra
 from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.accuracy.table import Entry, crossings, entries, text_tables
 from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
-from vicinal.accounting.plan import Plan, account
+from vicinal.accounting._plan import Plan, account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors import NoisySGDClassifier
-from vicinal.reports.trials import Benchmark, Setting, Trial
+from vicinal.reports._trials import Benchmark, Setting, Trial
 
 CLASSES, D = 3, 12
 PLACE = Place("toy", 10, 5, "default", 1.0, 100, 0)
@@ -337,7 +337,7 @@ def test_keeping_up_has_a_row_for_every_way(trial, monkeypatch):
 
 @pytest.fixture
 def toy(benchmark, monkeypatch):
-    monkeypatch.setattr("vicinal.reports.trials.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
 
 

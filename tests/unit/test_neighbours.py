@@ -22,9 +22,9 @@ from vicinal.neighbours import (
     Neighbours,
     Reference,
 )
-from vicinal.neighbours.integers import bounded_vectors, unit_vectors
-from vicinal.neighbours.kernels import LEVELS
-from vicinal.neighbours.tiles import fill_holes
+from vicinal.neighbours._integer_features import bounded_vectors, unit_vectors
+from vicinal.neighbours._kernels import LEVELS
+from vicinal.neighbours._tiles import fill_holes
 
 matrices = hnp.arrays(
     np.float64,

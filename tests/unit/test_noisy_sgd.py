@@ -9,13 +9,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from vicinal.accounting.plan import account
+from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import gradients, randomness
-from vicinal.mechanisms.gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
-from vicinal.mechanisms.quota import Quota
-from vicinal.mechanisms.sampling import Coins, SystemCoins
-from vicinal.predictors.noisy_sgd import NoisySGDClassifier
+from vicinal.mechanisms import _gradients, randomness
+from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
+from vicinal.mechanisms._release_counter import Quota
+from vicinal.mechanisms._sampling import Coins, SystemCoins
+from vicinal.predictors.noisy_sgd._estimator import NoisySGDClassifier
 
 UNIT, CLASSES = 1000.0, 4
 
@@ -129,7 +129,7 @@ def test_nobody_changes_what_others_contribute(per_subject, monkeypatch):
     batch = np.random.default_rng(0).random(slots.max() + 1) < 0.6
     alone = sum(one(gradient, place, weights)[1] for place in np.flatnonzero(batch))
     np.testing.assert_array_equal(gradient.collect(weights, batch), alone)
-    monkeypatch.setattr(gradients, "_EXACT", 7 * gradient.steps)
+    monkeypatch.setattr(_gradients, "_EXACT", 7 * gradient.steps)
     np.testing.assert_array_equal(gradient.collect(weights, batch), alone)
 
 
@@ -362,7 +362,7 @@ def test_unfitted():
 
 
 def test_too_many_subjects_are_refused(monkeypatch):
-    monkeypatch.setattr(gradients, "MOST_SUBJECTS", 8)
+    monkeypatch.setattr(_gradients, "MOST_SUBJECTS", 8)
     with pytest.raises(InvalidInput, match="at most 8"):
         classifier().fit(X0, Y0)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from scipy.special import log_ndtr
 
-from vicinal.accounting.label_only import two_coordinate_rdp
-from vicinal.accounting.pate import (
+from vicinal.accounting._label_only import two_coordinate_rdp
+from vicinal.accounting._pate import (
     gnmax_rdp,
     lnmax_rdp,
     private_gnmax_log_error,
@@ -22,7 +22,7 @@ from vicinal.accounting.pate import (
     private_lnmax_log_error,
     private_lnmax_rdp,
 )
-from vicinal.accounting.smooth_cost import SmoothCost, smooth_release_rdp
+from vicinal.accounting._smooth_cost import SmoothCost, smooth_release_rdp
 from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.01, 1.5, 2.0, 4.0, 8.0, 32.0, 128.0])

@@ -16,12 +16,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal.accounting.plan import account
-from vicinal.accounting.smooth_cost import SmoothCost
+from vicinal.accounting._plan import account
+from vicinal.accounting._smooth_cost import SmoothCost
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import fresh_key, randomness
-from vicinal.mechanisms.smooth_cost import LEAST_SCALE, NoisyCost
-from vicinal.mechanisms.teachers import (
+from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
+from vicinal.mechanisms._teachers import (
     FALLBACK,
     Teacher,
     count_votes,
@@ -29,7 +29,7 @@ from vicinal.mechanisms.teachers import (
     teacher_of,
     teachers_of,
 )
-from vicinal.predictors.pate import PATEClassifier
+from vicinal.predictors.pate._estimator import PATEClassifier
 
 # ---------------------------------------------------------------- who teaches whom
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vicinal.accounting._pate import private_gnmax_log_error, private_gnmax_rdp
+from vicinal.accounting._plan import Plan, account
+from vicinal.accounting._screening import ScreeningAt
 from vicinal.accounting.kinds import KINDS
-from vicinal.accounting.pate import private_gnmax_log_error, private_gnmax_rdp
-from vicinal.accounting.plan import Plan, account
-from vicinal.accounting.screening import ScreeningAt
 from vicinal.errors import InvalidInput
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
@@ -280,7 +280,7 @@ def test_the_table_of_the_documentation_is_what_the_command_prints():
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_costs_are_drawn(kind):
-    from vicinal.reports.account_plot import draw_costs
+    from vicinal.reports._account_plot import draw_costs
 
     given = Plan.from_dict(plan(release("noisy_max", count=5)))
     assert draw_costs(given, kind).startswith(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.neighbours import RBF, Cosine, Reference
-from vicinal.predictors.planning import dimension, expected_neighbors, fitting_neighbors
+from vicinal.predictors.ind_knn._planning import dimension, expected_neighbors, fitting_neighbors
 
 PLAN = 60_000, 1000, 0.05, 10
 

@@ -17,17 +17,17 @@ from scipy.special import ndtr
 from scipy.stats import chisquare
 from sklearn.base import clone
 
-from vicinal.accounting.plan import account
+from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import randomness
-from vicinal.mechanisms.ballots import ClippedBallots, LabelBallots
-from vicinal.mechanisms.noisy_max import FINEST, MOST_SUM, GaussianMax, LaplaceMax, steps_of_vote
-from vicinal.mechanisms.quota import Quota
-from vicinal.mechanisms.sampling import NearestOfSample, SimulatedCoins, SystemCoins, coin_source
-from vicinal.mechanisms.screening import NoisyThreshold
-from vicinal.neighbours import RBF, threads
-from vicinal.neighbours.poisson import NOBODY, Walk, _scattered
-from vicinal.predictors.private_knn import PrivateKNNClassifier
+from vicinal.mechanisms._noisy_max import FINEST, MOST_SUM, GaussianMax, LaplaceMax, steps_of_vote
+from vicinal.mechanisms._release_counter import Quota
+from vicinal.mechanisms._sampling import NearestOfSample, SimulatedCoins, SystemCoins, coin_source
+from vicinal.mechanisms._screening import NoisyThreshold
+from vicinal.mechanisms._vote_encoding import ClippedBallots, LabelBallots
+from vicinal.neighbours import RBF, _threads
+from vicinal.neighbours._poisson_knn import NOBODY, Walk, _scattered
+from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
 # ---------------------------------------------------------------- who votes
 
@@ -72,7 +72,7 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
 def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
     """Fails if threads mix up or share the candidates of their queries, or leave some out."""
-    monkeypatch.setattr(threads, "COUNT", count)
+    monkeypatch.setattr(_threads, "COUNT", count)
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
     sample = NearestOfSample(
@@ -89,7 +89,7 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
 
     By chance with probability 2e-12, that of seven standard deviations.
     """
-    monkeypatch.setattr(threads, "COUNT", 2)
+    monkeypatch.setattr(_threads, "COUNT", 2)
     integers, slots, subjects = people(64)
     walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
     sample = NearestOfSample(walk, 0.5, SystemCoins())
@@ -494,12 +494,12 @@ def test_after_the_planned_answers_nobody_is_answered():
 
 def test_many_blocks_are_one_batch(monkeypatch):
     """Fails if answers depend on how a batch is cut up, or if progress tells how it was cut."""
-    from vicinal.predictors import private_knn_settings
+    from vicinal.predictors.private_knn import _parameters
 
     X, y = data()
     done = []
-    monkeypatch.setattr(private_knn_settings, "_MOST_HITS", 700)
-    monkeypatch.setattr(private_knn_settings, "BLOCK", 16)
+    monkeypatch.setattr(_parameters, "_MOST_HITS", 700)
+    monkeypatch.setattr(_parameters, "BLOCK", 16)
     answers = classifier().fit(X, y).predict(X[:40], progress=done.append)
     assert len(answers) == 40
     assert done == [16, 16, 8]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.predictors import public_model
-from vicinal.predictors.public_model import PublicModel
-from vicinal.predictors.surroundings import LEAST, SHARE, Located, Surroundings
+from vicinal.predictors.ind_knn import _public_model
+from vicinal.predictors.ind_knn._public_model import PublicModel
+from vicinal.predictors.ind_knn._reference_neighborhoods import LEAST, SHARE, Located, Surroundings
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_without_public_points_there_is_nothing_to_share(rings):
 
 
 def test_only_the_newest_answers_are_used(rings, monkeypatch):
-    monkeypatch.setattr(public_model, "MOST", 60)
+    monkeypatch.setattr(_public_model, "MOST", 60)
     (rows, labels), asked = rings(100), rings(50)[0]
     surroundings = Surroundings(rings(640)[0])
     changed = np.concatenate([1 - labels[:40], labels[40:]])

@@ -14,8 +14,8 @@ import resource
 import numpy as np
 import pytest
 
+from vicinal.accounting._plan import account
 from vicinal.accounting.kinds import KINDS
-from vicinal.accounting.plan import account
 
 PLANS = 10_000
 BATCHES = 10

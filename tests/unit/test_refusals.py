@@ -17,14 +17,14 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.accounting.filter import UNITS
-from vicinal.accounting.label_only import LINE_GRID
+from vicinal.accounting._filter import UNITS
+from vicinal.accounting._label_only import LINE_GRID
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.account import StoredAccount
-from vicinal.mechanisms import interactions as module
-from vicinal.mechanisms.interactions import REGISTRY, Claimed, id_digests, row_digests
-from vicinal.predictors import private_knn_settings
-from vicinal.predictors.answering import Engine
+from vicinal.ledger._account import StoredAccount
+from vicinal.mechanisms import _interactions as module
+from vicinal.mechanisms._interactions import REGISTRY, Claimed, id_digests, row_digests
+from vicinal.predictors.ind_knn._engine import Engine
+from vicinal.predictors.private_knn import _parameters
 
 counts = pytest.mark.counts_interactions
 Q, R, X, Y = tools.Q, tools.R, tools.X, tools.Y
@@ -154,7 +154,7 @@ def test_nothing_takes_charges_back():
 
 
 def steps_of(records, monkeypatch):
-    monkeypatch.setattr(private_knn_settings, "_MOST_HITS", 30 * 50)
+    monkeypatch.setattr(_parameters, "_MOST_HITS", 30 * 50)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(records, 2)), rng.integers(0, 2, records)
     done: list[int] = []
@@ -264,16 +264,16 @@ def test_a_fit_that_fails_late_leaves_the_classifier_as_it_was(monkeypatch):
 @counts
 def test_refused_fits_tell_one_noisy_size(monkeypatch):
     """Fails if every refused fit draws a size anew: their mean is the size."""
-    from vicinal.predictors import assembly
+    from vicinal.predictors.ind_knn import _engine_factory
 
     sizes = []
-    radius = assembly._radius
+    radius = _engine_factory._radius
 
     def refused(*given):
         sizes.append(given[-1])
         raise InvalidInput("late")
 
-    monkeypatch.setattr(assembly, "_radius", refused)
+    monkeypatch.setattr(_engine_factory, "_radius", refused)
     for _ in range(5):
         with pytest.raises(InvalidInput):
             fitted(ind_knn(n_records=None))
@@ -282,7 +282,7 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
         fitted(ind_knn(n_records=None), X[1:], Y[1:])
     with pytest.raises(PrivacyRefused):
         fitted(ind_knn())  # which would not pay for the size
-    monkeypatch.setattr(assembly, "_radius", radius)
+    monkeypatch.setattr(_engine_factory, "_radius", radius)
     found = fitted(ind_knn(n_records=None))
     assert found.n_records_ == sizes[0]
     assert (found._shard.ledger.remaining < UNITS).all()

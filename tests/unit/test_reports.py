@@ -18,16 +18,16 @@ import vicinal
 from experiments.accuracy import comparison
 from experiments.spread import mean_and_spread
 from vicinal import Guarantee
-from vicinal.accounting import budget as budgets
+from vicinal.accounting import _budget as budgets
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import plots, trials
-from vicinal.reports import sweep as search
-from vicinal.reports import text as words
-from vicinal.reports.demo import Answers, PublicPlan
-from vicinal.reports.demo_page import Page, html_page
-from vicinal.reports.html import tag
-from vicinal.reports.outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
+from vicinal.reports import _plots, _trials
+from vicinal.reports import _sweep as search
+from vicinal.reports import _text as words
+from vicinal.reports._demo import Answers, PublicPlan
+from vicinal.reports._demo_page import Page, html_page
+from vicinal.reports._html import tag
+from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
 EPSILONS = (0.5, 1.0)
@@ -137,23 +137,23 @@ def test_durations_in_words(seconds, said):
 
 def draw_all(style):
     outcomes = [Outcome(8, 10), Outcome(9, 10)]
-    curves = [plots.Curve("ours", EPSILONS, outcomes), plots.Curve("theirs", EPSILONS, outcomes)]
+    curves = [_plots.Curve("ours", EPSILONS, outcomes), _plots.Curve("theirs", EPSILONS, outcomes)]
     return [
-        plots.accuracy_by_epsilon(curves, ("not private", Outcome(10, 10)), style),
-        plots.accuracy_by_share((1.0, 0.5), outcomes, style),
-        plots.accuracy_by_class({"a": outcomes[0], "b": outcomes[1], "c": Outcome(0, 0)}, style),
+        _plots.accuracy_by_epsilon(curves, ("not private", Outcome(10, 10)), style),
+        _plots.accuracy_by_share((1.0, 0.5), outcomes, style),
+        _plots.accuracy_by_class({"a": outcomes[0], "b": outcomes[1], "c": Outcome(0, 0)}, style),
     ]
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize("theme", [plots.LIGHT, plots.DARK])
+@pytest.mark.parametrize("theme", [_plots.LIGHT, _plots.DARK])
 def test_plots_are_png(theme, narrow):
-    for data in draw_all(plots.Style(theme, narrow)):
+    for data in draw_all(_plots.Style(theme, narrow)):
         assert data.startswith(PNG)
 
 
 def test_plots_are_well_formed_svg_and_the_same_every_time():
-    style = plots.Style(plots.DARK, format="svg")
+    style = _plots.Style(_plots.DARK, format="svg")
     for first, second in zip(draw_all(style), draw_all(style), strict=True):
         assert ET.fromstring(first).tag.endswith("svg")  # noqa: S314 (made here)
         assert strip_ids(first) == strip_ids(second)
@@ -166,20 +166,20 @@ def strip_ids(svg):
 
 def test_an_unknown_format_is_refused():
     with pytest.raises(InvalidInput, match="format"):
-        draw_all(plots.Style(format="gif"))
+        draw_all(_plots.Style(format="gif"))
 
 
 @pytest.mark.parametrize("count", [0, 5])
 def test_no_curves_or_too_many_are_refused(count):
-    curve = plots.Curve("one", EPSILONS, [Outcome(1, 2)] * 2)
+    curve = _plots.Curve("one", EPSILONS, [Outcome(1, 2)] * 2)
     with pytest.raises(InvalidInput, match="curves"):
-        plots.accuracy_by_epsilon([curve] * count)
+        _plots.accuracy_by_epsilon([curve] * count)
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (8, 8, 3)])
 @pytest.mark.parametrize("value", [0, 7])
 def test_pictures_are_png_even_of_a_single_colour(shape, value):
-    assert plots.picture(np.full(shape, value, dtype=np.uint8)).startswith(PNG)
+    assert _plots.picture(np.full(shape, value, dtype=np.uint8)).startswith(PNG)
 
 
 def test_plots_leave_pyplot_alone():
@@ -204,7 +204,7 @@ def a_page():
     guarantee = Guarantee(1.0, 1e-5, NASTY, ("records",), ("queries",), NASTY, (NASTY,))
     plan = PublicPlan(500, 50, 60, 20, 0.3, 0.036, features=NASTY)
     outcomes = (Outcome(50, 60), Outcome(55, 60))
-    points = (trials.Point(0.3, 0.5),) * 2
+    points = (_trials.Point(0.3, 0.5),) * 2
     sweep = search.Sweep(EPSILONS, outcomes, outcomes, points, 42, Outcome(58, 60))
     return Page(
         data=NASTY,
@@ -290,20 +290,20 @@ def test_markup_is_escaped_once():
 
 
 def test_a_split_is_public_repeatable_and_disjoint():
-    first, again, other = (trials.split(100, 60, 30, seed) for seed in (1, 1, 2))
+    first, again, other = (_trials.split(100, 60, 30, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.queries, again.queries)
     assert set(first.queries) != set(other.queries)
     assert set(first.reference).isdisjoint(first.queries)
 
 
 def test_fewer_queries_are_the_first_of_more():
-    more, fewer = (trials.split(100, 60, count, seed=0) for count in (30, 10))
+    more, fewer = (_trials.split(100, 60, count, seed=0) for count in (30, 10))
     np.testing.assert_array_equal(more.queries[:10], fewer.queries)
 
 
 def test_a_split_larger_than_the_data_is_refused():
     with pytest.raises(InvalidInput, match="fewer queries"):
-        trials.split(10, 6, 5, seed=0)
+        _trials.split(10, 6, 5, seed=0)
 
 
 def clusters(rows, seed):
@@ -316,21 +316,21 @@ def clusters(rows, seed):
 
 @pytest.fixture(scope="module")
 def benchmark_data():
-    return trials.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
+    return _trials.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
 
 
 @pytest.fixture(scope="module")
 def trial(benchmark_data):
-    parts = trials.split(300, 200, 50, seed=0)
+    parts = _trials.split(300, 200, 50, seed=0)
     return benchmark_data.trial(PublicMap(n_components=None), parts)
 
 
 def test_methods_find_clusters(trial):
-    setting = trials.Setting(8.0, 50)
-    point = trials.Point(0.5, 0.5)
-    assert trials.default_outcome(trial, setting, seed=0).accuracy > 0.9
-    assert trials.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
-    assert trials.yardstick_outcome(trial).accuracy > 0.9
+    setting = _trials.Setting(8.0, 50)
+    point = _trials.Point(0.5, 0.5)
+    assert _trials.default_outcome(trial, setting, seed=0).accuracy > 0.9
+    assert _trials.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
+    assert _trials.yardstick_outcome(trial).accuracy > 0.9
 
 
 def hill(monkeypatch, height):
@@ -354,9 +354,9 @@ def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau,
         monkeypatch, lambda p: 500 - (p.tau - tau) ** 2 - (p.noise_multiplier - multiplier) ** 2
     )
     told = []
-    found = search.uphill(None, trials.Setting(1.0, 10), grid, told.append)
+    found = search.uphill(None, _trials.Setting(1.0, 10), grid, told.append)
     best = search.best_first(found)[0]
-    assert best == trials.Point(tau, multiplier)
+    assert best == _trials.Point(tau, multiplier)
     assert found[best] == Outcome(500, 1000)
     assert len(tried) == len(set(tried)) < len(grid)
     assert sum(told) == 10 * len(grid)
@@ -366,12 +366,12 @@ def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau,
 def test_the_search_on_a_flat_landscape_ends(monkeypatch, taus):
     grid = search.Grid(taus, (1.0, 2.0))
     hill(monkeypatch, lambda _: 7)
-    found = search.uphill(None, trials.Setting(1.0, 10), grid, lambda _: None)
+    found = search.uphill(None, _trials.Setting(1.0, 10), grid, lambda _: None)
     assert search.best_first(found)[0] in grid.coarse()
 
 
 def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, benchmark_data):
-    lucky, good = trials.Point(0.4, 0.1), trials.Point(0.4, 0.3)
+    lucky, good = _trials.Point(0.4, 0.1), _trials.Point(0.4, 0.3)
     chances = {lucky: [50, 10, 10], good: [40, 40, 40]}
 
     def outcome(_trial, _setting, point, seed):
@@ -380,7 +380,7 @@ def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, bench
     for module in (search, comparison):
         monkeypatch.setattr(module, "published_outcome", outcome)
     rows = comparison.Comparison(
-        "clusters", PublicMap(n_components=None), (trials.Setting(8.0, 50),),
+        "clusters", PublicMap(n_components=None), (_trials.Setting(8.0, 50),),
         search.Grid((0.4, 0.5), (0.1, 0.2, 0.3)), n_reference=200, runs=3,
     ).rows(benchmark_data, lambda _: None)  # fmt: skip
     published = next(row for row in rows if row.method == comparison.PUBLISHED)
@@ -390,10 +390,10 @@ def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, bench
 
 def test_a_point_is_interior_when_it_has_neighbours_on_all_sides():
     grid = search.Grid((0.1, 0.2, 0.3), (1.0, 2.0, 3.0, 4.0))
-    points = [trials.Point(tau, m) for tau in grid.taus for m in grid.multipliers]
+    points = [_trials.Point(tau, m) for tau in grid.taus for m in grid.multipliers]
     inner = [point for point in points if grid.interior(point)]
-    assert inner == [trials.Point(0.2, 2.0), trials.Point(0.2, 3.0)]
-    assert len(grid.around(trials.Point(0.1, 1.0))) == 3
+    assert inner == [_trials.Point(0.2, 2.0), _trials.Point(0.2, 3.0)]
+    assert len(grid.around(_trials.Point(0.1, 1.0))) == 3
 
 
 @pytest.fixture(scope="module")
@@ -401,7 +401,7 @@ def compared(benchmark_data):
     small = comparison.Comparison(
         features="clusters",
         public_map=PublicMap(n_components=None),
-        settings=(trials.Setting(8.0, 50), trials.Setting(4.0, 20)),
+        settings=(_trials.Setting(8.0, 50), _trials.Setting(4.0, 20)),
         grid=search.Grid((0.4, 0.5), (0.1, 0.2)),
         n_reference=200,
         runs=2,

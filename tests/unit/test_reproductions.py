@@ -12,7 +12,7 @@ from experiments.__main__ import app as experiments
 from experiments.students import attributes as wing
 from experiments.students import methods
 from experiments.students.packed import is_packed, packed_images
-from vicinal.accounting.plan import account
+from vicinal.accounting._plan import account
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 

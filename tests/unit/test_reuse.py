@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
 from vicinal.neighbours import Cosine
-from vicinal.predictors.planning import ASKED_SHARE, GATE_OPENS, GatedPace, asked_of
-from vicinal.predictors.reuse import FLOOR, UNKNOWN, AnsweredNeighbours, Gate
-from vicinal.predictors.shard import Shard
+from vicinal.predictors.ind_knn._answer_reuse import FLOOR, UNKNOWN, AnsweredNeighbours, Gate
+from vicinal.predictors.ind_knn._planning import ASKED_SHARE, GATE_OPENS, GatedPace, asked_of
+from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
 

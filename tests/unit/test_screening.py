@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from vicinal.accounting import adaptive, pld
-from vicinal.accounting.adaptive import ScreeningBatchPair
-from vicinal.accounting.curves import Composition, compose
-from vicinal.accounting.divergence import log_gap
-from vicinal.accounting.screening import Screening, ScreeningAt
-from vicinal.accounting.subsampled import SubsampledGaussian
+from vicinal.accounting import _pld, _screening_batch
+from vicinal.accounting._composition import Composition, compose
+from vicinal.accounting._divergence import log_gap
+from vicinal.accounting._screening import Screening, ScreeningAt
+from vicinal.accounting._screening_batch import ScreeningBatchPair
+from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.001, 1.5, 2.0, 7.7, 32.0, 300.0, 1e4])
@@ -178,14 +178,14 @@ def test_a_batch_dominates_every_adaptive_choice(screening, answers):
 
 def test_the_hull_of_a_block_dominates_each_of_its_votes():
     screening = Screening(400, 200, 12.0, 0.3)
-    positions = adaptive._positions(screening)
+    positions = _screening_batch._positions(screening)
     losses = np.linspace(-0.3, 0.3, 61)
     for low, high in itertools.pairwise(range(0, len(positions), 37)):
-        hull = adaptive._option(screening, positions[low], positions[high])
-        bound = adaptive._own_excess(hull, losses)
+        hull = _screening_batch._option(screening, positions[low], positions[high])
+        bound = _screening_batch._own_excess(hull, losses)
         for place in range(low, high + 1, 5):
-            single = adaptive._option(screening, positions[place], positions[place])
-            assert (adaptive._own_excess(single, losses) <= bound + 1e-15).all()
+            single = _screening_batch._option(screening, positions[place], positions[place])
+            assert (_screening_batch._own_excess(single, losses) <= bound + 1e-15).all()
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.25])
@@ -276,7 +276,7 @@ def interleaved(order: list[list[tuple[float, float]]], x: float) -> float:
 def composed(first: Screening, second: Screening, answers: int, epsilon: float) -> float:
     """Return an upper bound on the divergence of two batch pairs together, on a grid of losses."""
     pairs = [(ScreeningBatchPair(each, answers), 1) for each in (first, second)]
-    return pld.pld_delta(pairs, epsilon)
+    return _pld.pld_delta(pairs, epsilon)
 
 
 INTERLEAVED = [

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.rivals import float32_works
-from vicinal.cli import bench
-from vicinal.cli.main import app
-from vicinal.reports import search_benchmark as speed
+from vicinal.cli import _bench
+from vicinal.cli._main import app
+from vicinal.reports import _search_benchmark as speed
 
 
 def test_medians_are_those_of_works_run_in_turn(monkeypatch):
@@ -54,8 +54,8 @@ def test_what_others_offer_finds_what_we_find():
 
 
 def test_the_command_prints_every_method_and_draws(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "SHORT_SIZES", ((600, 12), (1200, 12)))
-    monkeypatch.setattr(bench, "SHORT_BLOCKS", (1, 5))
+    monkeypatch.setattr(_bench, "SHORT_SIZES", ((600, 12), (1200, 12)))
+    monkeypatch.setattr(_bench, "SHORT_BLOCKS", (1, 5))
     monkeypatch.setattr(speed, "_LEAST_SECONDS", 0)
     picture = tmp_path / "plot.png"
     run = CliRunner().invoke(
@@ -83,7 +83,7 @@ def test_the_table_for_people_names_the_engine_and_ratios():
             "recall": {"exact": 1.0},
         }
     ]
-    text = bench._text({"engine": "vnni", "threads": 2, "rows": rows, "growth": {"exact": 1.01}})
+    text = _bench._text({"engine": "vnni", "threads": 2, "rows": rows, "growth": {"exact": 1.01}})
     assert "vnni" in text
     assert "1.50 x  1.000" in text
     assert "1.01" in text

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
-from vicinal.predictors.planning import Pace
-from vicinal.predictors.shadow import RETIRED, ShadowLedger, Wear
-from vicinal.predictors.shadow_pace import LOWEST, Planned, ShadowPace, WatchedPace
-from vicinal.predictors.shard import Shard
+from vicinal.predictors.ind_knn._noise_schedule import LOWEST, Planned, ShadowPace, WatchedPace
+from vicinal.predictors.ind_knn._planning import Pace
+from vicinal.predictors.ind_knn._proxy_ledger import RETIRED, ShadowLedger, Wear
+from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
 
@@ -94,7 +94,7 @@ def test_an_empty_region_has_used_nothing():
 
 
 def test_many_public_points_are_thinned_out(monkeypatch):
-    monkeypatch.setattr("vicinal.predictors.assembly.WATCHED", 200)
+    monkeypatch.setattr("vicinal.predictors.ind_knn._engine_factory.WATCHED", 200)
     classifier = fitted()
     classifier.predict(data(3, 300)[0])
     assert len(shadow_of(classifier)) == 167

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from experiments.__main__ import app as experiments
 from experiments.planning import tuning, wear
 from vicinal import IndKNNClassifier
-from vicinal.cli.main import app
+from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference, int8_precision
-from vicinal.predictors import planning
-from vicinal.predictors.choice import Choice, Wish
-from vicinal.predictors.simulation import Outlook, Stage, simulate
-from vicinal.reports import plan_report as outlook
-from vicinal.reports.trials import Benchmark, Setting
+from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn._plan_choice import Choice, Wish
+from vicinal.predictors.ind_knn._plan_simulation import Outlook, Stage, simulate
+from vicinal.reports import _plan_report as outlook
+from vicinal.reports._trials import Benchmark, Setting
 
 CLASSES, D, N = 3, 8, 6000
 WISH = Wish(N, 800, 1.0, 1e-5, CLASSES)
@@ -69,7 +69,7 @@ def test_noise_fits_a_given_number_of_neighbours():
 
 def test_a_busy_record_lasts_as_long_as_planned():
     choice = Choice.of(WISH, Reference(KERNEL, POINTS))
-    assert choice.lasts == pytest.approx(planning.HEADROOM * WISH.n_queries, rel=0.01)
+    assert choice.lasts == pytest.approx(_planning.HEADROOM * WISH.n_queries, rel=0.01)
     assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
 
 
@@ -268,7 +268,7 @@ def benchmark():
 
 @pytest.fixture
 def small(monkeypatch, benchmark):
-    monkeypatch.setattr("vicinal.reports.trials.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
     for module in (tuning, wear):
         monkeypatch.setattr(module, "N_REFERENCE", 600)

@@ -15,7 +15,7 @@ PLAN = Path(__file__).parents[2] / "examples" / "plans" / "table1_mnist.json"
 
 PROGRAM = """
 import sys
-from vicinal.cli.main import app
+from vicinal.cli._main import app
 try:
     app({arguments!r})
 except SystemExit as stopped:
@@ -47,13 +47,13 @@ def test_starting_loads_nothing_heavy(code):
 
 def test_one_command_loads_no_other():
     modules = loaded(PROGRAM.format(arguments=["account", "--help"]))
-    assert "vicinal.cli.account" in modules
-    assert modules.isdisjoint({"vicinal.cli.store", "vicinal.cli.demo", "vicinal.cli.label"})
+    assert "vicinal.cli._account" in modules
+    assert modules.isdisjoint({"vicinal.cli._store", "vicinal.cli._demo", "vicinal.cli._label"})
 
 
 def test_pricing_a_plan_loads_only_what_it_needs():
     modules = loaded(PROGRAM.format(arguments=["account", str(PLAN)]))
-    assert "vicinal.accounting.plan" in modules
+    assert "vicinal.accounting._plan" in modules
     unneeded = {"matplotlib", "pyarrow", "sklearn", "scipy.optimize", "scipy.stats"}
     assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
 

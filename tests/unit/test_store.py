@@ -13,10 +13,10 @@ import pytest
 import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
-from vicinal.ledger.account import exact_sum
-from vicinal.ledger.audiences import logged
+from vicinal.ledger._account import exact_sum
+from vicinal.ledger._audiences import logged
 from vicinal.store import Extractor, Query, Reply, Store
 
 

@@ -11,7 +11,7 @@ from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
 from store_tools import PEOPLE, Q, R, X, Y, points
-from vicinal.cli.main import app
+from vicinal.cli._main import app
 
 NAMES = ["a", "b", "c", "d"]
 

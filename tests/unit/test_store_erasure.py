@@ -10,9 +10,9 @@ import pytest
 
 import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
-from vicinal.accounting.filter import UNITS
+from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.store import Query, Store, erasure
+from vicinal.store import Query, Store, _erasure
 
 CANARY = "canary-2f7a91"
 
@@ -88,7 +88,7 @@ def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, mo
         raise StorageFailed("injected")
 
     with monkeypatch.context() as broken:
-        owner = store._parts.database if step == "scrub" else erasure
+        owner = store._parts.database if step == "scrub" else _erasure
         broken.setattr(owner, step, fail)
         with pytest.raises(StorageFailed, match="injected"):
             store.erase([CANARY])

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onnx_tools import save_network
-from vicinal.cli.main import app
+from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.store import Extractor, Store
 from vision_tools import NETWORK, pictures, save_weights

@@ -140,7 +140,7 @@ def test_a_fault_before_the_commit_gives_nothing_back_and_the_store_goes_on(path
         account = store._parts.book.audiences["default"].account
         before = account.remaining.copy()
         with monkeypatch.context() as broken:
-            broken.setattr("vicinal.store.batches.Batch._number", None)
+            broken.setattr("vicinal.store._request_batch.Batch._number", None)
             with pytest.raises(TypeError):
                 store.predict(Q[:3])
         assert (account.remaining < before).any()

@@ -12,7 +12,7 @@ import pytest
 import store_flips
 from store_tools import PLAN, Q, R, X, Y, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import postgres
+from vicinal.ledger import _postgres
 from vicinal.store import Store
 
 FLIPS = 150
@@ -129,6 +129,6 @@ class NoFlush:
 
 def test_a_server_that_does_not_flush_is_refused(monkeypatch):
     driver = type("D", (), {"connect": lambda *_, **__: NoFlush(), "Error": OSError})
-    monkeypatch.setattr(postgres, "_psycopg", lambda: driver)
+    monkeypatch.setattr(_postgres, "_psycopg", lambda: driver)
     with pytest.raises(PrivacyRefused, match="fsync"):
-        postgres.PostgresDatabase("postgresql:///x")
+        _postgres.PostgresDatabase("postgresql:///x")

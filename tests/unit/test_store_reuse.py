@@ -11,10 +11,10 @@ import pytest
 
 from store_tools import PEOPLE, PLAN, R, X, Y, make, points
 from vicinal.errors import StorageFailed
-from vicinal.ledger.blocks import Lesson
+from vicinal.ledger._answer_blocks import Lesson
 from vicinal.mechanisms import NoisyVotes
-from vicinal.predictors.answering import Engine
-from vicinal.predictors.reuse import FLOOR
+from vicinal.predictors.ind_knn._answer_reuse import FLOOR
+from vicinal.predictors.ind_knn._engine import Engine
 from vicinal.store import Query, Store
 
 GATE = {"reuse_predictions": "gate", "n_queries": 2000, "epsilon": 20.0}

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from store_tools import PLAN, Q, R, make, points
-from vicinal.accounting.filter import UNITS
-from vicinal.cli.main import app
+from vicinal.accounting._filter import UNITS
+from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.predictors.shadow import WHOLE
-from vicinal.store import Store, facts
+from vicinal.predictors.ind_knn._proxy_ledger import WHOLE
+from vicinal.store import Store, _status
 
 
 def wear(store, audience="default"):
@@ -66,7 +66,7 @@ def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
             raise RuntimeError
 
         monkeypatch.setattr(store._parts.book, "commit", failing)
-        monkeypatch.setattr("vicinal.store.batches.released", failing)
+        monkeypatch.setattr("vicinal.store._request_batch.released", failing)
         with pytest.raises(RuntimeError):
             store.predict(Q[10:30])
         assert wear(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
@@ -92,7 +92,7 @@ def test_a_store_that_told_the_truth_would_be_caught(tmp_path, monkeypatch):
     def peeking(desk):
         return {"mean": 1 - desk.audience.account.remaining.mean() / UNITS}
 
-    monkeypatch.setattr(facts, "_wear", peeking)
+    monkeypatch.setattr(_status, "_wear", peeking)
     told, other = in_two_worlds(tmp_path)
     assert told != other
 

@@ -15,11 +15,11 @@ from vicinal.errors import InvalidInput
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
 
 from vicinal import students  # noqa: E402 (after the skip)
-from vicinal.students.augment import AUGMENTATIONS, DIGITS, Augmentation  # noqa: E402
-from vicinal.students.exact import ExactBody, _Whole, ranges  # noqa: E402
-from vicinal.students.networks import NETWORKS, build  # noqa: E402
-from vicinal.students.training import METHODS, train  # noqa: E402
-from vicinal.students.vat import divergence, virtual_adversarial_loss  # noqa: E402
+from vicinal.students._augment import AUGMENTATIONS, DIGITS, Augmentation  # noqa: E402
+from vicinal.students._exact import ExactBody, _Whole, ranges  # noqa: E402
+from vicinal.students._networks import NETWORKS, build  # noqa: E402
+from vicinal.students._training import METHODS, train  # noqa: E402
+from vicinal.students._vat import divergence, virtual_adversarial_loss  # noqa: E402
 
 SHAPES = dict.fromkeys(("small", "mnist"), (1, 28, 28))
 SHAPES |= {"svhn": (3, 32, 32), "cifar10": (3, 32, 32), "mlp": (12,)}
@@ -468,7 +468,7 @@ def test_onnx_says_what_the_student_says(tmp_path, name):
 
 def test_torch_is_loaded_by_students_only():
     code = (
-        "import sys, vicinal.cli.main, vicinal.labelling, vicinal.reports.transfer_page; "
+        "import sys, vicinal.cli._main, vicinal.labelling, vicinal.reports._transfer_page; "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

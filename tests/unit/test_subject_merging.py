@@ -11,18 +11,18 @@ from typer.testing import CliRunner
 
 import shard_tools
 from store_tools import PLAN, Q, R, points, units
-from vicinal.accounting.filter import UNITS
-from vicinal.checks import subject_id
-from vicinal.cli.main import app
+from vicinal._checks import subject_id
+from vicinal.accounting._filter import UNITS
+from vicinal.cli._main import app
 from vicinal.distributed import split
-from vicinal.distributed.folders import COORDINATOR, ShardFolder, shard_paths
+from vicinal.distributed._folders import COORDINATOR, ShardFolder, shard_paths
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger.departed import joined
-from vicinal.ledger.ids import framed
-from vicinal.ledger.schema import STEPS
-from vicinal.store import Presence, Store, erasure, merging
-from vicinal.store.identities import FORM, ONE_FORM_EVERYWHERE, repaired
-from vicinal.store.opening import open_folder
+from vicinal.ledger._departed import joined
+from vicinal.ledger._id_encoding import framed
+from vicinal.ledger._schema import STEPS
+from vicinal.store import Presence, Store, _erasure, _subject_merging
+from vicinal.store._identities import FORM, ONE_FORM_EVERYWHERE, repaired
+from vicinal.store._opening import open_folder
 
 NFD, NFC = "Zo\u0065\u0308", "Zo\u00eb"
 X, Y = points(60, 4)
@@ -72,8 +72,8 @@ def as_earlier(parts):
 
 
 def erase_as_earlier(parts, spellings):
-    erasure.decide(parts.book, parts.shard, list(spellings))
-    erasure.finish(parts.database, parts.columns, parts.witness)
+    _erasure.decide(parts.book, parts.shard, list(spellings))
+    _erasure.finish(parts.database, parts.columns, parts.witness)
     parts.mark_change()
 
 
@@ -128,12 +128,12 @@ def test_a_merge_that_was_broken_off_is_finished_by_the_next(path, made, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(merging, at, dying)
+        patch.setattr(_subject_merging, at, dying)
         with pytest.raises(KeyboardInterrupt):
-            merging.merge_subjects(path)
+            _subject_merging.merge_subjects(path)
     with pytest.raises(PrivacyRefused, match="vicinal merge-subjects"):
         Store.open(path)
-    merging.merge_subjects(path)
+    _subject_merging.merge_subjects(path)
     with Store.open(path) as store:
         assert store.verify()
         assert units(store, 5) == joined([made[1]["five"], made[1]["other"]])
@@ -178,7 +178,7 @@ def test_who_is_here_and_left_under_another_spelling_is_two_people(path, made):
     respell(path, {"five": "anna\n"}, erased=["anna\n"])
     with pytest.raises(PrivacyRefused, match="merge-subjects"):
         Store.open(path)
-    merging.merge_subjects(path)
+    _subject_merging.merge_subjects(path)
     with Store.open(path) as store:
         assert units(store, "anna") == joined([made[1]["five"], made[1]["anna"]])
         assert store.verify()

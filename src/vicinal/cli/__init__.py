@@ -1,1 +1,1 @@
-"""The command line; one file a command group, started by :mod:`vicinal.cli.main`."""
+"""The command line; one file a command group, started by :mod:`vicinal.cli._main`."""

@@ -4,12 +4,12 @@ Whatever stands here sees a record before any privacy is paid for, so the output
 may depend on that record and on public things, never on the record's company.
 """
 
-from vicinal.features.hog import HOGFeatures
-from vicinal.features.image import ImageFeatures
-from vicinal.features.onnx import OnnxFeatures
-from vicinal.features.public_map import PublicMap
-from vicinal.features.scattering import ScatteringFeatures
-from vicinal.features.text import SentenceFeatures
+from vicinal.features._hog import HOGFeatures
+from vicinal.features._image import ImageFeatures
+from vicinal.features._onnx import OnnxFeatures
+from vicinal.features._public_map import PublicMap
+from vicinal.features._scattering import ScatteringFeatures
+from vicinal.features._text import SentenceFeatures
 
 __all__ = [
     "HOGFeatures",

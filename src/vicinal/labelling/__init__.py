@@ -4,15 +4,15 @@ Whatever is asked, kept or learnt from is decided by the plan and by released an
 labeller sees private records.
 """
 
-from vicinal.labelling.answers import Answers, load_answers, save_answers
-from vicinal.labelling.guide import guide
-from vicinal.labelling.journal import Asked, Entry, FileJournal, Journal
-from vicinal.labelling.labellers import ABSTAINED, Answered, IndKNNLabeller, Labeller
-from vicinal.labelling.loop import Job, Outcome, label, transfer
-from vicinal.labelling.noise import least_noise, noise_of
-from vicinal.labelling.plan import Plan, Round, planned
-from vicinal.labelling.planned_labeller import PlannedLabeller
-from vicinal.labelling.roles import Learner, Student
+from vicinal.labelling._answers import Answers, load_answers, save_answers
+from vicinal.labelling._journal import Asked, Entry, FileJournal, Journal
+from vicinal.labelling._labellers import ABSTAINED, Answered, IndKNNLabeller, Labeller
+from vicinal.labelling._loop import Job, Outcome, label, transfer
+from vicinal.labelling._noise import least_noise, noise_of
+from vicinal.labelling._plan import Plan, Round, planned
+from vicinal.labelling._planned_labeller import PlannedLabeller
+from vicinal.labelling._protocols import Learner, Student
+from vicinal.labelling._soft_labels import guide
 
 __all__ = [
     "ABSTAINED",

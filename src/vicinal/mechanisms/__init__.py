@@ -3,11 +3,11 @@
 Each mechanism has a proof note of the same name beside it.
 """
 
-from vicinal.mechanisms.count import NoisyCount, noisy_size, size_noise
-from vicinal.mechanisms.grid import Grid, SlackMeter
-from vicinal.mechanisms.people import People
-from vicinal.mechanisms.randomness import fresh_key, randomness
-from vicinal.mechanisms.votes import LabelRelease, NoisyLabels, NoisyVotes, VoteRelease, Votes
+from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
+from vicinal.mechanisms._grid import Grid, SlackMeter
+from vicinal.mechanisms._randomness import fresh_key, randomness
+from vicinal.mechanisms._subject_table import People
+from vicinal.mechanisms._votes import LabelRelease, NoisyLabels, NoisyVotes, VoteRelease, Votes
 from vicinal.noise import NoiseSource
 
 __all__ = [

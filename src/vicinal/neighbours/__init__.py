@@ -4,15 +4,15 @@ Nothing here knows labels, budgets or noise. What a record contributes to a sear
 record, the query and public values, never on which other records are present.
 """
 
-from vicinal.neighbours.cells import Cells, learn_cells
-from vicinal.neighbours.centroids import PublicCentroids
-from vicinal.neighbours.exact import ExactIndex
-from vicinal.neighbours.index import Index, IndexFactory
-from vicinal.neighbours.integers import FLOAT32, INTEGER_NORM, Precision, int8_precision
-from vicinal.neighbours.kernels import RBF, Cosine, Kernel
-from vicinal.neighbours.lists import Neighbours
-from vicinal.neighbours.lsh import HyperplaneLSH
-from vicinal.neighbours.radius import LEAST_COUNT, AdaptiveRadius, FixedRadius, Radius, Reference
+from vicinal.neighbours._cells import Cells, learn_cells
+from vicinal.neighbours._centroids import PublicCentroids
+from vicinal.neighbours._exact import ExactIndex
+from vicinal.neighbours._index import Index, IndexFactory
+from vicinal.neighbours._integer_features import FLOAT32, INTEGER_NORM, Precision, int8_precision
+from vicinal.neighbours._kernels import RBF, Cosine, Kernel
+from vicinal.neighbours._lsh import HyperplaneLSH
+from vicinal.neighbours._neighbour_lists import Neighbours
+from vicinal.neighbours._radius import LEAST_COUNT, AdaptiveRadius, FixedRadius, Radius, Reference
 
 __all__ = [
     "FLOAT32",

@@ -3,10 +3,10 @@
 Only `vicinal.mechanisms` may import this package.
 """
 
-from vicinal.noise.coins import coin_probability, coins
-from vicinal.noise.keys import fresh_key
-from vicinal.noise.source import NoiseSource, SimulatedNoise
-from vicinal.noise.system import SystemNoise
+from vicinal.noise._bernoulli import coin_probability, coins
+from vicinal.noise._keys import fresh_key
+from vicinal.noise._source import NoiseSource, SimulatedNoise
+from vicinal.noise._system import SystemNoise
 
 __all__ = [
     "NoiseSource",

@@ -11,8 +11,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from vicinal import checks
-from vicinal.checks import SubjectId
+from vicinal import _checks
+from vicinal._checks import SubjectId
 from vicinal.serving._models import RecordsRequest
 from vicinal.serving._predict_route import idempotency_key
 from vicinal.serving._problems import Problem
@@ -67,10 +67,10 @@ def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
         422, naming the fault.
     """
     for subject in subjects:
-        fault = checks.id_fault(subject) or _path_fault(str(subject))
+        fault = _checks.id_fault(subject) or _path_fault(str(subject))
         if fault is not None:
             raise Problem(422, "unusable", f"A subject must be an id. It is, or holds, {fault}.")
-    return checks.subject_ids("subjects", subjects)
+    return _checks.subject_ids("subjects", subjects)
 
 
 def _path_fault(text: str) -> str | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from vicinal.distributed.gathering import ShardMissing
+from vicinal.distributed._fan_out import ShardMissing
 from vicinal.serving._metrics import Metrics
 from vicinal.serving._problems import busy
 from vicinal.serving._settings import ServiceSettings

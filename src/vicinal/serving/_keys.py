@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vicinal import checks
-from vicinal.distributed.folders import is_cluster
+from vicinal import _checks
+from vicinal.distributed._folders import is_cluster
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger.files import PRIVATE_FILE, guarded, replace_file
-from vicinal.mechanisms.randomness import fresh_key
-from vicinal.store.requests import checked_name
+from vicinal.ledger._files import PRIVATE_FILE, guarded, replace_file
+from vicinal.mechanisms._randomness import fresh_key
+from vicinal.store._requests import checked_name
 
 ANALYST, CURATOR = ROLES = ("analyst", "curator")
 _FORMAT = 1
@@ -104,7 +104,7 @@ class KeyFile:
             answers, and one who is in both shares them with themselves.
         """
         checked_name("name", name)
-        checks.choice("role", role, ROLES)
+        _checks.choice("role", role, ROLES)
         checked_name("audience", audience)
         with self._changing() as keys:
             if any(key.name == name and key.audience != audience for key in keys):

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from vicinal.distributed.gathering import ShardMissing
+from vicinal.distributed._fan_out import ShardMissing
 from vicinal.errors import KeyReused, PrivacyRefused, StorageFailed, VicinalError
 
 MEDIA = "application/problem+json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vicinal import checks
+from vicinal import _checks
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class ServiceSettings:
         """Refuse what cannot be."""
         for name in ("connections", "body_bytes"):
             if getattr(self, name) is not None:
-                checks.integer(
+                _checks.integer(
                     name, getattr(self, name), least=1 if name == "connections" else 1024
                 )
         for name in ("head_bytes", "bodies_bytes"):
-            checks.integer(name, getattr(self, name), least=1024)
+            _checks.integer(name, getattr(self, name), least=1024)
         for name in ("head_seconds", "idle_seconds", "body_seconds"):
-            checks.real(name, getattr(self, name), above=0)
+            _checks.real(name, getattr(self, name), above=0)
         for name in ("head_headers", "request_queries", "block_queries", "waiting_queries"):
-            checks.integer(name, getattr(self, name), least=1)
+            _checks.integer(name, getattr(self, name), least=1)
         for name in ("wait_ms", "rate", "response_interval_ms"):
-            checks.real(name, getattr(self, name), least=0)
-        checks.real("burst", self.burst, least=1)
+            _checks.real(name, getattr(self, name), least=0)
+        _checks.real("burst", self.burst, least=1)
         # Else an admissible request could never be taken.
-        checks.integer("waiting_queries", self.waiting_queries, least=self.request_queries)
+        _checks.integer("waiting_queries", self.waiting_queries, least=self.request_queries)

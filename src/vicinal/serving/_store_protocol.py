@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from vicinal.accounting.guarantee import Guarantee
+from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import VicinalError
 from vicinal.store import Presence, Query, Quota, Reply
-from vicinal.store.frame import Frame
+from vicinal.store._store_schema import Frame
 
 
 class ServedStore(Protocol):

@@ -6,25 +6,25 @@ for the mean delta over databases from the worst *plausible* world instead. docs
 when that may be relied on.
 """
 
-from vicinal.smoothed.answers import DatabaseDelta, Delta
-from vicinal.smoothed.average import Average
-from vicinal.smoothed.composition import Composition, Release, compose
-from vicinal.smoothed.custom import Custom
-from vicinal.smoothed.databases import (
+from vicinal.smoothed._answers import DatabaseDelta, Delta
+from vicinal.smoothed._average import Average
+from vicinal.smoothed._composition import Composition, Release, compose
+from vicinal.smoothed._custom import Custom
+from vicinal.smoothed._databases import (
     adjusted_utility,
     database_delta,
     profile,
     worst_case_delta,
 )
-from vicinal.smoothed.gradients import gradient_law
-from vicinal.smoothed.histogram import Histogram
-from vicinal.smoothed.knn import KNNVotes
-from vicinal.smoothed.populations import Heterogeneous, Hull, Interval, Vertices
-from vicinal.smoothed.radius import RadiusVotes
-from vicinal.smoothed.samplers import FixedSize, Poisson, WithReplacement
-from vicinal.smoothed.smooth import WARNINGS, quantiles, smoothed_delta
-from vicinal.smoothed.theorems import Bounds, bounds
-from vicinal.smoothed.winner import Winner, rankings
+from vicinal.smoothed._gradients import gradient_law
+from vicinal.smoothed._histogram import Histogram
+from vicinal.smoothed._knn import KNNVotes
+from vicinal.smoothed._populations import Heterogeneous, Hull, Interval, Vertices
+from vicinal.smoothed._radius import RadiusVotes
+from vicinal.smoothed._samplers import FixedSize, Poisson, WithReplacement
+from vicinal.smoothed._smooth import WARNINGS, quantiles, smoothed_delta
+from vicinal.smoothed._theorems import Bounds, bounds
+from vicinal.smoothed._winner import Winner, rankings
 
 __all__ = [
     "WARNINGS",

@@ -13,11 +13,11 @@ except ImportError:
         "Students need torch. Install it with: pip install 'vicinal[students]'"
     ) from None
 
-from vicinal.students.files import load, save
-from vicinal.students.learner import StudentLearner, train_student
-from vicinal.students.onnx_file import save_onnx
-from vicinal.students.student import Preprocessing, Student
-from vicinal.students.training import Recipe, for_overlapping
+from vicinal.students._files import load, save
+from vicinal.students._learner import StudentLearner, train_student
+from vicinal.students._onnx_file import save_onnx
+from vicinal.students._student import Preprocessing, Student
+from vicinal.students._training import Recipe, for_overlapping
 
 __all__ = [
     "Preprocessing",

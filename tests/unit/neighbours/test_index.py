@@ -17,7 +17,7 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.neighbours.store import Store
+from vicinal.neighbours._growable_array import Store
 
 KERNEL = Cosine(Precision(128, 127))
 

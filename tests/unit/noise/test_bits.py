@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.noise.bits import END, MARK, NEXT, BitBuffer, OutOfBits, next_bit, take
-from vicinal.noise.cks20 import fill_gaussian, fill_laplace
+from vicinal.noise._cks20 import fill_gaussian, fill_laplace
+from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, OutOfBits, next_bit, take
 
 SCALES = (1, 3, 1 << 22, 1 << 40)
 

@@ -15,9 +15,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from vicinal.noise import cks20
-from vicinal.noise.bits import NEXT, OutOfBits, next_bit, take
-from vicinal.noise.cks20 import MAX_SCALE, MOST_SCALES
+from vicinal.noise import _cks20
+from vicinal.noise._cks20 import MAX_SCALE, MOST_SCALES
+from vicinal.noise._uniform_bits import NEXT, OutOfBits, next_bit, take
 
 
 def outcomes(function, *arguments, depth):
@@ -91,7 +91,7 @@ def merged(trial):
 def test_coin(n, d):
     """Fails if a coin's probability is not n/d to 2^-14."""
     true = min(mpmath.mpf(1), mpmath.mpf(n) / d)
-    assert brackets(cks20.coin, n, d, law=truth(true), depth=14, gap=1e-4)
+    assert brackets(_cks20.coin, n, d, law=truth(true), depth=14, gap=1e-4)
 
 
 def coin_from_string(function, n, d, string):
@@ -122,7 +122,7 @@ def float_coin(words, place, n, d):
 )
 def test_coin_compares_to_the_last_digit(n, d):
     """Fails if a coin stops comparing at some precision, or an intermediate value overflows."""
-    assert digits_agree(cks20.coin, n, d)
+    assert digits_agree(_cks20.coin, n, d)
 
 
 def test_a_float_coin_is_caught():
@@ -131,7 +131,7 @@ def test_a_float_coin_is_caught():
         digits_agree(float_coin, 1, 3)
     # 1/3 = .0101...; this string first differs from it at digit 57, where it is larger.
     larger = [0, 1] * 28 + [1] * 8
-    assert coin_from_string(cks20.coin, 1, 3, larger) == (False, 57)
+    assert coin_from_string(_cks20.coin, 1, 3, larger) == (False, 57)
     assert coin_from_string(float_coin, 1, 3, larger) == (True, 53)
 
 
@@ -139,7 +139,7 @@ def test_a_float_coin_is_caught():
 def test_below(bound):
     """Fails if integers below a bound are not equally likely."""
     law = mpmath.mpf(1) / bound
-    assert brackets(cks20.below, bound, law=lambda _: law, depth=24, gap=1e-2)
+    assert brackets(_cks20.below, bound, law=lambda _: law, depth=24, gap=1e-2)
 
 
 def with_modulo_bias(words, place, bound):
@@ -155,28 +155,28 @@ def test_modulo_bias_is_caught():
 def test_exponential_coins(n, d):
     """Fails if exp(-x) or exp(-x^2 / 2) is not what the coin is tossed with."""
     x = mpmath.mpf(n) / d
-    assert brackets(cks20.exp_coin, n, d, law=truth(mpmath.exp(-x)), depth=14)
+    assert brackets(_cks20.exp_coin, n, d, law=truth(mpmath.exp(-x)), depth=14)
     half = mpmath.exp(-(x**2) / 2)
-    assert brackets(cks20.exp_half_square_coin, n, d, law=truth(half), depth=14)
+    assert brackets(_cks20.exp_half_square_coin, n, d, law=truth(half), depth=14)
 
 
 def test_parts_of_the_laplace_law():
     """Fails if whole scales or the rest of a scale have another law."""
     fading = 1 - mpmath.exp(-1)
-    assert brackets(cks20.whole_scales, law=lambda v: fading * mpmath.exp(-v), depth=16, gap=0.05)
+    assert brackets(_cks20.whole_scales, law=lambda v: fading * mpmath.exp(-v), depth=16, gap=0.05)
     for scale in (1, 2, 3):
         total = mpmath.fsum(mpmath.exp(-mpmath.mpf(u) / scale) for u in range(scale))
 
         def law(u, scale=scale, total=total):
             return mpmath.exp(-mpmath.mpf(u) / scale) / total
 
-        assert brackets(cks20.rest_of_scale, scale, law=law, depth=16, gap=0.1)
+        assert brackets(_cks20.rest_of_scale, scale, law=law, depth=16, gap=0.1)
 
 
 @pytest.mark.parametrize(("scale", "depth", "gap"), [(1, 21, 0.02), (2, 21, 0.05), (3, 21, 0.15)])
 def test_rounds(scale, depth, gap):
     """Fails if a round of Laplace or Gaussian gives any integer another probability."""
-    laplace, gaussian = merged(cks20.laplace_trial), merged(cks20.gaussian_trial)
+    laplace, gaussian = merged(_cks20.laplace_trial), merged(_cks20.gaussian_trial)
     assert brackets(laplace, scale, law=trial_law(scale), depth=depth, gap=gap)
     law = trial_law(scale, gaussian_keep)
     assert brackets(gaussian, scale, law=law, depth=depth, gap=gap)
@@ -194,7 +194,7 @@ def without_factor_two(y, scale):
 @pytest.mark.parametrize("scale", [1, 2])
 def test_a_wrong_acceptance_is_caught(scale, keep):
     """Fails if the brackets are so wide that another acceptance law fits, too."""
-    gaussian = merged(cks20.gaussian_trial)
+    gaussian = merged(_cks20.gaussian_trial)
     assert not brackets(gaussian, scale, law=trial_law(scale, keep), depth=20, gap=0.05)
 
 
@@ -202,7 +202,7 @@ def test_zero_is_not_counted_twice():
     """Fails if both signs of 0 count: 0 would be twice as likely."""
 
     def twice(*arguments):
-        return True, int(cks20.laplace_trial(*arguments)[1])
+        return True, int(_cks20.laplace_trial(*arguments)[1])
 
     assert not brackets(twice, 1, law=trial_law(1), depth=20)
 
@@ -215,7 +215,7 @@ def test_nothing_overflows_at_the_largest_scale():
     """Fails if the largest magnitude that bits can ask for leaves int64 or loses a digit."""
     # "01" makes exp_coin(1, 1) true: k = 2 passes, k = 3 stops.
     words, place = longest(0xAAAA_AAAA_AAAA_AAAA, 1 << 15)
-    assert cks20.whole_scales(words, place) == MOST_SCALES
+    assert _cks20.whole_scales(words, place) == MOST_SCALES
     assert place[NEXT] == 2 * MOST_SCALES
     largest = MAX_SCALE * MOST_SCALES + MAX_SCALE - 1
     assert largest < 2**61
@@ -223,13 +223,13 @@ def test_nothing_overflows_at_the_largest_scale():
     bits = [1, *itertools.chain.from_iterable([(0, 1)] * MOST_SCALES), *[1] * 40, *[1] * 400]
     packed = np.packbits(bits, bitorder="little")
     padded = np.pad(packed, (0, -len(packed) % 8 + 8)).view(np.uint64)
-    counts, value = cks20.laplace_trial(padded, np.array([0, len(bits), 0]), MAX_SCALE)
+    counts, value = _cks20.laplace_trial(padded, np.array([0, len(bits), 0]), MAX_SCALE)
     assert (counts, value) == (True, -largest)
 
 
 def test_the_largest_rest_of_a_scale():
     """Fails if a uniform integer below 2^40 cannot be 2^40 - 1, or below 2^40 - 1 can."""
     ones = longest((1 << 64) - 1, 2)
-    assert cks20.below(*ones, MAX_SCALE) == MAX_SCALE - 1
+    assert _cks20.below(*ones, MAX_SCALE) == MAX_SCALE - 1
     with pytest.raises(OutOfBits):
-        cks20.below(*longest((1 << 64) - 1, 2), MAX_SCALE - 1)
+        _cks20.below(*longest((1 << 64) - 1, 2), MAX_SCALE - 1)

@@ -9,8 +9,8 @@ import pytest
 
 from vicinal.errors import InvalidInput
 from vicinal.noise import coin_probability, coins
-from vicinal.noise.bits import BitBuffer
-from vicinal.noise.coins import _HEAD, _eight_bytes, _sixty_four, _toss
+from vicinal.noise._bernoulli import _HEAD, _eight_bytes, _sixty_four, _toss
+from vicinal.noise._uniform_bits import BitBuffer
 
 NUMERATORS = [
     0,

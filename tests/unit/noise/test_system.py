@@ -14,8 +14,8 @@ import pytest
 
 from vicinal.errors import InvalidInput
 from vicinal.noise import SimulatedNoise, SystemNoise
-from vicinal.noise.pool import BATCH, MOST_AHEAD, RESERVE, Pool
-from vicinal.noise.system import LAWS_READY
+from vicinal.noise._presampled import BATCH, MOST_AHEAD, RESERVE, Pool
+from vicinal.noise._system import LAWS_READY
 
 LARGE = 1 << 40
 METHODS = ("discrete_gaussian", "discrete_laplace")

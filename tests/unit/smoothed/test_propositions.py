@@ -27,7 +27,7 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )  # fmt: skip
-from vicinal.smoothed.mechanism import law_excess
+from vicinal.smoothed._mechanism import law_excess
 
 SEEDS = range(12)
 NARROW = 1e-12

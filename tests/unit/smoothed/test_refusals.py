@@ -33,7 +33,7 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )  # fmt: skip
-from vicinal.smoothed.specification import mechanism_of, population_of, sampler_of
+from vicinal.smoothed._specification import mechanism_of, population_of, sampler_of
 
 SHM = Histogram(FixedSize(3))
 EVEN = Vertices([[0.5, 0.5]])

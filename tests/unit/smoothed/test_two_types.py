@@ -16,16 +16,16 @@ from vicinal.smoothed import (
     Poisson,
     RadiusVotes,
     Vertices,
-    algorithm1,
+    _algorithm1,
+    _poisson_binomial,
+    _saddle,  # fmt: skip
     bounds,
     database_delta,
-    poisson_binomial,
     profile,
     quantiles,
-    saddle,
     smoothed_delta,
-)  # fmt: skip
-from vicinal.smoothed.edges import edge_loss
+)
+from vicinal.smoothed._edges import edge_loss
 
 DC = 18586 / 335909
 
@@ -39,8 +39,8 @@ def test_binomial_probabilities_hold_their_stated_error(n, p):
     with mpmath.workdps(50):
         for k in {0, 1, n // 3, round(n * p), n - 1, n}:
             exact = log_choose(n, k) + k * mpmath.log(p) + (n - k) * mpmath.log(1 - mpmath.mpf(p))
-            found = float(saddle.binomial(n, p, k, k + 1)[0])
-            assert abs(found - exact) <= saddle.FLOOR + saddle.SLOPE * abs(found)
+            found = float(_saddle.binomial(n, p, k, k + 1)[0])
+            assert abs(found - exact) <= _saddle.FLOOR + _saddle.SLOPE * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_hypergeometric_probabilities_hold_their_stated_error(kind, others, size
         for o in {low, (low + high) // 2, high, round(size * kind / (kind + others))}:
             exact = log_choose(kind, o) + log_choose(others, size - o)
             exact -= log_choose(kind + others, size)
-            found = float(saddle.log_hypergeometric(o, kind, others, size))
-            assert abs(found - exact) <= saddle.FLOOR + saddle.SLOPE * abs(found)
+            found = float(_saddle.log_hypergeometric(o, kind, others, size))
+            assert abs(found - exact) <= _saddle.FLOOR + _saddle.SLOPE * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     for count, chance in zip(counts, chances, strict=True):
         for _ in range(count):
             law = np.convolve(law, [1 - chance, chance])
-    logs, errors = poisson_binomial.log_pmf(counts, chances, 0, len(law))
+    logs, errors = _poisson_binomial.log_pmf(counts, chances, 0, len(law))
     assert np.exp(logs) == pytest.approx(law, rel=1e-9)
     halves = np.array([20_000, 30_000]), np.array([0.2, 0.2])
-    logs, errors = poisson_binomial.log_pmf(*halves, 4_000, 15_000)
-    same = saddle.binomial(50_000, 0.2, 4_000, 15_000)
-    slack = errors + saddle.FLOOR + saddle.SLOPE * np.abs(same)
+    logs, errors = _poisson_binomial.log_pmf(*halves, 4_000, 15_000)
+    same = _saddle.binomial(50_000, 0.2, 4_000, 15_000)
+    slack = errors + _saddle.FLOOR + _saddle.SLOPE * np.abs(same)
     assert (np.abs(logs - same) <= slack).all()
     assert logs.min() < -2000
     assert errors.max() < 1e-6
@@ -96,7 +96,7 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
 
 def test_sure_and_impossible_coins():
     counts, chances = np.array([2, 3, 4]), np.array([1.0, 0.0, 0.5])
-    logs, _ = poisson_binomial.log_pmf(counts, chances, 0, 10)
+    logs, _ = _poisson_binomial.log_pmf(counts, chances, 0, 10)
     assert np.exp(logs) == pytest.approx([0, 0, *np.array([1, 4, 6, 4, 1]) / 16, 0, 0, 0])
 
 
@@ -104,7 +104,7 @@ def test_sure_and_impossible_coins():
 def test_windows_leave_out_nothing_that_matters(epsilon):
     """The windowed sum against the sum over the whole profile."""
     n, mechanism = 5000, Histogram(FixedSize(4950))
-    whole = profile(mechanism, n, epsilon) + saddle.binomial(n, 0.1)
+    whole = profile(mechanism, n, epsilon) + _saddle.binomial(n, 0.1)
     ends = [float(np.logaddexp.reduce(row)) for row in whole]
     found = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), n, epsilon)
     assert [found.log_lower, found.log_upper] == pytest.approx(ends, abs=1e-9)
@@ -121,7 +121,7 @@ def test_deltas_far_below_the_smallest_float():
 
 def test_a_true_maximum_in_the_middle_is_enclosed():
     """With n = 40, T = 3, E = 1: neither pure world is the worst (SMOOTHED, section 3)."""
-    from vicinal.smoothed.two_types import largest_mean
+    from vicinal.smoothed._two_types import largest_mean
 
     mechanism, population = Histogram(FixedSize(3)), Vertices([[0.4, 0.6], [0.6, 0.4]])
     exact = smoothed_delta(mechanism, population, 40, 0.0)
@@ -134,7 +134,7 @@ def test_a_true_maximum_in_the_middle_is_enclosed():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sandwiches_enclose_algorithm_1(seed):
-    from vicinal.smoothed.two_types import largest_mean
+    from vicinal.smoothed._two_types import largest_mean
 
     rng = np.random.default_rng(seed)
     n = int(rng.integers(5, 60))
@@ -149,14 +149,14 @@ def test_sandwiches_enclose_algorithm_1(seed):
 
 @pytest.mark.parametrize("mechanism", [Histogram(FixedSize(13)), Histogram(Poisson(0.8))])
 def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
-    from vicinal.smoothed import sandwich
+    from vicinal.smoothed import _sandwich
 
     population = Vertices([[0.3, 0.3, 0.4], [0.35, 0.35, 0.3]])
     for epsilon in (0.5, 2.0):
         exact = smoothed_delta(mechanism, population, 16, epsilon)
         assert exact.method == "exact"
-        assert sandwich.lower_mean(mechanism, population, 16, epsilon).low <= exact.log_upper
-        above = sandwich.pair_sum(mechanism.sampler, population.least, 16, epsilon)
+        assert _sandwich.lower_mean(mechanism, population, 16, epsilon).low <= exact.log_upper
+        above = _sandwich.pair_sum(mechanism.sampler, population.least, 16, epsilon)
         assert exact.log_lower <= above
 
 
@@ -169,8 +169,8 @@ def test_pair_sums_bite_where_records_are_many():
 
 
 def test_radius_votes_are_enclosed():
-    from vicinal.smoothed import sandwich
-    from vicinal.smoothed.radius_mean import radius_mean
+    from vicinal.smoothed import _sandwich
+    from vicinal.smoothed._radius_mean import radius_mean
 
     mechanism, population = RadiusVotes(0.1, 2), Vertices([[0.3, 0.3, 0.4], [0.4, 0.35, 0.25]])
     for epsilon in (0.3, 1.0):
@@ -179,9 +179,9 @@ def test_radius_votes_are_enclosed():
         assert exact.method == "exact"
         assert around.low <= exact.log_upper
         assert exact.log_lower <= around.high
-        from vicinal.smoothed.radius_mean import _split_pairs
+        from vicinal.smoothed._radius_mean import _split_pairs
 
-        summed = sandwich.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 20, epsilon)
+        summed = _sandwich.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 20, epsilon)
         assert _split_pairs(0.1, np.array([0.3, 0.3]), 20, epsilon) >= summed - 0.7
     large = smoothed_delta(mechanism, Vertices([[0.02, 0.03, 0.95]]), 3000, 1.0)
     assert large.method == "sandwich"
@@ -206,7 +206,7 @@ def test_groups_of_voters():
 def test_quantiles_are_sums_of_probabilities():
     mechanism, n = Histogram(FixedSize(190)), 200
     deltas = np.exp(profile(mechanism, n, 0.5)[1])
-    chances = np.exp(saddle.binomial(n, 0.1))
+    chances = np.exp(_saddle.binomial(n, 0.1))
     levels = [1e-1, 1e-2, 1e-3]
     found = quantiles(mechanism, Vertices([[0.1, 0.9]]), n, 0.5, levels)
     for level, chance in zip(levels, found, strict=True):
@@ -222,7 +222,7 @@ def test_quantiles_enclose_all_mixtures_of_worlds(n):
     for level in (0.5, 0.1, 0.02):
         (found,) = quantiles(mechanism, Vertices(rows), n, 0.5, [level])
         above = np.where(logs > math.log(level), 0.0, -np.inf)
-        exact, _ = algorithm1.maximum(above, rows, n)
+        exact, _ = _algorithm1.maximum(above, rows, n)
         assert found.log_lower <= exact.high
         assert exact.low <= found.log_upper
 

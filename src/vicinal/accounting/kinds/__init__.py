@@ -3,10 +3,10 @@
 One :class:`Kind` a mechanism; a new mechanism is a new entry of ``KINDS``.
 """
 
-from vicinal.accounting.kinds.base import Kind
-from vicinal.accounting.kinds.ind_knn import IND_KNN
-from vicinal.accounting.kinds.pate import CONFIDENT_GNMAX, GNMAX, LNMAX, SMOOTH_RELEASE
-from vicinal.accounting.kinds.private_knn import GAUSSIAN, MULTILABEL, NOISY_MAX, SCREENING
+from vicinal.accounting.kinds._base import Kind
+from vicinal.accounting.kinds._ind_knn import IND_KNN
+from vicinal.accounting.kinds._pate import CONFIDENT_GNMAX, GNMAX, LNMAX, SMOOTH_RELEASE
+from vicinal.accounting.kinds._private_knn import GAUSSIAN, MULTILABEL, NOISY_MAX, SCREENING
 
 __all__ = ["KINDS", "Kind"]
 

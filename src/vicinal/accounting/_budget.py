@@ -1,0 +1,138 @@
+r"""Epsilon and delta to a budget B and back.
+
+A budget B bounds what one subject loses over a whole interaction. Two readings of it are valid
+for an individual filter over Gaussian releases:
+
+``rdp``
+    the interaction is (alpha, B alpha)-RDP for every alpha, that is B-zCDP (Feldman & Zrnic 2021);
+    converted by Balle, Barthe, Gaboardi, Hsu & Sato 2020:
+    epsilon = min over alpha of  B alpha + log(1 - 1/alpha) - (log delta + log alpha)/(alpha - 1).
+``gdp``
+    the interaction is mu-GDP with mu = sqrt(2 B) (Koskela, Tobaben & Honkela 2023; Smith &
+    Thakurta 2022); converted exactly (Dong, Roth & Su 2022):
+    delta = Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2).
+
+Everything rounds to the safe side: epsilon and delta up, budgets down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy.special import log_ndtr
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+
+METHODS = ("gdp", "rdp")
+
+# log_ndtr and exp are good to a few 1e-16; the longest chain below loses less than 1e-11.
+_SAFETY = 1e-10
+_BISECTIONS = 200
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """Return the smallest delta of a mu-GDP mechanism at `epsilon` >= 0, rounded up.
+
+    Source: Dong, Roth & Su 2022, Corollary 1; Balle & Wang 2018.
+    """
+    mu = _checks.real("mu", mu, least=0)
+    epsilon = _checks.real("epsilon", epsilon, least=0)
+    if mu == 0:
+        return 0.0
+    log_first = float(log_ndtr(mu / 2 - epsilon / mu))
+    log_second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    difference = -math.expm1(min(log_second - log_first, 0.0))
+    # An absolute error in either exponent becomes a relative one in the subtracted term.
+    slip = _SAFETY * max(1.0, abs(log_first))
+    bound = math.exp(log_first) * min(1.0, difference + slip)
+    # Below the smallest double the bound is that double: zero would claim pure privacy.
+    return min(1.0, max(bound, math.nextafter(0.0, 1.0)))
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """Return the smallest epsilon >= 0 at which a mu-GDP mechanism has `delta`, rounded up."""
+    mu = _checks.real("mu", mu, least=0)
+    delta = _checks.real("delta", delta, above=0, below=1)
+    return _smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
+
+
+def rdp_epsilon(rho: float, delta: float) -> float:
+    """Return epsilon of a rho-zCDP mechanism at `delta`, rounded up.
+
+    Any order alpha gives a valid epsilon, so an inexact minimum is still an upper bound.
+    Source: Balle et al. 2020, Theorem 21, applied to the line rho alpha.
+    """
+    from scipy.optimize import minimize_scalar  # takes a third of a second; few plans need it
+
+    rho = _checks.real("rho", rho, least=0)
+    delta = _checks.real("delta", delta, above=0, below=1)
+
+    def at(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        alpha = 1 + excess
+        return (
+            rho * alpha - math.log1p(1 / excess) - (math.log(delta) + math.log1p(excess)) / excess
+        )
+
+    centre = 0.5 * math.log(math.log(1 / delta) / rho + 1) if rho > 0 else 25.0
+    best = minimize_scalar(
+        at, bounds=(centre - 12, centre + 12), method="bounded", options={"xatol": 1e-9}
+    )
+    return max(0.0, float(best.fun)) * (1 + _SAFETY)
+
+
+def budget(epsilon: float, delta: float, method: str = "gdp") -> float:
+    """Return the largest budget B that keeps an interaction (epsilon, delta)-DP, rounded down.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target, epsilon > 0 and 0 < delta < 1, add/remove-one-subject neighbours.
+    method : {"gdp", "rdp"}
+        How the budget is read, see the module's text.
+    """
+    epsilon = _checks.real("epsilon", epsilon, above=0)
+    delta = _checks.real("delta", delta, above=0, below=1)
+    holds = _holds(_checks.choice("method", method, METHODS), epsilon, delta)
+    return _largest(holds)
+
+
+def _holds(method: str, epsilon: float, delta: float) -> Callable[[float], bool]:
+    if method == "gdp":
+        return lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta
+    return lambda rho: rdp_epsilon(rho, delta) <= epsilon
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Return a point where the decreasing predicate `holds` is true, next to where it stops."""
+    low, high = 1e-30, 1.0
+    if not holds(low):
+        raise InvalidInput(
+            "The 'epsilon' and 'delta' parameters leave no budget that can be computed with. "
+            "Take a larger epsilon or delta."
+        )
+    while holds(high):
+        low, high = high, 2 * high
+    for _ in range(_BISECTIONS):
+        middle = math.sqrt(low * high)
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _smallest(holds: Callable[[float], bool]) -> float:
+    """Return a point where the increasing predicate `holds` is true, next to where it starts."""
+    if holds(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while not holds(high):
+        low, high = high, 2 * high
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -1,0 +1,184 @@
+r"""Certificates of tightness: an epsilon that a plan cannot be better than.
+
+A *witness* of a release is a pair of laws that some two neighbouring data sets really give (a fixed
+largest vote for screening, a full step for a Gaussian), or a coarsening of them. The composed
+divergence of the witnesses is a lower bound on delta(epsilon) of the plan, so the epsilon at which
+it crosses delta bounds epsilon from below. Sampling and composition are exact in it, against
+somebody who knows everybody else's coins (as in every analysis of sampling); what is left
+between it and the upper bound is the price of Rényi orders, or of an adversary who would change the
+data from answer to answer.
+
+Arithmetic, rounded down. Outcomes are merged into finitely many (a coarsening: less divergence).
+Each loss is rounded down to the grid, loss = g + f with 0 <= f < h; the sum of all f is at least
+its mean less h (sqrt(2 V l) + l/3), V h^2 its variance, except with probability e^-l (Bernstein),
+which is subtracted from delta. Two outcomes repeated n times are n + 1 outcomes with binomial
+weights, rounded once. What wraps round in the transform, and its rounding errors, are subtracted
+too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import fft
+from scipy.special import gammaln, log_ndtr, ndtr
+
+from vicinal.accounting._divergence import Array, mixed_ratio, tail_ratios
+from vicinal.accounting._pld import chernoff_rates, log_moments, spectral_power
+
+_POINTS = (1 << 15, 1 << 18)
+_MANY = 1000
+_CELLS = 4000
+_REACH = 9.0
+_LARGEST = 600.0
+_SMALLEST = 1e-290
+_SAFETY = 1 - 1e-9
+_ROUNDING = 8 * 2.0**-53
+
+
+@dataclasses.dataclass(frozen=True)
+class Witness:
+    """Finitely many outcomes of `count` equal releases: masses with the subject, and log ratios.
+
+    Attributes
+    ----------
+    masses : ndarray, shape (m,)
+        Probabilities with the subject; may sum to less than 1.
+    losses : ndarray, shape (m,)
+        Log of (probability with / probability without).
+    count : int
+        How many independent copies.
+    """
+
+    masses: Array
+    losses: Array
+    count: int
+
+
+def gaussian_witness(mu: float, gamma: float, count: int) -> Witness:
+    """Return the witness of `count` sampled Gaussian releases that a subject moves by a full step.
+
+    Without sampling they are one release with mu sqrt(count).
+    """
+    if gamma == 1:
+        mu, count = mu * math.sqrt(count), 1
+    edges = np.linspace(-_REACH, _REACH + mu, _CELLS + math.ceil(_CELLS * mu / 18))
+    log_without = _log_cells(edges)
+    ratio = _log_cells(edges - mu) - log_without
+    losses = mixed_ratio(ratio, gamma)
+    return Witness(np.exp(log_without + losses), losses, count)
+
+
+def _log_cells(edges: Array) -> Array:
+    """Return log of the normal mass between consecutive `edges`, precise in both tails."""
+    left, right = edges[:-1], edges[1:]
+    flip = left > 0
+    low, high = np.where(flip, -right, left), np.where(flip, -left, right)
+    return np.asarray(log_ndtr(high) + np.log(-np.expm1(log_ndtr(low) - log_ndtr(high))))
+
+
+def threshold_witness(position: float, shift: float, gamma: float, count: int) -> Witness:
+    """Return the witness of `count` answers Bernoulli(Phi(position)), moved by `shift` > 0.
+
+    Without outcomes where a pass is too rare for doubles.
+    """
+    up, down = tail_ratios(np.array([position]), shift)
+    losses = np.array([mixed_ratio(up, gamma)[0], mixed_ratio(down, gamma)[0]])
+    passed = float(ndtr(position)) * math.exp(losses[0])
+    if passed < _SMALLEST:
+        return Witness(np.empty(0), np.empty(0), 1)
+    passed = min(passed, 1 - 2.0**-53)
+    middle, reach = count * passed, 40 * math.sqrt(count * passed * (1 - passed)) + 100
+    first, last = max(0, int(middle - reach)), min(count, int(middle + reach))
+    wins = np.arange(first, last + 1).astype(np.float64)
+    total = wins * losses[0] + (count - wins) * losses[1]
+    return Witness(_binomial(wins, count, passed), total, 1)
+
+
+def _binomial(wins: Array, count: int, passed: float) -> Array:
+    """Return the binomial probabilities of `wins`, rounded down: gammaln errs by 1e-15."""
+    choices = gammaln(count + 1) - gammaln(wins + 1) - gammaln(count - wins + 1)
+    log_mass = choices + wins * math.log(passed) + (count - wins) * math.log1p(-passed)
+    return np.asarray(np.exp(log_mass - 1e-14 * (1 + count * math.log1p(count))))
+
+
+def lower_epsilon(witnesses: Sequence[Witness], delta: float) -> float:
+    """Return an epsilon >= 0 that the composition of `witnesses` cannot go below at `delta`."""
+    # A release that is left out can only lower the bound; one with a single outcome tells nothing.
+    usable = [finite for witness in witnesses if len((finite := _finite(witness)).masses) > 1]
+    if not usable:
+        return 0.0
+    step, start, masses, error = _compose(usable, delta * 1e-4)
+    first = max(0, math.ceil(-start / step) + 1)
+    losses = start + step * np.arange(first, len(masses))
+    mass = masses[first:]
+    # An epsilon beyond this is not looked for: e^epsilon would overflow.
+    kept = int(np.searchsorted(losses, _LARGEST))
+    upper = np.cumsum(mass[::-1])[::-1][:kept]
+    lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:kept]
+    divergence = (upper - np.exp(losses[:kept]) * lower) * _SAFETY - error
+    above = np.flatnonzero(divergence >= delta)
+    return max(0.0, float(losses[above[-1]])) * _SAFETY if len(above) else 0.0
+
+
+def _finite(witness: Witness) -> Witness:
+    kept = np.isfinite(witness.losses) & (witness.masses > 0)
+    return Witness(witness.masses[kept], witness.losses[kept], witness.count)
+
+
+def _compose(witnesses: Sequence[Witness], tail: float) -> tuple[float, float, Array, float]:
+    """Return (step, first loss, masses, error): the sum of all losses, rounded down."""
+    low, high = _window(witnesses, tail)
+    count = sum(witness.count for witness in witnesses)
+    points = _points(count)
+    step = (high - low) / points
+    # Room for the deviation of the fractions from their mean, twice: at most half a cell each.
+    slack = 2 * math.ceil(math.sqrt(-count * math.log(tail) / 2) - math.log(tail))
+    # A release made once is rounded down by at most one cell, of which nothing is given back.
+    singles = sum(witness.count == 1 for witness in witnesses)
+    size = fft.next_fast_len(points + slack + singles + 2, real=True)
+    spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
+    base, mean, variance = 0, 0.0, 0.0
+    for witness in witnesses:
+        places = np.floor(witness.losses / step).astype(np.int64)
+        rest = witness.losses / step - places
+        # Losses far beyond the window wrap round at once: their cells are never all written out.
+        cells = np.bincount((places - places.min()) % size, witness.masses, size)
+        spectrum = spectrum * spectral_power(fft.rfft(cells), witness.count)
+        base += witness.count * int(places.min())
+        if witness.count > 1:
+            expected = float(witness.masses @ rest) / float(witness.masses.sum())
+            mean += witness.count * expected
+            spread = float(witness.masses @ (rest - expected) ** 2)
+            variance += witness.count * spread / float(witness.masses.sum())
+    room = -math.log(tail)
+    missing = math.sqrt(2 * variance * room) + room / 3 if variance else 0.0
+    first = math.floor(low / step - mean - missing) - singles
+    norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
+    error = 4 * tail + _ROUNDING * (count + math.log2(size)) * norm
+    masses = np.roll(fft.irfft(spectrum, size), (base - first) % size)
+    return step, step * (first + mean - missing), np.maximum(masses, 0.0), error
+
+
+def _points(count: int) -> int:
+    """Return how many cells the window has: what rounding costs grows with the root of `count`."""
+    least, most = _POINTS
+    return max(least, int(most * min(1.0, math.sqrt(count / _MANY))))
+
+
+def _window(witnesses: Sequence[Witness], tail: float) -> tuple[float, float]:
+    """Return bounds that the sum of the losses leaves with probability at most `tail` each."""
+    variance = 0.0
+    for witness in witnesses:
+        mean = float(witness.masses @ witness.losses)
+        variance += witness.count * float(witness.masses @ (witness.losses - mean) ** 2)
+    rates = chernoff_rates(math.sqrt(variance))
+    above, below = np.zeros_like(rates), np.zeros_like(rates)
+    for witness in witnesses:
+        above += witness.count * log_moments(witness.losses, witness.masses, rates)
+        below += witness.count * log_moments(witness.losses, witness.masses, -rates)
+    room = -math.log(tail)
+    return float(-((below + room) / rates).min()), float(((above + room) / rates).min())

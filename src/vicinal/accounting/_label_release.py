@@ -1,0 +1,80 @@
+"""Releases of which only the label leaves, as terms of a composition.
+
+The bounds are those of :mod:`vicinal.accounting._label_only`; its proof note lies beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from vicinal.accounting._divergence import Array
+from vicinal.accounting._label_only import LARGEST_ORDER, label_budget, two_coordinate_rdp
+from vicinal.accounting._pairs import GaussianPair
+from vicinal.accounting._subsampled import SubsampledGaussian
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyLabel:
+    """The label with the most noisy votes, under Poisson sampling; no votes leave.
+
+    Parameters
+    ----------
+    sigma : float
+        Noise scale in votes.
+    gamma : float
+        The probability with which each subject takes part, 0 < gamma <= 1.
+    classes : int or None
+        Their number, if it is to be made use of (two are cheaper).
+    """
+
+    sigma: float
+    gamma: float = 1.0
+    classes: int | None = None
+
+    def rdp(self, orders: Array) -> Array:
+        """Return the RDP at `orders` (m,), rounded up.
+
+        The label is a function of the noisy votes, so their RDP is a bound as well: at the highest
+        orders under sampling it is the smaller one.
+        """
+        multiplier = math.nextafter(self.sigma / math.sqrt(2), 0.0)
+        values = SubsampledGaussian(multiplier, self.gamma).rdp(orders) * (1 + 1e-9)
+        near = orders <= LARGEST_ORDER
+        labels = two_coordinate_rdp(self.sigma, self.gamma, orders[near], self.classes)
+        values[near] = np.minimum(values[near], labels)
+        return values
+
+    def pair(self) -> GaussianPair:
+        """Return the pair of the noisy votes, of which the label is a function."""
+        return GaussianPair(math.nextafter(math.sqrt(2), 2) / self.sigma, self.gamma)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelFilter:
+    """An individual filter over labels, at the one order that it charges by.
+
+    Parameters
+    ----------
+    order, budget : float
+        The whole interaction is (order, budget)-RDP, and so (alpha, budget)-RDP at every smaller
+        alpha; above the order nothing is known.
+    """
+
+    order: float
+    budget: float
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float, delta: float) -> LabelFilter:
+        """Return the filter that keeps (epsilon, delta)."""
+        target = label_budget(epsilon, delta)
+        return cls(target.order, target.budget)
+
+    def rdp(self, orders: Array) -> Array:
+        """Return the budget up to the filter's order, infinity above."""
+        return np.where(orders <= self.order, self.budget, np.inf)
+
+    def pair(self) -> None:
+        """Return None: one order fixes no pair."""

@@ -1,0 +1,230 @@
+r"""What private aggregation of teachers costs (PATE).
+
+Sources: P17 Papernot et al. 2017 (LNMax); P18 Papernot et al. 2018, *Scalable private learning with
+PATE* (GNMax, Confident-GNMax, data-dependent costs, smooth sensitivity).
+
+Teachers are trained on disjoint parts by subject. Adding or removing one subject changes one
+teacher, so in every query at most one vote moves from one class to another: squared L2 sensitivity
+2, L1 sensitivity 2, and the largest count moves by at most 1.
+
+*Data-dependent* costs (functions named ``private_...``) depend on the votes. They are as private as
+the votes: only :mod:`vicinal.accounting._smooth_cost` says how to publish their sum. They bound
+D_alpha(M(D) | M(D')) for the data set D at hand and every neighbour D', and must never be amplified
+by sampling.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr, logsumexp
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+
+Array = npt.NDArray[np.float64]
+
+Bools = npt.NDArray[np.bool_]
+
+_SAFETY = 1e-9
+_SMALLEST = -1e300
+
+
+def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Array:
+    """Return D_alpha of LNMax, the class with the most votes after Laplace noise, rounded up.
+
+    Two Laplace releases of sensitivity 1 (Mironov 2017, Table II). That is never above what pure
+    epsilon = 2/scale alone gives, the cost of randomised response.
+
+    Parameters
+    ----------
+    scale : float
+        Scale b of the Laplace noise, in votes, .001 <= b <= 1e6.
+    orders : array_like (n,)
+        Renyi orders, alpha > 1.
+
+    Returns
+    -------
+    float64 (n,)
+    """
+    rate = 1 / _checks.real("scale", scale, least=1e-3, most=1e6)
+    alphas = checked_orders(orders)
+    twice = 2 * alphas - 1
+    grow, shrink = (alphas - 1) * rate, -alphas * rate
+    top = np.maximum(grow, 0)
+    vector = np.log(
+        alphas / twice * np.exp(grow - top) + (alphas - 1) / twice * np.exp(shrink - top)
+    )
+    small = (alphas * np.expm1(np.minimum(grow, 1)) + (alphas - 1) * np.expm1(shrink)) / twice
+    vector = np.where(grow < 1, np.log1p(small), vector + top)
+    return np.asarray(2 * vector / (alphas - 1) * _up())
+
+
+def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Array:
+    """Return D_alpha = alpha / sigma^2 of GNMax (P18, Prop. 8), float64 (n,).
+
+    Also covers the release of all noisy counts. When only the label leaves,
+    ``label_only.two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
+    """
+    return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
+
+
+def private_lnmax_log_error(votes: npt.ArrayLike, scale: float) -> Array:
+    """Return the log of a bound on P[LNMax does not return the top class] (P17, Lemma 4).
+
+    PRIVATE: depends on the votes, array_like (q, c). Returns float64 (q,).
+    """
+    scale = _checks.real("scale", scale, least=1e-3, most=1e6)
+    gaps = gaps_behind(votes) / scale
+    terms = np.log(2 + gaps) - math.log(4) - gaps
+    return _capped(logsumexp(terms, axis=1), gaps.shape[1])
+
+
+def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Array:
+    """Return the log of a bound on P[GNMax does not return the top class] (P18, Prop. 7).
+
+    PRIVATE: depends on the votes, array_like (q, c). Returns float64 (q,).
+    """
+    gaps = gaps_behind(votes) / (math.sqrt(2) * _sigma("sigma", sigma))
+    return _capped(logsumexp(log_ndtr(-gaps), axis=1), gaps.shape[1])
+
+
+def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayLike) -> Array:
+    """Return the data-dependent D_alpha of LNMax queries, never above :func:`lnmax_rdp`.
+
+    PRIVATE. P17, Theorem 3; where it does not apply, the data-independent cost is returned.
+
+    Parameters
+    ----------
+    log_error : array_like (q,) or a number
+        From :func:`private_lnmax_log_error`.
+    scale, orders
+        As in :func:`lnmax_rdp`.
+
+    Returns
+    -------
+    float64 (q, n), or (n,) for a single query.
+    """
+    general, alphas = lnmax_rdp(scale, orders), checked_orders(orders)
+    log_q, epsilon, excess = _log_errors(log_error), 2 / scale, alphas - 1
+    valid = (log_q < -np.logaddexp(0, epsilon)) & (log_q > -np.inf)
+    safe = np.where(valid, log_q, -np.logaddexp(0, epsilon) - 1)[:, None]
+    first = _log1mexp(safe) + excess * (_log1mexp(safe) - _log1mexp(safe + epsilon))
+    bound = np.logaddexp(first, safe + excess * epsilon) / excess
+    return _data_dependent(log_error, valid, np.minimum(general, _raised(bound, excess)), general)
+
+
+def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Array:
+    """Return the data-dependent D_alpha of GNMax queries, never above :func:`gnmax_rdp`.
+
+    PRIVATE. P18, Theorem 6 at the orders mu_2 = sigma sqrt(-log q), mu_1 = mu_2 + 1 of its Prop.
+    10; where a condition of the theorem does not hold, the data-independent cost is returned.
+
+    Parameters
+    ----------
+    log_error : array_like (q,) or a number
+        From :func:`private_gnmax_log_error`.
+    sigma, orders
+        As in :func:`gnmax_rdp`.
+
+    Returns
+    -------
+    float64 (q, n), or (n,) for a single query.
+    """
+    general, alphas = gnmax_rdp(sigma, orders), checked_orders(orders)
+    log_q, excess = _log_errors(log_error), alphas - 1
+    valid = _conditions(np.maximum(log_q, _SMALLEST), sigma) & (log_q > -np.inf)
+    # An error for which all of this is defined; its result is not used.
+    safe = np.where(valid, log_q, -((2 + 2 / sigma) ** 2))[:, None]
+    second = sigma * np.sqrt(-safe)
+    first = second + 1
+    shifted = (safe + second / sigma**2) * (1 - 1 / second)
+    likely = _log1mexp(safe) + excess * (_log1mexp(safe) - _log1mexp(shifted))
+    unlikely = safe + excess * (first / sigma**2 - safe / (first - 1))
+    bound = _raised(np.logaddexp(likely, unlikely) / excess, excess)
+    usable = np.where(alphas <= first, np.minimum(general, bound), general)
+    return _data_dependent(log_error, valid, usable, general)
+
+
+def _raised(bound: Array, excess: Array) -> Array:
+    """Return a cost rounded up."""
+    return np.asarray(np.maximum(bound, 0) * _up() + 1e-15 / excess)
+
+
+def _data_dependent(log_error: npt.ArrayLike, valid: Bools, bound: Array, general: Array) -> Array:
+    """Return `bound` (q, n) where `valid` (q,), nothing for an error of 0, else `general` (n,)."""
+    free = _log_errors(log_error) == -np.inf
+    rows = np.where(valid[:, None], bound, np.where(free[:, None], 0.0, general))
+    return np.asarray(rows if np.ndim(log_error) else rows[0])
+
+
+def _conditions(log_q: Array, sigma: float) -> Bools:
+    """Return where P18's Theorem 6 holds and increases in q at the orders of its Prop. 10."""
+    second = sigma * np.sqrt(-log_q)
+    safe = np.where(second > 1, second, 2.0)
+    epsilon = safe / sigma**2
+    spare = np.log1p(1 / safe) + np.log1p(1 / (safe - 1))
+    holds = (log_q <= (safe - 1) * epsilon - safe * spare) & (log_q + epsilon < 0)
+    return np.asarray(holds & (second > 1))
+
+
+def gaps_behind(votes: npt.ArrayLike) -> Array:
+    """Return how far all other classes lie behind the top one, (q, c - 1). PRIVATE.
+
+    `votes` is array_like (q, c) of finite counts >= 0, refused without being quoted.
+    """
+    counts = np.asarray(votes)
+    usable = counts.ndim == 2 and counts.shape[1] >= 2 and counts.dtype.kind in "iuf"
+    if not usable or not np.isfinite(counts).all() or (counts < 0).any():
+        raise InvalidInput(
+            "The 'votes' parameter must be a table (queries, classes) of finite counts >= 0 with "
+            "at least two classes."
+        )
+    ordered = np.sort(counts.astype(np.float64), axis=1)
+    return np.asarray(ordered[:, -1:] - ordered[:, :-1])
+
+
+def _capped(log_error: Array, others: int) -> Array:
+    """Apply that the top class is the likeliest one, so it wins at least once in c times."""
+    return np.minimum(log_error, math.log1p(-1 / (others + 1)))
+
+
+def _log_errors(value: npt.ArrayLike) -> Array:
+    """Return log errors as (q,), each below 0; minus infinity is an error of 0."""
+    errors = np.atleast_1d(np.asarray(value))
+    if errors.dtype.kind not in "iuf" or errors.ndim != 1 or not (errors < 0).all():
+        raise InvalidInput(
+            "The 'log_error' parameter must be a number < 0, or a flat list of such."
+        )
+    return np.asarray(errors, dtype=np.float64)
+
+
+def _log1mexp(x: Array) -> Array:
+    """Return log(1 - exp(x)) for x < 0."""
+    with np.errstate(divide="ignore"):
+        return np.where(x > -0.7, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
+
+
+def _sigma(name: str, value: float) -> float:
+    return _checks.real(name, value, least=1e-6, most=1e9)
+
+
+def _curve(name: str, values: npt.ArrayLike) -> Array:
+    curve = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if curve.ndim != 1 or np.isnan(curve).any() or (curve < 0).any():
+        raise InvalidInput(f"The {name!r} parameter must be a flat list of costs >= 0.")
+    return curve
+
+
+def checked_orders(orders: npt.ArrayLike) -> Array:
+    """Return Renyi orders (n,) as float64, 1 + 1e-6 <= alpha <= 1e12."""
+    values = np.atleast_1d(np.asarray(orders))
+    if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
+        raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
+    return np.array([_checks.real("orders", float(v), least=1 + 1e-6, most=1e12) for v in values])
+
+
+def _up() -> float:
+    return 1 + _SAFETY

@@ -1,0 +1,213 @@
+"""A plan of releases as JSON, and what it costs before anything is spent.
+
+A plan is ``{"delta": 1e-5, "releases": [{"kind": ..., "count": ..., ...}, ...]}``. The kinds and
+their fields stand in :mod:`vicinal.accounting.kinds`. Everything in a plan is public but a field
+``votes``, which makes the price private.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vicinal import _checks
+from vicinal.accounting import _certificate
+from vicinal.accounting._composition import Composition, compose
+from vicinal.accounting.kinds import KINDS, Kind
+from vicinal.errors import InvalidInput
+
+NEIGHBOURING = "one subject added or removed, with all of that subject's records"
+COMMON_ASSUMPTIONS = (
+    (
+        "every release of the plan is made on the same subjects, with fresh noise, and its "
+        "parameters do not depend on private data"
+    ),
+    (
+        "noise has the stated law: real Gaussian or Laplace noise, or discrete noise whose "
+        "difference from it is accounted for elsewhere"
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """`count` equal releases of one kind: the fields of the plan, checked, defaults filled in."""
+
+    kind: str
+    count: int
+    fields: tuple[tuple[str, Any], ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the fields by name, without kind and count."""
+        return dict(self.fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the step as in the JSON of a plan."""
+        return {"kind": self.kind, **self.values, "count": self.count}
+
+    def shown(self) -> dict[str, Any]:
+        """Return the same with private votes left out."""
+        hidden = {"votes": "private"} if "votes" in self.values else {}
+        return {**self.to_dict(), **hidden}
+
+    def composition(self) -> Composition:
+        """Return all releases of the step."""
+        return KINDS[self.kind].cost(self.values, self.count)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Releases that are to be made, and the delta at which they are priced."""
+
+    delta: float
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def from_dict(cls, plan: object) -> Plan:
+        """Return the plan that a JSON object states.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the field, for anything missing, unknown or out of bounds.
+        """
+        fields = mapping("plan", plan)
+        _known("plan", fields, ("delta", "releases"), required=("delta", "releases"))
+        delta = _checks.real("delta", fields["delta"], above=0, below=1)
+        releases = releases_of(fields)
+        steps = tuple(
+            _step(f"releases[{place}]", release, delta) for place, release in enumerate(releases)
+        )
+        return cls(delta, steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values, from which the same plan is made again."""
+        return {"delta": self.delta, "releases": [step.to_dict() for step in self.steps]}
+
+    def composition(self) -> Composition:
+        """Return all releases of all steps."""
+        return compose(step.composition() for step in self.steps)
+
+    def price(self, *, lower: bool = True) -> dict[str, Any]:
+        """Return what the plan costs: every valid method, the best, a lower bound, and in words.
+
+        Returns
+        -------
+        dict
+            ``epsilon`` the best valid bound, ``method`` which one that is, ``by_method``,
+            ``lower`` (None where there is no certificate, or none is wanted), ``delta``,
+            ``private`` (True if the price depends on private data and must not be published),
+            ``neighbouring``, ``assumptions``, ``releases`` (each step with its ``share`` of the RDP
+            at the best order, and the epsilon of that step alone, ``alone``).
+        """
+        total = self.composition()
+        epsilons = {name: total.to_epsilon(self.delta, name) for name in total.methods()}
+        by_method = {name: value for name, value in epsilons.items() if math.isfinite(value)}
+        method = min(by_method, key=lambda name: by_method[name])
+        return {
+            "epsilon": by_method[method],
+            "method": method,
+            "by_method": by_method,
+            "lower": self.lower() if lower else None,
+            "delta": self.delta,
+            "private": any("votes" in step.values for step in self.steps),
+            "neighbouring": NEIGHBOURING,
+            "assumptions": list(self.assumptions()),
+            "releases": self._shares(total),
+        }
+
+    def lower(self) -> float | None:
+        """Return an epsilon that the plan cannot be better than, or None without a certificate."""
+        order = self.composition().best_order(self.delta)
+        witnesses: list[_certificate.Witness] = []
+        for step in self.steps:
+            found = KINDS[step.kind].witness(step.values, step.count, order)
+            if found is None:
+                return None
+            witnesses.extend(found)
+        return _certificate.lower_epsilon(witnesses, self.delta)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return in words what must be true for the price to hold."""
+        particular = dict.fromkeys(
+            words for step in self.steps for words in KINDS[step.kind].words(step.values)
+        )
+        return (*COMMON_ASSUMPTIONS, *particular)
+
+    def _shares(self, total: Composition) -> list[dict[str, Any]]:
+        order = total.best_order(self.delta)
+        costs = [float(step.composition().rdp(order)[0]) for step in self.steps]
+        whole = sum(costs) or 1.0
+        return [
+            {
+                **step.shown(),
+                "share": cost / whole,
+                "alone": step.composition().to_epsilon(self.delta),
+            }
+            for step, cost in zip(self.steps, costs, strict=True)
+        ]
+
+
+def account(plan: object) -> dict[str, Any]:
+    """Return the price of a plan given as the plain values of its JSON; see :meth:`Plan.price`."""
+    return Plan.from_dict(plan).price()
+
+
+def releases_of(plan: object) -> Sequence[object]:
+    """Return the releases of a plan's JSON, not yet checked one by one."""
+    releases = mapping("plan", plan).get("releases")
+    if not isinstance(releases, list | tuple) or not releases:
+        raise InvalidInput("The 'releases' parameter must be a list of at least one release.")
+    return releases
+
+
+def _step(name: str, release: object, delta: float) -> Step:
+    fields = mapping(name, release)
+    if "kind" not in fields:
+        raise InvalidInput(f"The '{name}.kind' parameter is missing.")
+    kind_name = _checks.choice(f"{name}.kind", fields["kind"], tuple(KINDS))
+    kind = KINDS[kind_name]
+    given = {key: value for key, value in fields.items() if key != "kind"}
+    _known(name, given, (*kind.fields, "count"), required=kind.required)
+    count = _checks.integer(f"{name}.count", given.get("count", 1), least=1, most=10**9)
+    given.pop("count", None)
+    values = _checked(name, kind, given)
+    values = kind.complete(name, values, delta, count)
+    step = Step(kind_name, count, tuple(sorted(values.items())))
+    try:
+        step.composition()
+    except InvalidInput as error:
+        raise InvalidInput(f"In '{name}', with all fields together: {error}") from None
+    return step
+
+
+def _checked(name: str, kind: Kind, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: check(f"{name}.{key}", given[key]) if key in given else kind.defaults[key]
+        for key, check in kind.fields.items()
+        if key in given or key in kind.defaults
+    }
+
+
+def mapping(name: str, value: object) -> Mapping[str, Any]:
+    """Return `value` if it is a JSON object."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"The {name!r} parameter must be a JSON object. Got {value!r}.")
+    return value
+
+
+def _known(
+    name: str, fields: Mapping[str, Any], allowed: tuple[str, ...], required: tuple[str, ...]
+) -> None:
+    prefix = "" if name == "plan" else f"{name}."
+    for key in fields:
+        if key not in allowed:
+            raise InvalidInput(
+                f"The '{prefix}{key}' parameter is not known. Known here: {', '.join(allowed)}."
+            )
+    for key in required:
+        if key not in fields:
+            raise InvalidInput(f"The '{prefix}{key}' parameter is missing.")

@@ -1,0 +1,259 @@
+r"""Largest Renyi divergence of a three-way comparison, two of whose values move apart.
+
+The gaining class has noisy votes x ~ N(u, 1), the losing class y ~ N(v, 1), and the best of all
+others stands at 0 (condition on it). Outcomes: x wins, y wins, somebody else. With the subject the
+centre (u, v) becomes (u + mu, v - mu). For a base law b and likelihood ratios L,
+
+    exp((alpha - 1) D_alpha) - 1 = G = sum over outcomes of b psi(L),
+
+and each log L falls in u and rises in v (label_only.md, section 4), so the corners of a rectangle
+of centres bound G over it. A second bound, from the corners and the second derivatives, closes
+rectangles around the maximum; a third one covers centres where both classes lead by far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from vicinal.accounting._threshold_divergence import (
+    Array,
+    Thresholds,
+    hazard,
+    log_gain,
+    log_psi,
+    log_rare,
+    mixed,
+    sampled,
+)
+
+TOLERANCE = 1e-3
+"""A supremum is overestimated by at most this share."""
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
+_TAIL = 45.0
+_LEVELS = 40
+_STRIPS = 0.05
+_COARSE = 4.0
+
+_SECOND = 0.484
+"""Twice phi(1): most that a second derivative of a Gaussian probability can be."""
+
+_THIRD = 1.15
+"""More than the same for the second derivative of the derivative along (1, -1)."""
+
+_CUMULANT = 5.7
+"""More than a third cumulant of a Gaussian in a convex set, along u or v twice and (1, -1)."""
+
+
+def log_win(u: Array, v: Array) -> Array:
+    """Return log P[x > 0 and x > y] for x ~ N(u, 1), y ~ N(v, 1), by Gauss-Legendre.
+
+    The integrand is log-concave with curvature between 1 and 2, so an interval around its mode
+    that leaves out less than exp(-45) of its height suffices.
+    """
+    mode = _mode(u, v)
+    slope = np.maximum(mode - u - hazard(mode - v), 0.0)
+    above = 2 * _TAIL / (slope + np.sqrt(slope**2 + 2 * _TAIL))
+    below = np.minimum(mode, np.sqrt(2 * _TAIL))
+    half = (above + below) / 2
+    x = (mode + (above - below) / 2)[..., None] + half[..., None] * _NODES
+    exponent = log_ndtr(x - v[..., None]) - (x - u[..., None]) ** 2 / 2
+    top = exponent.max(axis=-1)
+    total = np.exp(exponent - top[..., None]) @ _WEIGHTS
+    return np.asarray(top + np.log(total * half / np.sqrt(2 * np.pi)))
+
+
+def _mode(u: Array, v: Array) -> Array:
+    """Return where the integrand of :func:`log_win` is largest on x >= 0."""
+    x = np.maximum(u, (u + v) / 2)
+    for _ in range(6):
+        rate = hazard(x - v)
+        x = x - (x - u - rate) / (1 + rate * (rate + x - v))
+    return np.maximum(x, 0.0)
+
+
+def _log_probabilities(u: Array, v: Array) -> Array:
+    """Return the logs of the three probabilities (gain, loss, other), stacked in front."""
+    return np.stack([log_win(u, v), log_win(v, u), log_ndtr(-u) + log_ndtr(-v)])
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Base weights and log ratios of the three outcomes at some centres, (3, ...)."""
+
+    weight: Array
+    ratio: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Three-way comparisons of one shift under Poisson sampling, one for every order.
+
+    With `reverse` the divergence is that of the law without the subject from the law with it.
+    """
+
+    mu: float
+    gamma: float
+    orders: Array
+    reverse: bool
+
+    def log_supremum(self, tolerance: float = TOLERANCE) -> Array:
+        """Return log G of the worst centre for every order, from above."""
+        low, high = self._square()
+        log_lead = Thresholds(np.sqrt(2) * self.mu, self.gamma, self.orders, self.reverse)
+        lead = log_lead.log_supremum(tolerance / 10)
+        inside = self._search(low, high, lead, tolerance)
+        beyond = self._leading(np.asarray(high + low), lead)
+        return np.asarray(np.maximum.reduce([inside, beyond, self._edges(low, high)]))
+
+    def _square(self) -> tuple[float, float]:
+        shift = np.sqrt(2) * self.mu * float(self.orders.max())
+        depth = 2 * shift + 7 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
+        return -(depth + self.mu), (1 + np.sqrt(2)) * depth + self.mu
+
+    def point(self, u: Array, v: Array) -> Point:
+        """Return weights and log ratios at the centres (u, v)."""
+        without, included = _log_probabilities(u, v), _log_probabilities(u + self.mu, v - self.mu)
+        mu = np.asarray(self.mu)
+        other = log_gain(-v, mu) - log_gain(-u - mu, mu)
+        gain = np.stack([included[0] - without[0], included[1] - without[1], other])
+        if self.reverse:
+            without = mixed(without, included, self.gamma)
+        return Point(without, self._turn(gain))
+
+    def _search(self, low: float, high: float, lead: Array, tolerance: float) -> Array:
+        """Branch and bound over the centres in [low, high]^2, for all orders at once."""
+        count = int(np.ceil((high - low) / _COARSE))
+        edges = np.linspace(low, high, count + 1)
+        u, v = (grid.ravel() for grid in np.meshgrid(edges[:-1], edges[:-1], indexing="ij"))
+        size = (high - low) / count
+        best, bound = lead.copy(), np.full(len(self.orders), -np.inf)
+        for level in range(_LEVELS):
+            upper, value = self._rectangles(u, v, size, lead)
+            best = np.maximum(best, value.max(axis=0))
+            settled = np.logaddexp(0, upper) <= np.logaddexp(0, best) * (1 + tolerance)
+            open_ = ~(settled | (upper <= best)).all(axis=1)
+            if level == _LEVELS - 1:
+                open_[:] = False
+            closed = upper[~open_]
+            bound = np.maximum(bound, closed.max(axis=0, initial=-np.inf))
+            u, v = u[open_], v[open_]
+            if not len(u):
+                break
+            size /= 2
+            u, v = np.r_[u, u + size, u, u + size], np.r_[v, v, v + size, v + size]
+        return np.asarray(np.maximum(bound, best))
+
+    def _rectangles(self, u: Array, v: Array, size: float, lead: Array) -> tuple[Array, Array]:
+        """Return upper bounds and attained values of log G on squares, (n, orders)."""
+        near, high_ratio, low_ratio, _ = corners = self._corners(u, v, size)
+        spread = np.stack([high_ratio.ratio, low_ratio.ratio])
+        most = np.stack([low_ratio.weight[0], high_ratio.weight[1], near.weight[2]])
+        psi = log_psi(spread[..., None], self.orders).max(axis=0)
+        first = _log_sum(most[..., None] + psi)
+        values = np.stack([self._log_g(corner) for corner in corners])
+        value = values.max(axis=0)
+        second = np.logaddexp(value, self._log_bend(most, spread) + 2 * np.log(size / 2))
+        third = np.minimum(self._leading(u + v, lead), self._ahead(near, spread, u, v, size, lead))
+        return np.minimum(np.minimum(first, second), third), value
+
+    def _corners(self, u: Array, v: Array, size: float) -> list[Point]:
+        """Return the corners of squares of one grid; shared ones are computed once."""
+        offsets = [(i * size, j * size) for i in (0, 1) for j in (0, 1)]
+        all_u = np.concatenate([u + i for i, _ in offsets])
+        all_v = np.concatenate([v + j for _, j in offsets])
+        keys = np.rint(np.stack([all_u - u.min(), all_v - v.min()]) / size).astype(np.int64)
+        _, first, where = np.unique(
+            keys[0] * (keys[1].max() + 1) + keys[1], return_index=True, return_inverse=True
+        )
+        point = self.point(all_u[first], all_v[first])
+        parts = np.split(where, 4)
+        return [Point(point.weight[:, part], point.ratio[:, part]) for part in parts]
+
+    def _log_g(self, point: Point) -> Array:
+        return _log_sum(point.weight[..., None] + log_psi(point.ratio[..., None], self.orders))
+
+    def _log_bend(self, most: Array, spread: Array) -> Array:
+        """Bound the log of minus the second derivatives of G along u and v (section 4)."""
+        ratio, excess = spread[..., None], self.orders - 1
+        lift, bulge = _THIRD * self.gamma * self.mu, _SECOND
+        slope = np.log(self.orders * lift) + _log_abs_expm1(excess * ratio)
+        bow = np.log(self.orders * excess * bulge / 2) + 2 * _log_abs_expm1(ratio)
+        bow = bow + np.maximum((self.orders - 2) * ratio, 0)
+        plain = np.logaddexp(slope, bow).max(axis=0)
+        steep = 1 + self.orders * (min(1.0, _CUMULANT * self.mu) + self.mu**2 / 2)
+        power = most[..., None] + (self.orders * ratio).max(axis=0) + np.log(steep)
+        return _log_sum(np.minimum(plain, np.logaddexp(power, np.log(bulge + self.orders * lift))))
+
+    def _leading(self, total: Array, lead: Array) -> Array:
+        """Bound log G where u + v >= total: somebody else wins rarely (section 4)."""
+        square = self.orders * (self.orders - 1) * self.mu**2
+        return np.asarray(np.logaddexp(lead, log_ndtr(-total[..., None] / np.sqrt(2)) + square))
+
+    def _ahead(
+        self, near: Point, spread: Array, u: Array, v: Array, size: float, lead: Array
+    ) -> Array:
+        """Bound log G on squares where somebody else wins so rarely that a duel is left."""
+        root = np.sqrt(2)
+        most, least = (u + size - v) / root, (u - v - size) / root
+        gain = log_gain(most, root * np.asarray(self.mu))
+        loss = log_gain(-least - root * self.mu, root * np.asarray(self.mu))
+        other = np.maximum(log_ndtr(-u) + log_ndtr(-v), log_ndtr(-u) + log_ndtr(self.mu - v))
+        rarest = np.minimum(log_ndtr(least), log_ndtr(-most - root * self.mu))
+        slip = -np.log1p(-np.exp(np.minimum(other - rarest, -1e-9)))[..., None]
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            share = slip * (1 + 1 / np.minimum(gain, loss))[..., None]
+        share = np.where(share < 1, share, np.inf)
+        psi = log_psi(spread[:, 2, :, None], self.orders).max(axis=0)
+        duel = lead + 2 * np.log1p(share) + self.orders * slip
+        return np.asarray(np.logaddexp(duel, near.weight[2][..., None] + psi))
+
+    def _edges(self, low: float, high: float) -> Array:
+        """Bound log G outside of [low, high]^2 where the two do not lead together (section 4)."""
+        edges = np.linspace(low, high, int(np.ceil((high - low) / _STRIPS)) + 1)
+        end, far = np.array([low]), np.array([high])
+        first, last, ends = edges[:-1], edges[1:], np.full(len(edges) - 1, low)
+        mu = np.asarray(self.mu)
+        shrunk, grown = self._turn(-log_gain(-last - mu, mu)), self._turn(log_gain(-last, mu))
+        fallen, risen = self._turn(-log_gain(-end - mu, mu)), self._turn(log_gain(-end, mu))
+        losing, gaining = self.point(first, ends).ratio, self.point(ends, first).ratio
+        parts = [
+            # v <= low: the loser is rare, and what is left is a threshold test.
+            self._term(mixed(log_ndtr(last), log_ndtr(last + mu), self.gamma), losing[0]),
+            self._term(log_ndtr(-first), losing[2], shrunk),
+            # u <= low: the gainer is rare.
+            self._term(log_ndtr(last), gaining[1]),
+            self._term(mixed(log_ndtr(-first), log_ndtr(mu - first), self.gamma),
+                       gaining[2], grown),
+        ]  # fmt: skip
+        sure = [
+            self._term(np.zeros(1), fallen, risen),
+            self._term(np.zeros(1), self.point(far, end).ratio[0]),
+            self._term(np.zeros(1), self.point(end, far).ratio[1]),
+        ]
+        frequent = [np.logaddexp(parts[0], parts[1]), np.logaddexp(parts[2], parts[3]), *sure]
+        rare = np.log(2) + log_rare(np.asarray(low + mu), np.sqrt(2) * mu, self.orders)
+        return np.asarray(np.logaddexp(np.concatenate(frequent).max(axis=0), rare))
+
+    def _turn(self, gain: Array) -> Array:
+        ratio = sampled(gain, self.gamma)
+        return -ratio if self.reverse else ratio
+
+    def _term(self, weight: Array, *ratios: Array) -> Array:
+        """Return the log of weight times the largest psi between the ratios, (n, orders)."""
+        psi = [log_psi(ratio[:, None], self.orders) for ratio in ratios]
+        return np.asarray(weight[:, None] + np.maximum.reduce(psi))
+
+
+def _log_sum(terms: Array) -> Array:
+    """Return the log of the sum of exponentials over the first axis."""
+    return np.asarray(np.logaddexp.reduce(terms, axis=0))
+
+
+def _log_abs_expm1(x: Array) -> Array:
+    """Return log |exp(x) - 1|, minus infinity at zero."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.maximum(x, 0) + np.log(-np.expm1(-np.abs(x))))

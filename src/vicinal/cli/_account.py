@@ -1,0 +1,130 @@
+"""`vicinal account` and `vicinal calibrate`: what a plan costs, before anything is spent."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vicinal.cli._options import Json
+from vicinal.cli._output import as_json, write_file
+from vicinal.errors import InvalidInput
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.json", help="The plan, as JSON.")]
+
+_METHOD_WORDS = {
+    "rdp_mironov": "RDP, conversion of Mironov 2017 (as older papers print it)",
+    "rdp": "RDP, conversion of Balle et al. 2020",
+    "gdp": "Gaussian DP, exact",
+    "pld": "privacy loss distribution",
+}
+
+
+def account(
+    plan: PlanFile,
+    json: Json = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw epsilon against count and gamma into this file.")
+    ] = None,
+) -> None:
+    """Price a plan by every valid method. Nothing is spent, and no private data is read."""
+    from vicinal.accounting._plan import Plan
+
+    checked = Plan.from_dict(read_plan(plan))
+    price = checked.price()
+    if plot is not None:
+        from vicinal.reports._account_plot import draw_costs
+
+        write_file(plot, draw_costs(checked, _format(plot)))
+    typer.echo(as_json(price) if json else describe(price))
+
+
+def calibrate(
+    plan: PlanFile,
+    epsilon: Annotated[float, typer.Option(help="The target, at the delta of the plan.")],
+    field: Annotated[str, typer.Option(help="What to find: sigma, gamma, count, B, ...")],
+    release: Annotated[int, typer.Option(help="Of which release, counted from 0.")] = 0,
+    json: Json = False,
+) -> None:
+    """Find the value of one field with which a plan just keeps a target; never more than it."""
+    from vicinal.accounting._calibrate import calibrate as search
+
+    answer = search(read_plan(plan), epsilon, field, release)
+    found = {"field": answer.field, "release": answer.release, "value": answer.value}
+    if json:
+        typer.echo(as_json({**found, "price": answer.price}))
+        return
+    typer.echo(f"{field} of release {release}: {answer.value:.8g}\n\n{describe(answer.price)}")
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; NaN and infinities are refused with the rest.
+
+    A string in place of a release's votes names a CSV file of them, beside the plan.
+
+    Raises
+    ------
+    InvalidInput
+        If the file cannot be read or holds no JSON.
+    """
+    try:
+        plan = json_module.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"The plan {path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise InvalidInput(f"The plan {path} is not JSON: {error}.") from None
+    releases = plan.get("releases") if isinstance(plan, dict) else None
+    for place, release in enumerate(releases if isinstance(releases, list) else []):
+        if isinstance(release, dict) and isinstance(release.get("votes"), str):
+            release["votes"] = _votes(f"releases[{place}].votes", path.parent / release["votes"])
+    return plan  # type: ignore[no-any-return]
+
+
+def _votes(name: str, path: Path) -> list[Any]:
+    """Return the rows of a CSV file without a header, which a plan names in place of votes."""
+    import csv
+
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [[float(count) for count in row] for row in csv.reader(lines) if row]
+    except OSError as error:
+        raise InvalidInput(f"The '{name}' parameter: {path}: {error.strerror}.") from None
+    except ValueError:
+        raise InvalidInput(
+            f"The '{name}' parameter: {path} must hold rows of counts, separated by commas."
+        ) from None
+    # One number a row is the largest vote of every query.
+    return [row[0] for row in rows] if all(len(row) == 1 for row in rows) else rows
+
+
+def describe(price: dict[str, Any]) -> str:
+    """Return a price as text: the bound, every method, the shares, the assumptions."""
+    lines = [f"epsilon {price['epsilon']:.4g} at delta {price['delta']:g}", ""]
+    for name, value in price["by_method"].items():
+        best = "  <- best" if name == price["method"] else ""
+        lines.append(f"  {value:10.4f}  {_METHOD_WORDS[name]}{best}")
+    if price["lower"] is not None:
+        lines.append(f"  {price['lower']:10.4f}  no analysis of these releases can go below this")
+    lines += ["", "  share  alone   release"]
+    for release in price["releases"]:
+        fields = {k: v for k, v in release.items() if k not in ("kind", "share", "alone")}
+        words = ", ".join(f"{key} {_short(value)}" for key, value in fields.items())
+        lines.append(
+            f"  {release['share']:5.1%}  {release['alone']:6.4g}  {release['kind']}: {words}"
+        )
+    lines += ["", f"Neighbouring data sets: {price['neighbouring']}.", "Assumed:"]
+    lines += [f"- {words};" for words in price["assumptions"]]
+    return "\n".join(lines)
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _format(path: Path) -> str:
+    kind = path.suffix.lower().lstrip(".")
+    if kind not in ("png", "svg", "pdf"):
+        raise InvalidInput(f"The 'plot' parameter must end in .png, .svg or .pdf. Got {path}.")
+    return kind

@@ -1,0 +1,139 @@
+"""`vicinal demo`: the main job on real data, with a report."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli._options import Delta, Epsilon, Json
+from vicinal.cli._output import as_json, output_folder, peak_memory, write_file
+from vicinal.cli._progress import progress
+
+if TYPE_CHECKING:
+    from vicinal.datasets import Dataset
+    from vicinal.reports._demo import Answers, Prepared
+    from vicinal.reports._progress import Begin
+
+SHIPPED = "mnist"
+
+_WIDTH = 88
+"""Columns of running text."""
+
+
+def demo(
+    data: Annotated[
+        str, typer.Option(help="'mnist', or an npz file with x_train, y_train, x_test, y_test.")
+    ] = SHIPPED,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    queries: Annotated[int, typer.Option(help="How many images to classify.")] = 1000,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("out/demo"),
+    json: Json = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write the report.")] = True,
+) -> None:
+    """Classify images privately, by the votes of their nearest neighbours.
+
+    The training images are the private records; some of the test images are the public reference,
+    others the queries. The report compares with other epsilons and algorithms, each of which
+    would spend a fresh budget: it is for public demonstration data only.
+    """
+    from vicinal import _checks
+    from vicinal.reports._demo import answer, prepare
+
+    start = time.perf_counter()
+    _checks.real("epsilon", epsilon, above=0)
+    _checks.real("delta", delta, above=0, below=1)
+    _checks.integer("queries", queries, least=1)
+    folder = output_folder(out) if report else None
+    with progress(silent=json) as begin:
+        prepared = prepare(_load(data), queries, begin)
+        answers = answer(prepared.trial, epsilon, delta, begin)
+        written = folder and _write_report(folder, data, prepared, answers, start, begin)
+    result = _result(data, answers, written, time.perf_counter() - start)
+    typer.echo(as_json(result) if json else _text(answers, result))
+
+
+def _load(data: str) -> Dataset:
+    from vicinal.datasets import image_npz, load_mnist
+
+    return load_mnist() if data == SHIPPED else image_npz(data)
+
+
+def _name(data: str) -> str:
+    return "MNIST" if data == SHIPPED else Path(data).stem
+
+
+def _write_report(
+    folder: Path, data: str, prepared: Prepared, answers: Answers, start: float, begin: Begin
+) -> Path:
+    from vicinal import __version__
+    from vicinal.reports._demo import CLASSES, compare
+    from vicinal.reports._demo_page import Page, html_page
+
+    guarantee, plan = answers.guarantee, answers.plan
+    page = Page(
+        data=_name(data),
+        answers=answers,
+        images=prepared.images,
+        classes=CLASSES,
+        sweep=compare(prepared.trial, guarantee.delta, begin),
+        command=_command(data, guarantee.epsilon, guarantee.delta, plan.n_queries),
+        version=__version__,
+        seconds=time.perf_counter() - start,
+        memory=peak_memory(),
+    )
+    written = folder / "report.html"
+    write_file(written, html_page(page))
+    return written
+
+
+def _command(data: str, epsilon: float, delta: float, queries: int) -> str:
+    # Only the file's name: the page may be shown to people who need not know whose folder it was.
+    source = data if data == SHIPPED else Path(data).name
+    words = ("--data", source, "--epsilon", f"{epsilon:g}", "--delta", f"{delta:g}")
+    return shlex.join(["vicinal", "demo", *words, "--queries", str(queries)])
+
+
+def _result(data: str, answers: Answers, written: Path | None, seconds: float) -> dict[str, Any]:
+    from vicinal import __version__
+
+    return {
+        "data": _name(data),
+        **answers.outcome.to_dict(),
+        "guarantee": answers.guarantee.to_dict(),
+        "plan": asdict(answers.plan),
+        "seconds": round(seconds, 2),
+        "peak_memory_bytes": peak_memory(),
+        "report": None if written is None else str(written),
+        "version": __version__,
+    }
+
+
+def _text(answers: Answers, result: dict[str, Any]) -> str:
+    from vicinal.reports import _text as words
+
+    outcome, plan = answers.outcome, answers.plan
+    memory = result["peak_memory_bytes"]
+    took = words.duration(result["seconds"])
+    job = (
+        f"{result['data']}: {outcome.total:,} private predictions from about "
+        f"{plan.n_records:,} private records (the size is estimated with noise)"
+    )
+    lines = [
+        job,
+        "",
+        f"Accuracy   {words.percent(outcome.accuracy)}, {words.interval(outcome.interval)}",
+        "",
+        textwrap.fill(str(answers.guarantee), _WIDTH),
+        "",
+        f"Took       {took}" + ("" if memory is None else f", {words.gibibytes(memory)} at most"),
+    ]
+    if result["report"] is not None:
+        lines.append(f"Report     {result['report']}")
+    return "\n".join(lines)

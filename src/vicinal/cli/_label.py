@@ -1,0 +1,184 @@
+"""`vicinal label`: private records answer about public examples, once, durably."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli import _labellers
+from vicinal.cli._options import Delta, Json
+from vicinal.cli._output import as_json
+from vicinal.cli._progress import progress
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from vicinal.datasets import Dataset
+    from vicinal.labelling import Answers, Asked, IndKNNLabeller, Job, PlannedLabeller
+    from vicinal.labelling._protocols import Extractor
+
+Private = Annotated[Path, typer.Option(help="npz with x and y, perhaps subjects: the records.")]
+Public = Annotated[Path, typer.Option(help="npz with x: public examples of the same kind.")]
+Classes = Annotated[str, typer.Option(help="All class names: '0-9', or 'cat,dog,horse'.")]
+Folder = Annotated[
+    Path, typer.Option(help="Private folder of the run; the same command goes on from there.")
+]
+Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss, of everything together.")]
+Records = Annotated[
+    int | None, typer.Option(help="Public number of records; else estimated, with noise.")
+]
+Seed = Annotated[int, typer.Option(help="Of the public order of questions and of training.")]
+
+
+def label(
+    private: Private,
+    public: Public,
+    classes: Classes,
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="Where to write the answers, npz. Publishable.")],
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    questions: Annotated[int | None, typer.Option(help="How many; 30 % if left out.")] = None,
+    keep: Annotated[float, typer.Option(help="Share to learn from, by noisy margin.")] = 0.75,
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="Keep that share of each class: if they overlap.")
+    ] = False,
+    release: Annotated[str, typer.Option(help="'votes', or 'label' for labels alone.")] = "votes",
+    records: Records = None,
+    labeller: _labellers.Labeller = _labellers.IND_KNN,
+    neighbours: _labellers.Neighbours = None,
+    gamma: _labellers.Gamma = None,
+    teachers: _labellers.Teachers = None,
+    sigma_votes: _labellers.SigmaVotes = None,
+    sigma_screen: _labellers.SigmaScreen = None,
+    threshold: _labellers.Threshold = None,
+    price: _labellers.Price = False,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Label public examples by the noisy votes of private records.
+
+    What it costs is known before the first question, and never more than epsilon. Answers are on
+    the disk, with what they cost, before they are used: after a crash the same command goes on
+    where it stopped, and nothing is asked or paid for twice.
+    """
+    from vicinal import labelling
+
+    names = class_names(classes)
+    choice = _labellers.Choice(
+        labeller, epsilon, delta, release, records, neighbours, gamma, teachers, sigma_votes,
+        sigma_screen, threshold,
+    )  # fmt: skip
+    dataset, pool = load(private), load(public)
+    size = questions or labelling.planned(1, len(pool)).questions
+    plan = labelling.Plan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
+    answering = choice.labeller(dataset, names, plan)
+    if price:
+        _labellers.tell_price(answering, plan, json=json)
+        return
+    with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
+        asked, kept = labelling.label(make_job(dataset, pool), answering, plan, journal, begin)
+    answers = released(answering, asked, kept)
+    labelling.save_answers(answers, out)
+    result = {**summary(asked, answers), "out": str(out)}
+    typer.echo(as_json(result) if json else _text(result))
+
+
+def class_names(text: str) -> list[int] | list[str]:
+    """Return class names from '0-9', '1,2,5' or 'cat,dog'.
+
+    Raises
+    ------
+    InvalidInput
+        If there are fewer than two.
+    """
+    first, dash, last = text.partition("-")
+    if dash and first.isdecimal() and last.isdecimal():
+        numbers = list(range(int(first), int(last) + 1))
+    else:
+        names = [name.strip() for name in text.split(",")]
+        if not all(name.removeprefix("-").isdecimal() for name in names):
+            return _several(names, text)
+        numbers = [int(name) for name in names]
+    return _several(numbers, text)
+
+
+def _several(names: list[Any], text: str) -> list[Any]:
+    if len(names) < 2 or len(set(names)) != len(names) or "" in names:
+        raise InvalidInput(f"The 'classes' option must name two classes or more. Got {text!r}.")
+    return names
+
+
+def load(path: Path) -> Dataset:
+    """Return the records of an npz file, or of its training part."""
+    from vicinal.datasets import load_table
+
+    if path.suffix != ".npz":
+        raise InvalidInput(f"{path} must be an npz file.")
+    return load_table(path)
+
+
+def make_job(dataset: Dataset, pool: Dataset) -> Job:
+    """Return private and public examples, with the features of the first round."""
+    import numpy as np
+
+    from vicinal.labelling import Job
+
+    records, public = np.asarray(dataset.features), np.asarray(pool.features)
+    return Job(records, public, extractor_of(records))
+
+
+def extractor_of(examples: npt.NDArray[Any]) -> Extractor:
+    """Return histograms of gradients for images; vectors are taken as they are."""
+    from vicinal.features import HOGFeatures
+
+    return HOGFeatures(n_jobs=-1) if examples.ndim > 2 else _AsTheyAre()
+
+
+class _AsTheyAre:
+    """Vectors are their own features."""
+
+    def transform(self, examples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return examples
+
+
+def released(
+    labeller: IndKNNLabeller | PlannedLabeller, asked: Asked, kept: npt.NDArray[np.int64]
+) -> Answers:
+    """Return answers as they may be published; questions without an answer are left out."""
+    import numpy as np
+
+    from vicinal.labelling import ABSTAINED, Answers
+
+    chosen = np.zeros(len(asked.labels), dtype=bool)
+    chosen[kept] = True
+    given = asked.labels != ABSTAINED
+    return Answers(
+        asked.questions[given],
+        labeller.classes[asked.labels[given]],
+        None if asked.margins is None else asked.margins[given],
+        chosen[given],
+        tuple(labeller.classes.tolist()),
+        labeller.guarantee().to_dict(),
+    )
+
+
+def summary(asked: Asked, answers: Answers) -> dict[str, Any]:
+    """Return what may be told about answers, for JSON."""
+    return {
+        "questions": len(asked.questions),
+        "answered": len(answers.rows),
+        "kept": int(answers.kept.sum()),
+        "guarantee": answers.guarantee,
+    }
+
+
+def _text(result: dict[str, Any]) -> str:
+    return (
+        f"{result['questions']:,} questions, {result['answered']:,} answered, {result['kept']:,} "
+        f"kept to learn from; written to {result['out']}\n\n{result['guarantee']['text']}"
+    )

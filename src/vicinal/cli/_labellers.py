@@ -1,0 +1,178 @@
+"""Who answers, as options of `vicinal label` and `vicinal transfer`: Ind-KNN, Private-kNN, PATE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli._output import as_json
+from vicinal.errors import InvalidInput, PrivacyRefused
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from vicinal.datasets import Dataset
+    from vicinal.labelling import IndKNNLabeller, Plan, PlannedLabeller, Round
+    from vicinal.labelling._planned_labeller import Planned
+
+    Column = npt.NDArray[Any]
+
+IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
+KINDS = (IND_KNN, PRIVATE_KNN, PATE)
+
+Labeller = Annotated[str, typer.Option(help="ind-knn, private-knn or pate.")]
+Neighbours = Annotated[int | None, typer.Option(help="private-knn: how many vote; 300.")]
+Gamma = Annotated[float | None, typer.Option(help="private-knn: sampling rate of people; .15.")]
+Teachers = Annotated[int | None, typer.Option(help="pate: how many teachers; 250.")]
+SigmaVotes = Annotated[
+    float | None,
+    typer.Option(help="private-knn, pate: noise on votes; else the least that keeps epsilon."),
+]
+SigmaScreen = Annotated[
+    float | None, typer.Option(help="private-knn, pate: noise of a screening; else none.")
+]
+Threshold = Annotated[float | None, typer.Option(help="private-knn, pate: of the screening.")]
+Price = Annotated[
+    bool, typer.Option("--price", help="Tell what the plan costs; ask and write nothing.")
+]
+
+_OPTIONS = {
+    "neighbours": (PRIVATE_KNN,),
+    "gamma": (PRIVATE_KNN,),
+    "teachers": (PATE,),
+    "sigma_votes": (PRIVATE_KNN, PATE),
+    "sigma_screen": (PRIVATE_KNN, PATE),
+    "threshold": (PRIVATE_KNN, PATE),
+    "records": (IND_KNN,),
+}
+"""Which labellers an option is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Options of a labeller; those left out are None.
+
+    Raises
+    ------
+    InvalidInput
+        If an option belongs to another labeller, or one of screening's two is missing.
+    """
+
+    kind: str
+    epsilon: float
+    delta: float
+    release: str = "votes"
+    records: int | None = None
+    neighbours: int | None = None
+    gamma: float | None = None
+    teachers: int | None = None
+    sigma_votes: float | None = None
+    sigma_screen: float | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        from vicinal import _checks
+
+        _checks.choice("labeller", self.kind, KINDS)
+        _checks.real("epsilon", self.epsilon, above=0)
+        for name, kinds in _OPTIONS.items():
+            if getattr(self, name) is not None and self.kind not in kinds:
+                option = "--" + name.replace("_", "-")
+                raise InvalidInput(f"The option {option} is for {' and '.join(kinds)} only.")
+        if (self.sigma_screen is None) != (self.threshold is None):
+            raise InvalidInput("A screening needs both --sigma-screen and --threshold.")
+
+    def labeller(
+        self, dataset: Dataset, classes: list[Any], plan: Plan
+    ) -> IndKNNLabeller | PlannedLabeller:
+        """Return who answers; what it costs is known, and at most epsilon.
+
+        Raises
+        ------
+        PrivacyRefused
+            If the noise that was asked for, or the screening, costs more.
+        """
+        from vicinal.labelling import IndKNNLabeller
+
+        labels = dataset.labels
+        if labels is None:
+            raise InvalidInput("The private file must have labels, called y.")
+        if self.kind != IND_KNN:
+            return self._planned(labels, dataset.subjects, classes, plan)
+        return IndKNNLabeller(
+            classes, labels, dataset.subjects, epsilon=self.epsilon, delta=self.delta,
+            release=self.release, n_records=self.records,
+        )  # fmt: skip
+
+    def _planned(
+        self, labels: Column, subjects: Column | None, classes: list[Any], plan: Plan
+    ) -> PlannedLabeller:
+        from vicinal.labelling import PlannedLabeller, least_noise
+
+        def with_noise(sigma: float) -> PlannedLabeller:
+            make = partial(self._classifier, classes, plan, sigma)
+            return PlannedLabeller(make, plan, labels, subjects)
+
+        if self.sigma_votes is None:
+            return with_noise(least_noise(lambda s: with_noise(s).epsilon(), self.epsilon))
+        if not (price := with_noise(self.sigma_votes).epsilon()) <= self.epsilon:
+            raise PrivacyRefused(
+                f"The plan costs epsilon {price:.4g}, more than the {self.epsilon:g} that it may. "
+                "Take more noise or a larger epsilon, or leave --sigma-votes out."
+            )
+        return with_noise(self.sigma_votes)
+
+    def _classifier(self, classes: list[Any], plan: Plan, sigma: float, part: Round) -> Planned:
+        from vicinal.labelling import noise_of
+        from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
+
+        shared: dict[str, Any] = {
+            "sigma_votes": noise_of(part, plan, sigma),
+            "sigma_screen": self.sigma_screen,
+            "threshold": self.threshold,
+            "delta": self.delta,
+            "release": self.release,
+        }
+        if self.kind == PATE:
+            shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
+            return PATEClassifier(classes, **shared, **self._given(n_teachers=self.teachers))
+        return PrivateKNNClassifier(
+            classes, **shared, **self._given(k=self.neighbours, gamma=self.gamma)
+        )
+
+    @staticmethod
+    def _given(**options: float | None) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if value is not None}
+
+
+def tell_price(labeller: IndKNNLabeller | PlannedLabeller, plan: Plan, *, json: bool) -> None:
+    """Print what is known before the first question."""
+    told = price_of(labeller, plan)
+    typer.echo(as_json(told) if json else price_text(told))
+
+
+def price_of(labeller: IndKNNLabeller | PlannedLabeller, plan: Plan) -> dict[str, Any]:
+    """Return what is known before the first question, for JSON: rounds, releases, guarantee."""
+    from vicinal.labelling import PlannedLabeller
+
+    told: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
+    if isinstance(labeller, PlannedLabeller):
+        told["plan"] = labeller.plan()
+    return told | {"guarantee": labeller.guarantee().to_dict()}
+
+
+def price_text(price: dict[str, Any]) -> str:
+    """Return :func:`price_of` in words."""
+    questions = [f"{part['questions']:,}" for part in price["rounds"]]
+    lines = [f"Questions of each round: {', '.join(questions)}. Nothing was asked."]
+    for release in price.get("plan", {}).get("releases", ()):
+        fields = (f"{name} {value:.6g}" for name, value in release.items() if _is_number(value))
+        lines.append(f"{release['kind']}: {', '.join(fields)}")
+    return "\n".join([*lines, "", price["guarantee"]["text"]])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)

@@ -1,0 +1,71 @@
+"""The program `vicinal`: its commands.
+
+Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy. What went wrong is one line on
+stderr. Commands import what takes long to load when they run, never at the top of their module.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import typer
+
+from vicinal.cli._group import PLAIN, CommandGroup
+
+
+class Commands(CommandGroup):
+    """The commands of `vicinal`."""
+
+    places: ClassVar = {
+        "account": "vicinal.cli._account:account",
+        "add": "vicinal.cli._store:add",
+        "allow": "vicinal.cli._store:allow",
+        "audience": "vicinal.cli._store:audience",
+        "backup": "vicinal.cli._store:backup",
+        "bench": "vicinal.cli._bench:bench",
+        "calibrate": "vicinal.cli._account:calibrate",
+        "demo": "vicinal.cli._demo:demo",
+        "erase": "vicinal.cli._subjects:erase",
+        "export-guarantee": "vicinal.cli._store:export_guarantee",
+        "init": "vicinal.cli._store:init",
+        "inspect": "vicinal.cli._store:inspect",
+        "keys": "vicinal.cli._keys:app",
+        "label": "vicinal.cli._label:label",
+        "merge-subjects": "vicinal.cli._subjects:merge_subjects",
+        "plan": "vicinal.cli._plan:plan",
+        "predict": "vicinal.cli._store:predict",
+        "restore": "vicinal.cli._store:restore",
+        "serve": "vicinal.cli._serve:serve",
+        "shard": "vicinal.cli._shards:shard",
+        "smoothed": "vicinal.cli._smoothed:app",
+        "student": "vicinal.cli._student:student",
+        "transfer": "vicinal.cli._transfer:transfer",
+        "verify": "vicinal.cli._store:verify",
+    }
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Differentially private prediction by nearest neighbours.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    **PLAIN,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from vicinal import __version__
+
+        typer.echo(f"vicinal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Differentially private prediction by nearest neighbours."""

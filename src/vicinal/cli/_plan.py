@@ -1,0 +1,123 @@
+"""`vicinal plan`: what a classifier would choose, what to expect, and what else there is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli._options import Delta, Epsilon, Json
+from vicinal.cli._output import as_json, write_file
+from vicinal.cli._progress import progress
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal.predictors.ind_knn._plan_simulation import Stage
+    from vicinal.reports._plan_report import Option
+
+
+def plan(
+    records: Annotated[int, typer.Option(help="Declared number of private records.")],
+    queries: Annotated[int, typer.Option(help="Answers wanted.")],
+    classes: Annotated[int, typer.Option(help="Number of classes.")],
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    release: Annotated[str, typer.Option(help="What leaves: votes, or label.")] = "votes",
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Let a model of earlier answers give those it knows.")
+    ] = False,
+    public: Annotated[
+        Path | None,
+        typer.Option(help="Public points, mapped as records will be: .npz (x), .csv or .parquet."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Column of the points' labels, if they have real ones (.npz: y)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the simulation.", min=0)] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the choices into this file (.png, .svg).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the plan, its reasons, and what to expect. No private record is read, nothing is spent.
+
+    With public points the plan is played through on them, and beside it other releases, more and
+    fewer queries, and other guarantees.
+    """
+    from vicinal.predictors.ind_knn._plan_choice import Wish
+    from vicinal.reports import _plan_report
+
+    kind = None if plot is None else _kind(plot, public)
+    wish = Wish(records, queries, epsilon, delta, classes, release, gate)
+    wish.settings()
+    stage = None if public is None else _stage(public, labels, classes)
+    with progress(silent=json) as begin:
+        step = begin("simulation", _plan_report.work(wish))
+        found = _plan_report.options(wish, stage, seed, step)
+    if plot is not None and kind is not None:
+        from vicinal.reports._plan_plot import draw_options
+
+        write_file(plot, draw_options(found, kind))
+    real = stage is not None and stage.real
+    typer.echo(as_json(_result(found, real)) if json else _plan_report.as_text(found))
+
+
+def _kind(plot: Path, public: Path | None) -> str:
+    """Return the kind of picture, before any work is done for it."""
+    kind = plot.suffix.lower().lstrip(".")
+    if kind not in ("png", "svg"):
+        raise InvalidInput(f"The 'plot' parameter must end in .png or .svg. Got {plot}.")
+    if public is None:
+        raise InvalidInput("The 'plot' parameter needs --public: without points nothing is played.")
+    return kind
+
+
+def _stage(public: Path, labels: str | None, classes: int) -> Stage:
+    """Return public points from a file, as the classifier would take them in."""
+    import numpy as np
+
+    from vicinal.datasets import load_table
+    from vicinal.neighbours import Cosine, int8_precision
+    from vicinal.predictors.ind_knn._plan_simulation import Stage
+
+    keyed = public.suffix.lower() == ".npz"
+    data = load_table(public, None if keyed else labels)
+    points = np.asarray(data.features)
+    if points.ndim != 2 or points.dtype.kind not in "iuf" or not np.isfinite(points).all():
+        raise InvalidInput(
+            "The 'public' parameter must hold rows of finite numbers: features as the classifier "
+            "will see them."
+        )
+    kernel = Cosine(int8_precision(points))
+    places = None if labels is None else _places(data.labels, classes)
+    return Stage.of(kernel, kernel.encode(points), classes, places)
+
+
+def _places(labels: Any, classes: int) -> Any:
+    """Return labels as positions; names in their order stand for the classes."""
+    import numpy as np
+
+    if labels is None:
+        raise InvalidInput("The 'labels' parameter is given, but the public points have none.")
+    names, places = np.unique(labels, return_inverse=True)
+    if len(names) > classes:
+        raise InvalidInput(
+            f"The 'classes' parameter must be at least the {len(names)} classes of the public "
+            f"labels. Got {classes}."
+        )
+    return places.astype(np.int64)
+
+
+def _result(found: list[Option], real: bool) -> dict[str, Any]:
+    from vicinal import __version__
+
+    return {
+        "real_labels": real,
+        "usage": asdict(found[0].choice.usage),
+        "plan": found[0].to_dict(),
+        "alternatives": [option.to_dict() for option in found[1:]],
+        "version": __version__,
+    }

@@ -1,0 +1,187 @@
+"""`vicinal smoothed`: what a mechanism without noise leaks in plausible worlds."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vicinal.cli._account import read_plan
+from vicinal.cli._group import PLAIN
+from vicinal.cli._options import Json
+from vicinal.cli._output import as_json, write_file
+from vicinal.errors import InvalidInput
+
+app = typer.Typer(
+    help="Audit mechanisms without noise (smoothed differential privacy).",
+    no_args_is_help=True,
+    add_completion=False,
+    **PLAIN,
+)
+
+Plot = Annotated[Path | None, typer.Option(help="Draw into this .png, .svg or .pdf file.")]
+Epsilons = Annotated[list[float], typer.Option("--epsilon", help="May be given several times.")]
+
+_FORMATS = (".png", ".svg", ".pdf")
+_PAIRS = (("first_votes", "second_votes"), ("dem_votes", "rep_votes"))
+
+
+@app.command()
+def election(
+    table: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A row for each electorate.")],
+    lost: Annotated[float, typer.Option(help="Share of ballots that are not counted.")],
+    accuracy: Annotated[float, typer.Option(help="Guesses better than this count.")] = 0.51,
+    columns: Annotated[str, typer.Option(help="The columns with votes, by commas.")] = "",
+    records: Annotated[int, typer.Option(help="Voters of the smoothed part; 0: the fewest.")] = 0,
+    epsilon: Epsilons = [0.5, 1.0, 2.0, 7.0],  # noqa: B006 - typer reads the default once
+    json: Json = False,
+    plot: Plot = None,
+) -> None:
+    """Say what published counts give away when a share of the ballots is lost.
+
+    First the delta of every row as a database of its own, then the smoothed delta of an electorate
+    in which everybody is like the voters of some row.
+    """
+    from vicinal import _checks
+    from vicinal.reports._smoothed_audit import audit, election_row
+    from vicinal.smoothed._answers import power_of_ten
+
+    kind = _format(plot)
+    share = _checks.real("lost", lost, least=0, below=1)
+    likely = _checks.real("accuracy", accuracy, least=0.5, below=1)
+    names, votes = _votes(table, columns)
+    rows = [election_row(name, v, share, likely) for name, v in zip(names, votes, strict=True)]
+    n = records or min(sum(v) for v in votes)
+    report = audit({
+        "mechanism": {
+            "kind": "histogram",
+            "sampler": {"kind": "fixed_size", "size": round((1 - share) * n)},
+        },
+        "population": {"kind": "hull", "points": [[v / sum(row) for v in row] for row in votes]},
+        "n": n,
+        "epsilons": list(epsilon),
+    })  # fmt: skip
+    if json:
+        typer.echo(as_json({"private": True, "rows": rows, "smoothed": report}))
+    else:
+        typer.echo("PRIVATE unless these counts are public already: the deltas of the rows")
+        typer.echo(f"{'row':>24} {'votes':>12} {'delta':>12} {'utility':>12}")
+        for row in rows:
+            ends = [_power(row[name], power_of_ten) for name in ("log10_delta", "log10_utility")]
+            typer.echo(f"{row['election']:>24} {row['votes']:>12,} {ends[0]:>12} {ends[1]:>12}")
+        typer.echo()
+        _say(report)
+    _draw(report, plot, kind)
+
+
+@app.command()
+def audit(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.json", help="What is audited, as JSON.")],
+    json: Json = False,
+    plot: Plot = None,
+) -> None:
+    """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
+    from vicinal.reports._smoothed_audit import audit as run
+
+    kind = _format(plot)
+    report = run(read_plan(spec))
+    if json:
+        typer.echo(as_json(report))
+    else:
+        _say(report)
+    _draw(report, plot, kind)
+
+
+@app.command()
+def gradients(
+    records: Annotated[int, typer.Option(help="Records N of a database.", min=2)] = 250,
+    sample: Annotated[int, typer.Option(help="Sampled records T; 0: the root of N.", min=0)] = 0,
+    law: Annotated[str, typer.Option(help="gaussian or laplace.")] = "gaussian",
+    mean: Annotated[float, typer.Option(help="Centre of the gradients.")] = 0.0,
+    scale: Annotated[float, typer.Option(help="Their spread.")] = 0.12,
+    epsilon: Epsilons = [2.0],  # noqa: B006 - typer reads the default once
+    databases: Annotated[int, typer.Option(help="Databases to draw.", min=2)] = 20,
+    seed: Annotated[int, typer.Option(help="Which databases are drawn.", min=0)] = 0,
+    json: Json = False,
+    plot: Plot = None,
+) -> None:
+    """Say what a step of SGD with 8-bit gradients gives away, without noise."""
+    from vicinal.reports._smoothed_audit import audit as run
+    from vicinal.smoothed import gradient_law
+    from vicinal.smoothed._gradients import LEVELS
+
+    kind = _format(plot)
+    report = run({
+        "mechanism": {
+            "kind": "average",
+            "levels": list(LEVELS),
+            "size": sample or round(records**0.5),
+        },
+        "population": {"kind": "vertices", "rows": [gradient_law(law, mean, scale).tolist()]},
+        "n": records,
+        "epsilons": list(epsilon),
+        "draws": databases,
+        "seed": seed,
+    })  # fmt: skip
+    if json:
+        typer.echo(as_json(report))
+    else:
+        _say(report)
+    _draw(report, plot, kind)
+
+
+def _votes(path: Path, columns: str) -> tuple[list[str], list[list[int]]]:
+    """Return the names of the rows of a table (its first column) and their votes."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"The table {path} cannot be read: {error}.") from None
+    if not rows:
+        raise InvalidInput(f"The table {path} must have a header and at least one row.")
+    names = _vote_columns(list(rows[0]), columns)
+    try:
+        votes = [[int(row[name]) for name in names] for row in rows]
+    except (TypeError, ValueError):
+        raise InvalidInput(f"The columns {names} must hold whole numbers of votes.") from None
+    if any(min(row) < 0 or sum(row) < 1 for row in votes):
+        raise InvalidInput(f"The columns {names} must hold votes >= 0, and some in every row.")
+    return [str(next(iter(row.values()))) for row in rows], votes
+
+
+def _vote_columns(header: list[str], wanted: str) -> list[str]:
+    given = [name.strip() for name in wanted.split(",") if name.strip()]
+    known = [list(pair) for pair in _PAIRS if set(pair) <= set(header)]
+    names = given or (known[0] if known else [])
+    if len(names) < 2 or not set(names) <= set(header):
+        raise InvalidInput(
+            "The 'columns' parameter must name at least two columns of the table. Got "
+            f"{wanted!r}; the table has {', '.join(header)}."
+        )
+    return names
+
+
+def _say(report: dict[str, Any]) -> None:
+    from vicinal.reports._smoothed_audit import audit_text
+
+    typer.echo(audit_text(report))
+
+
+def _power(log10: float | None, words: Any) -> str:
+    return "0" if log10 is None else str(words(log10 * 2.302585092994046))
+
+
+def _format(plot: Path | None) -> str:
+    """Return the format of a picture, before any work is done for it."""
+    if plot is not None and plot.suffix.lower() not in _FORMATS:
+        raise InvalidInput(f"The 'plot' parameter must end in .png, .svg or .pdf. Got {plot}.")
+    return "" if plot is None else plot.suffix.lower().lstrip(".")
+
+
+def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:
+    if plot is not None:
+        from vicinal.reports._smoothed_plot import draw_audit
+
+        write_file(plot, draw_audit(report, kind))

@@ -1,0 +1,353 @@
+"""Commands of a store: `init`, `add`, `erase`, `predict` and those that look after it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli._output import as_json, write_file
+from vicinal.cli._shards import AcceptLoss, Ray, opened_at, spread
+from vicinal.cli._subjects import listed_ids
+from vicinal.errors import InvalidInput, StorageFailed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from vicinal.datasets import Dataset
+    from vicinal.store import Extractor, Reply
+
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
+Data = Annotated[
+    Path, typer.Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
+]
+Label = Annotated[str | None, typer.Option(help="Column of labels.")]
+Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Feature columns, comma-separated; default: all others.")
+]
+Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
+Model = Annotated[
+    str | None,
+    typer.Option(help="timm architecture, folder of a text model, or .onnx file. Public."),
+]
+Reuse = Annotated[
+    str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Ledger = Annotated[
+    str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
+]
+Witness = Annotated[
+    Path | None, typer.Option(help="File that remembers how far the store came; on another disk.")
+]
+
+
+def init(
+    store: StorePath,
+    data: Data,
+    classes: Annotated[str, typer.Option(help="All class names, comma-separated. Public.")],
+    label: Label = None,
+    subject: Subject = None,
+    columns: Columns = None,
+    public: Annotated[
+        Path | None, typer.Option(help="Public, unlabelled records, in the same columns.")
+    ] = None,
+    features: Annotated[
+        str,
+        typer.Option(
+            help="columns, hog, scattering, image, text or onnx: what makes vectors of records."
+        ),
+    ] = "columns",
+    model: Model = None,
+    weights: Annotated[Path | None, typer.Option(help="File of a timm network's weights.")] = None,
+    components: Annotated[
+        int, typer.Option(help="Reduce features to so many by a map learnt from --public; 0: none.")
+    ] = 0,
+    power: Annotated[
+        float, typer.Option(help="How much of each component's strength the map takes away.")
+    ] = 0.5,
+    epsilon: Annotated[float, typer.Option(help="Bound on the privacy loss.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
+    queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
+    release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+    kernel: Annotated[str, typer.Option(help="cosine or rbf.")] = "cosine",
+    records: Annotated[
+        int | None, typer.Option(help="Public number of records; default: estimated, with noise.")
+    ] = None,
+    index: Annotated[str, typer.Option(help="exact, lsh or centroids; all audiences'.")] = "exact",
+    reuse: Reuse = "none",
+    ledger: Ledger = None,
+    witness: Witness = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Make features on Ray: auto, an address, or local.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a store of private records; print its guarantee."""
+    from vicinal.store import Extractor, Store
+
+    options = {"model": model, "weights": None if weights is None else str(weights)}
+    given = {name: value for name, value in options.items() if value is not None}
+    plain = Extractor(features, given, columns=_listed(columns))
+    with spread(plain, ray) as unmapped:
+        dataset = _read(data, unmapped, label, subject)
+        extractor, reference = _reference(public, unmapped, components, power)
+        if dataset.labels is None:
+            raise InvalidInput("The 'label' option must name the column of labels.")
+        made = Store.init(
+            store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
+            public=reference, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
+            index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
+            epsilon=epsilon, delta=delta, n_queries=queries,
+        )  # fmt: skip
+        with made:
+            _say(made.facts(), str(made.guarantee()), json)
+
+
+def add(
+    store: StorePath,
+    data: Data,
+    label: Label = None,
+    subject: Subject = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: sent again, added once.")
+    ] = None,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Add records; people who are known, or were, keep the budget they have left."""
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        dataset = _read(data, opened.frame.extractor, label, subject)
+        if dataset.labels is None:
+            raise InvalidInput("The 'label' option must name the column of labels.")
+        opened.add(dataset.features, dataset.labels, dataset.subjects, idempotency_key=key)
+
+
+def predict(
+    store: StorePath,
+    data: Data,
+    audience: Audience = "default",
+    analyst: Annotated[str, typer.Option(help="Whose quota.")] = "anyone",
+    key: Annotated[str | None, typer.Option(help="Idempotency key: sent again, free.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the answers to this CSV file.")] = None,
+    ray: Ray = None,
+    json: Json = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Answer queries; new ones spend budgets, durably before they are shown."""
+    with opened_at(store, ray, accept_loss=accept_loss) as opened:
+        dataset = _read(data, opened.frame.extractor, None, None)
+        reply = opened.predict(
+            dataset.features, audience=audience, analyst=analyst, idempotency_key=key
+        )
+    if out is not None:
+        write_file(out, _csv(reply))
+    if json:
+        typer.echo(as_json(_answers(reply)))
+    elif out is None:
+        typer.echo(_csv(reply), nl=False)
+
+
+def inspect(
+    store: StorePath,
+    curator: Annotated[
+        bool, typer.Option("--curator", help="Show private numbers too, and say so.")
+    ] = False,
+    json: Json = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Show what is public about a store: plans, answers left, history, guarantees."""
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        facts = opened.facts(curator=curator)
+    _say(facts, _described(facts), json)
+
+
+def export_guarantee(
+    store: StorePath,
+    audience: Audience = "default",
+    out: Annotated[Path | None, typer.Option(help="Write it to this file.")] = None,
+    json: Json = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """State the guarantee of an audience's answers, whole."""
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        guarantee = opened.guarantee(audience)
+    text = as_json(guarantee.to_dict()) if json else str(guarantee)
+    if out is None:
+        typer.echo(text)
+    else:
+        write_file(out, text + "\n")
+
+
+def verify(
+    store: StorePath,
+    erased: Annotated[list[str] | None, typer.Option(help="An id that must be gone.")] = None,
+    erased_list: Annotated[
+        Path | None, typer.Option(help="File of ids that must be gone, one a line.")
+    ] = None,
+    json: Json = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        found = opened.verify(listed_ids(erased, erased_list))
+    if json:
+        typer.echo(as_json({"faults": list(found.faults), "checked": list(found.checked)}))
+    if not found:
+        raise StorageFailed(" ".join(found.faults))
+    if not json:
+        typer.echo("\n".join(["All is well. Checked:", *(f"- {what}" for what in found.checked)]))
+
+
+def backup(
+    store: StorePath,
+    target: Annotated[Path, typer.Argument(metavar="BACKUP", help="A new folder.")],
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Write everything into a new folder, as it is at one moment."""
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        opened.backup(target)
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup.")],
+    store: StorePath,
+    ledger: Ledger = None,
+    witness: Witness = None,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Make a store of a backup; refused if more was charged since, unless the loss is accepted."""
+    from vicinal.distributed import is_cluster, restore_cluster
+    from vicinal.store import Store
+
+    if not is_cluster(source):
+        Store.restore(
+            source, store, ledger=ledger, witness=witness, accept_loss=accept_loss
+        ).close()
+    elif ledger is None and witness is None:
+        restore_cluster(source, store, accept_loss=accept_loss)
+    else:
+        raise InvalidInput("The options 'ledger' and 'witness' are not for clusters.")
+
+
+def allow(
+    store: StorePath,
+    analyst: Annotated[str, typer.Argument(help="Who.")],
+    quota: Annotated[int, typer.Argument(help="How many new answers; -1: no limit of their own.")],
+    audience: Audience = "default",
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Set how many new answers an analyst may have."""
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        opened.allow(analyst, None if quota == -1 else quota, audience=audience)
+
+
+def audience(
+    store: StorePath,
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    epsilon: Annotated[float, typer.Option(help="Bound on the privacy loss.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
+    queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
+    release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+    reuse: Reuse = "none",
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Give everybody a further budget, for people who share no answers with other audiences."""
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        opened.open_audience(
+            name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
+            reuse_predictions=_reused(reuse),
+        )  # fmt: skip
+        typer.echo(str(opened.guarantee(name)))
+
+
+def _reference(
+    public: Path | None, extractor: Extractor, components: int, power: float
+) -> tuple[Extractor, npt.NDArray[Any] | None]:
+    """Return the extractor, with a map learnt from public rows if asked, and their features."""
+    if public is not None:
+        raw = _read(public, extractor, None, None).features
+        if components:
+            return extractor.fitted(raw, components, power)
+        return extractor, extractor.transform(raw)
+    if components:
+        raise InvalidInput("The 'components' option needs --public, which the map is learnt of.")
+    return extractor, None
+
+
+def _read(path: Path, extractor: Extractor, label: str | None, subject: str | None) -> Dataset:
+    """Return the records of a file, raw, as the store's extractor takes them."""
+    from vicinal.datasets import load_images, load_table
+
+    if path.is_dir():
+        return load_images(path)
+    if path.name.endswith(".npz"):
+        return load_table(path)
+    if extractor.kind == "text":
+        text = extractor.columns[0] if extractor.columns else "text"
+        return load_table(path, label, subject, text=text)
+    return load_table(path, label, subject, extractor.columns)
+
+
+def _reused(reuse: str) -> bool | str:
+    return False if reuse == "none" else reuse
+
+
+def _listed(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",")]
+
+
+def _names(classes: str) -> list[Any]:
+    """Return class names: integers if all of them are, as a column of a table is read."""
+    texts = _listed(classes) or []
+    if all(text.removeprefix("-").isdecimal() and str(int(text)) == text for text in texts):
+        return [int(text) for text in texts]
+    return texts
+
+
+def _say(facts: dict[str, Any], text: str, json: bool) -> None:
+    typer.echo(as_json(facts) if json else text)
+
+
+def _described(facts: dict[str, Any]) -> str:
+    lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    for name, audience in facts["audiences"].items():
+        asked = audience["queries"]
+        lines.append(
+            f"\nAudience {name}: {asked['used']} of {asked['planned']} answers given, "
+            f"{asked['left']} left\n{_worn(audience['wear'])}{audience['guarantee']['text']}"
+        )
+    lines.append("\nHistory")
+    lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
+    if "private" in facts:
+        lines += ["\nPRIVATE, for the curator only", as_json(facts["private"])]
+    return "\n".join(lines)
+
+
+def _worn(wear: dict[str, Any] | None) -> str:
+    if wear is None:
+        return ""
+    return (
+        f"Wear, estimated on public points: {wear['mean']:.0%} of a budget used on average, "
+        f"{wear['quantiles']['90%']:.0%} by the busiest tenth, {wear['retired']:.0%} retired\n"
+    )
+
+
+def _answers(reply: Reply) -> dict[str, Any]:
+    return {name: value for name, value in reply.to_dict().items() if name != "votes"}
+
+
+def _csv(reply: Reply) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    labels = reply.labels.tolist()
+    if reply.confidence is None:
+        writer.writerows([["label"], *([label] for label in labels)])
+    else:
+        leads = ["" if lead is None else round(lead, 3) for lead in reply.to_dict()["confidence"]]
+        rows = zip(labels, leads, strict=True)
+        writer.writerows([["label", "confidence"], *map(list, rows)])
+    return text.getvalue()

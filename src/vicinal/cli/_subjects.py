@@ -1,0 +1,99 @@
+"""Commands about subjects: `erase`, and `merge-subjects`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vicinal import _checks
+from vicinal.cli._output import as_json
+from vicinal.cli._shards import AcceptLoss, opened_at
+from vicinal.errors import InvalidInput, StorageFailed
+
+if TYPE_CHECKING:
+    from vicinal._checks import SubjectId
+    from vicinal.store import Presence
+
+NOBODY = 2
+"""Exit code of an erasure whose ids were never there: the list is most likely a wrong one."""
+
+
+def erase(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")],
+    subject: Annotated[list[str] | None, typer.Option(help="An id; repeat for more.")] = None,
+    subjects: Annotated[Path | None, typer.Option(help="File with one id a line.")] = None,
+    curator: Annotated[
+        bool, typer.Option("--curator", help="Say how many records went, too. Private.")
+    ] = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Erase people from every file, for good; answers already given stay.
+
+    Ends with 2 if not one of the ids was ever in the store.
+    """
+    ids = listed_ids(subject, subjects)
+    if not ids:
+        raise InvalidInput("The 'subject' option must be given: at least one id.")
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        before = opened.presence(ids)
+        gone = opened.erase(ids)
+        found = opened.verify(ids)
+    if not found:
+        raise StorageFailed(" ".join(found.faults))
+    typer.echo(_told(len(ids), before))
+    if curator:
+        typer.echo(f"Private: {gone} records.")
+    if not before.enrolled and not before.erased:
+        raise typer.Exit(NOBODY)
+
+
+def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
+    """Return the ids of an option and of a file, each in its one form.
+
+    Raises
+    ------
+    InvalidInput
+        If one is no id.
+    """
+    from vicinal.datasets import read_ids
+
+    ids = _checks.subject_ids("subject", single or [])
+    return [*ids, *([] if listed is None else read_ids(listed))]
+
+
+def _told(read: int, before: Presence) -> str:
+    """Return what an erasure did, for whoever gave the ids."""
+    if not before.enrolled and not before.erased:
+        done = "Nobody was erased: none of these ids was ever in the store."
+    elif not before.enrolled:
+        done = "Nobody was erased: none of these ids is in the store any more."
+    else:
+        done = "Erased."
+    return (
+        f"{done} Read {_ids(read)}. Private: {before.enrolled} enrolled until now, "
+        f"{before.erased} erased before, {before.unknown} never there."
+    )
+
+
+def _ids(count: int) -> str:
+    return "1 id" if count == 1 else f"{count} ids"
+
+
+def merge_subjects(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")],
+    curator: Annotated[
+        bool, typer.Option("--curator", help="Show the ids, as JSON. Private.")
+    ] = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Merge people whom an earlier version kept twice, as 5 and "5"; their charges add up."""
+    from vicinal.distributed import is_cluster, merge_cluster
+    from vicinal.store._subject_merging import merge_subjects as merge
+
+    done = (merge_cluster if is_cluster(store) else merge)(store, accept_loss=accept_loss)
+    typer.echo(f"Private: {len(done)} people had another spelling than one id, and have one now.")
+    if curator:
+        pairs = [{"id": name, "spellings": old} for name, old in done.spellings.items()]
+        typer.echo(as_json({"merged": pairs}))

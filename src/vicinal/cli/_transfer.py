@@ -1,0 +1,137 @@
+"""`vicinal transfer`: rounds of asking and learning, from private records to a student."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli import _labellers
+from vicinal.cli._label import (
+    Classes,
+    Epsilon,
+    Folder,
+    Private,
+    Public,
+    Records,
+    Seed,
+    class_names,
+    load,
+    make_job,
+)
+from vicinal.cli._options import Delta, Json
+from vicinal.cli._output import as_json, write_file
+from vicinal.cli._progress import progress
+from vicinal.cli._student import (
+    Augmentation,
+    Method,
+    Network,
+    Onnx,
+    Out,
+    Overlapping,
+    Steps,
+    make_recipe,
+    write_student,
+)
+
+if TYPE_CHECKING:
+    from vicinal.labelling import Outcome, Plan
+
+
+def transfer(
+    private: Private,
+    public: Public,
+    classes: Classes,
+    folder: Folder,
+    out: Out,
+    onnx: Onnx = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report, HTML.")] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of asking and learning.", min=1)] = 2,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    records: Records = None,
+    labeller: _labellers.Labeller = _labellers.IND_KNN,
+    neighbours: _labellers.Neighbours = None,
+    gamma: _labellers.Gamma = None,
+    teachers: _labellers.Teachers = None,
+    sigma_votes: _labellers.SigmaVotes = None,
+    sigma_screen: _labellers.SigmaScreen = None,
+    threshold: _labellers.Threshold = None,
+    price: _labellers.Price = False,
+    method: Method = "vat",
+    network: Network = "small",
+    augmentation: Augmentation = "none",
+    steps: Steps = 800,
+    overlapping: Overlapping = False,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Ask private records about public examples, train a student, ask again by its features.
+
+    One budget lasts for all rounds, and what they cost is known before the first question. After a
+    crash the same command goes on where it stopped. The student carries the guarantee of everything
+    together, and may be published.
+    """
+    from vicinal import labelling, students
+
+    start = time.perf_counter()
+    names = class_names(classes)
+    choice = _labellers.Choice(
+        labeller, epsilon, delta, "votes", records, neighbours, gamma, teachers, sigma_votes,
+        sigma_screen, threshold,
+    )  # fmt: skip
+    dataset, pool = load(private), load(public)
+    plan = labelling.planned(rounds, len(pool), seed=seed, overlapping=overlapping)
+    answering = choice.labeller(dataset, names, plan)
+    if price:
+        _labellers.tell_price(answering, plan, json=json)
+        return
+    job = make_job(dataset, pool)
+    recipe = make_recipe(
+        job.pool.ndim, method, network, augmentation, steps, seed, overlapping=overlapping
+    )
+    learner = students.StudentLearner(names, [recipe])
+    with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
+        outcome = labelling.transfer(job, answering, learner, plan, journal, begin)
+        final = students.load(journal.folder / f"student-{rounds}.pt")
+    write_student(final, out, onnx)
+    if report is not None:
+        from vicinal.reports._transfer_page import transfer_page
+
+        write_file(report, transfer_page(outcome, plan, job.pool, names))
+    result = _result(outcome, plan, time.perf_counter() - start)
+    result |= {"out": str(out), "onnx": None if onnx is None else str(onnx)}
+    typer.echo(as_json(result) if json else _text(result))
+
+
+def _result(outcome: Outcome, plan: Plan, seconds: float) -> dict[str, Any]:
+    from vicinal import __version__
+
+    rounds = [
+        {
+            "questions": len(asked.labels),
+            "kept": len(kept),
+            "share_of_budget": part.share,
+        }
+        for asked, kept, part in zip(outcome.rounds, outcome.kept, plan.rounds, strict=True)
+    ]
+    return {
+        "rounds": rounds,
+        "guarantee": outcome.guarantee.to_dict(),
+        "seconds": round(seconds, 1),
+        "version": __version__,
+    }
+
+
+def _text(result: dict[str, Any]) -> str:
+    from vicinal.reports._text import duration
+
+    lines = [
+        f"Round {number}: {part['questions']:,} questions from {part['share_of_budget']:.0%} of "
+        f"every budget, {part['kept']:,} answers kept"
+        for number, part in enumerate(result["rounds"], 1)
+    ]
+    lines += [f"Student: {result['out']}, after {duration(result['seconds'])}"]
+    return "\n".join([*lines, "", result["guarantee"]["text"]])

@@ -1,0 +1,110 @@
+"""What every loader returns: records, and perhaps labels, subjects and a test part."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+
+Features = npt.NDArray[Any] | tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Records with what is known about them; row i of every field is about record i.
+
+    Its representation tells the kind of data, never values or how many records there are, so that
+    it may stand in a log.
+
+    Attributes
+    ----------
+    features
+        Array (n, d) of vectors, (n, h, w) or (n, h, w, 3) of images; or a tuple of n texts, or of n
+        images of different shapes.
+    labels
+        Array (n,) of integers or strings, or None.
+    subjects
+        Array (n,) of integers or strings: the person that each record is about. None when every
+        record is a person of its own.
+    test
+        Another data set, held out for testing, or None.
+
+    Raises
+    ------
+    InvalidInput
+        If labels or subjects are not as many as the records.
+    """
+
+    features: Features
+    labels: npt.NDArray[Any] | None = None
+    subjects: npt.NDArray[Any] | None = None
+    test: Dataset | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("labels", "subjects"):
+            field = getattr(self, name)
+            if field is not None and np.shape(field) != (len(self),):
+                raise InvalidInput(f"The {name!r} must be a flat array, one for every record.")
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.features)
+
+    def __repr__(self) -> str:
+        if isinstance(self.features, tuple):
+            kind = "texts" if isinstance(self.features[0], str) else "images"
+        else:
+            kind = f"{self.features.dtype} records of shape {self.features.shape[1:]}"
+        extras = [
+            name for name in ("labels", "subjects", "test") if getattr(self, name) is not None
+        ]
+        return f"Dataset({', '.join([kind, *extras])})"
+
+    def take(self, rows: slice | npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Dataset:
+        """Return the chosen records, without a test part.
+
+        Parameters
+        ----------
+        rows
+            A slice, positions, or a mask (n,).
+        """
+        places = np.arange(len(self))[rows]
+        if isinstance(self.features, tuple):
+            features: Features = tuple(self.features[place] for place in places)
+        else:
+            features = self.features[places]
+        return Dataset(features, _rows_of(self.labels, places), _rows_of(self.subjects, places))
+
+    def split(self) -> tuple[Dataset, Dataset]:
+        """Return the records without their test part, and the test part.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no test part.
+        """
+        if self.test is None:
+            raise InvalidInput("This data set has no test part; take() can hold records back.")
+        return replace(self, test=None), self.test
+
+
+def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> npt.NDArray[Any]:
+    """Return ids, each in its one form, as an array (n,): int64 if all are numbers, else strings.
+
+    In which of the two a number stands makes no difference: 5 and "5" are one id.
+    """
+    listed = _checks.subject_ids("subjects", ids)
+    whole = all(isinstance(subject, int) for subject in listed)
+    return np.array(listed if whole else [str(subject) for subject in listed])
+
+
+def _rows_of(
+    field: npt.NDArray[Any] | None, places: npt.NDArray[np.integer]
+) -> npt.NDArray[Any] | None:
+    return None if field is None else field[places]

@@ -1,0 +1,85 @@
+"""Lists of subject ids: files with one id a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from vicinal import _checks
+from vicinal._checks import SubjectId
+from vicinal.errors import InvalidInput
+
+_HEADERS = frozenset({
+    "id", "ids", "identifier", "key", "name", "number", "person", "personid", "people",
+    "patient", "patientid", "patients", "subject", "subjectid", "subjects", "user", "userid",
+    "uid", "customer", "customerid", "client", "clientid", "member", "memberid", "case",
+    "caseid", "record", "recordid", "who",
+})  # fmt: skip
+_BETWEEN_WORDS = re.compile(r"[\s_.:-]+")
+_SEPARATORS = ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ('"', "a quotation mark"))
+
+
+def read_ids(path: str | Path) -> list[SubjectId]:
+    """Return the ids of a file, each in its one form, in the file's order.
+
+    Parameters
+    ----------
+    path
+        UTF-8 text, one id a line; nothing else. Lines end in LF, CR LF or CR; a byte order mark at
+        the start and blank lines at the end are passed over.
+
+    Raises
+    ------
+    InvalidInput
+        If the file cannot be read or holds no id; with the line's number, never what it says, if a
+        line is a header, has several fields, is blank, or is no id.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig") as file:
+            lines = list(_without_blank_end(line.removesuffix("\n") for line in file))
+    except (OSError, ValueError):
+        raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
+    if not lines:
+        raise InvalidInput(f"The file {path} holds no id.")
+    ids = [_id_of(path, number, line) for number, line in enumerate(lines, 1)]
+    if _is_header(lines[0], lines[1:]):
+        raise _refused(
+            path, 1, "looks like a header. Remove it; if it is an id, put it on another line"
+        )
+    return ids
+
+
+def _without_blank_end(lines: Iterator[str]) -> Iterator[str]:
+    blank = 0
+    for line in lines:
+        if line:
+            yield from [""] * blank
+            blank = 0
+            yield line
+        else:
+            blank += 1
+
+
+def _id_of(path: str | Path, number: int, line: str) -> SubjectId:
+    for separator, words in _SEPARATORS:
+        if separator in line:
+            raise _refused(path, number, f"holds {words}. Write one id a line, and nothing else")
+    if fault := _checks.id_fault(line):
+        raise _refused(path, number, f"must be an id. It is, or holds, {fault}")
+    return _checks.subject_id("subjects", line)
+
+
+def _is_header(first: str, rest: list[str]) -> bool:
+    """Tell whether a first line names the column, or is the only one without a digit."""
+    if _BETWEEN_WORDS.sub("", first).casefold() in _HEADERS:
+        return True
+    return bool(rest) and not _has_digit(first) and all(map(_has_digit, rest))
+
+
+def _has_digit(line: str) -> bool:
+    return any(character.isdigit() for character in line)
+
+
+def _refused(path: str | Path, number: int, reason: str) -> InvalidInput:
+    return InvalidInput(f"Line {number} of {path} {reason}. Nothing was done.")

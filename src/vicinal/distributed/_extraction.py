@@ -1,0 +1,79 @@
+"""Features of many records, made by all processes of a Ray engine.
+
+Row i of the features depends on raw row i alone, so rows can be cut anywhere. Raw rows and features
+travel through Ray, whose memory and network must be as closed as the disks. Plain tasks do it, not
+Ray Data, which writes names of files to logs and quotes them in errors: see docs/decisions/0040.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vicinal import errors
+from vicinal.distributed._ray_actors import RayCluster, told
+from vicinal.distributed._ray_transport import DONE
+from vicinal.errors import StorageFailed
+from vicinal.store import Extractor
+
+_ROWS = 256
+"""Rows of a task: enough that sending them costs little, next to a network."""
+
+_AHEAD = 4
+"""Tasks under way for each core; the others wait here."""
+
+
+@dataclass(frozen=True)
+class SpreadExtractor(Extractor):
+    """An extractor whose work is done on a Ray engine; what it writes down is a plain one's.
+
+    Attributes
+    ----------
+    engine : RayCluster or None
+        Where. A model file must have the same path on every machine.
+    """
+
+    engine: RayCluster | None = None
+
+    def _numbers(self, raw: Any) -> Any:
+        if self.engine is None or self.kind == "columns" or len(raw) <= _ROWS:
+            return super()._numbers(raw)
+        plain = Extractor(self.kind, self.options)
+        pieces = [raw[at : at + _ROWS] for at in range(0, len(raw), _ROWS)]
+        return np.concatenate(spread(self.engine, plain, pieces))
+
+
+def spread(engine: RayCluster, extractor: Extractor, pieces: list[Any]) -> list[np.ndarray]:
+    """Return the features of pieces of raw rows, in their order.
+
+    Raises
+    ------
+    InvalidInput
+        If the extractor refuses rows.
+    StorageFailed
+        If the engine does not do its work.
+    """
+    work = engine.task(_features)
+    waiting: deque[Any] = deque()
+    found: list[np.ndarray] = []
+    for piece in pieces:
+        if len(waiting) >= _AHEAD * engine.cores():
+            found.append(_received(engine, waiting.popleft()))
+        waiting.append(work.remote(extractor, piece))
+    return found + [_received(engine, one) for one in waiting]
+
+
+def _features(extractor: Extractor, piece: Any) -> tuple[str, Any]:
+    """Do one task, on some machine; nothing of what goes wrong quotes a record."""
+    return told(lambda: extractor.transform(piece))
+
+
+def _received(engine: RayCluster, task: Any) -> np.ndarray:
+    kind, found = engine.outcome(task)
+    if kind == DONE:
+        return np.asarray(found)
+    refused = getattr(errors, kind, None)
+    raise (refused or StorageFailed)(found)

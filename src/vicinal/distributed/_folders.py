@@ -1,0 +1,167 @@
+"""Where a cluster lies: a folder for the coordinator, one for every shard, and who belongs to whom.
+
+=================  =============================================================================
+cluster.json       how many shards there are; written last, so half a cluster is none
+coordinator/       a store without records: plans, answers, quotas, idempotency keys
+shard-0/ ...       records, budgets and the journal of carried blocks; may lie on other machines
+NAME.witnesses/    beside the cluster: how far each of them had come, and in no backup of it
+=================  =============================================================================
+
+None of these folders is a store by itself, and none is opened as one: a shard that answered alone
+would spend budgets on answers that nobody summed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.ledger._files import PRIVATE_FOLDER, guarded, replace_file
+from vicinal.mechanisms import fresh_key
+from vicinal.store._folder import KEY, Folder
+
+MOST_SHARDS = 1024
+COORDINATOR = "coordinator"
+SPLITTING, READY = "splitting", "ready"
+_CLUSTER = "cluster.json"
+_SHARD = "shard.json"
+_FORMAT = 2
+_UNDIGESTED = 1
+"""The format of descriptions from before they had digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFolder:
+    """The folder of one part of a cluster: of a shard, or of the coordinator.
+
+    Attributes
+    ----------
+    folder : Folder
+        Where it lies, who it is, and its witness.
+    cluster : str
+        The id of the cluster, in hexadecimal digits.
+    """
+
+    folder: Folder
+    cluster: str
+
+    @classmethod
+    def create(cls, path: Path, cluster: str, key: bytes, witness: Path) -> Self:
+        """Make a new folder that keeps hashes under `key`."""
+        for folder in (path.parent, path, witness.parent):
+            private_folder(folder)
+        replace_file(path / KEY, key)
+        return cls(Folder(path, fresh_key(16).hex(), "sqlite", witness.absolute()), cluster)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the folder of a shard that is there, or raise InvalidInput."""
+        found = _read(path / _SHARD, {"id", "cluster", "witness"}, f"There is no shard at {path}.")
+        folder = Folder(path, found["id"], "sqlite", Path(found["witness"]))
+        return cls(folder, found["cluster"])
+
+    def save(self) -> None:
+        """Write who it is, which makes the folder a part of the cluster."""
+        said = {"id": self.folder.identity, "cluster": self.cluster}
+        _write(self.folder.path / _SHARD, {**said, "witness": str(self.folder.witness)})
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What everybody may know about a cluster.
+
+    Attributes
+    ----------
+    identity : str
+        The cluster's id, in hexadecimal digits.
+    shards : int
+        How many there are.
+    state : str
+        :data:`SPLITTING` until the store that it was made of has retired, then :data:`READY`.
+    source : str
+        That store's folder.
+    clock : int
+        How far that store had come.
+    """
+
+    identity: str
+    shards: int
+    state: str
+    source: str
+    clock: int
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the cluster that lies at `path`, or raise InvalidInput."""
+        names = {field.name for field in fields(cls)}
+        return cls(**_read(path / _CLUSTER, names, f"There is no cluster at {path}."))
+
+    def save(self, path: Path) -> None:
+        """Write it down."""
+        _write(path / _CLUSTER, asdict(self))
+
+
+def is_cluster(path: Path) -> bool:
+    """Tell whether a cluster lies at `path`."""
+    return (path / _CLUSTER).is_file()
+
+
+def shard_paths(path: Path, shards: int) -> list[Path]:
+    """Return the folders of all shards of a cluster."""
+    return [path / f"shard-{number}" for number in range(shards)]
+
+
+def part_paths(path: Path, shards: int) -> list[Path]:
+    """Return the folders of all parts of a cluster: of the coordinator, and of the shards."""
+    return [path / COORDINATOR, *shard_paths(path, shards)]
+
+
+def witness_of(path: Path, part: str) -> Path:
+    """Return where the witness of a part of the cluster at `path` lies."""
+    whole = path.absolute()
+    return whole.with_name(whole.name + ".witnesses") / part
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner may enter, whatever the umask, if it is not there."""
+    with guarded(path):
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        path.chmod(PRIVATE_FOLDER)
+
+
+def _write(path: Path, said: dict[str, Any]) -> None:
+    """Write a description with its digest: for damage; against an editor there is the ledger."""
+    described = {"format": _FORMAT, **said, "digest": _digest(said)}
+    replace_file(path, json.dumps(described, indent=2).encode())
+
+
+def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
+    """Return what a description says.
+
+    Raises
+    ------
+    InvalidInput
+        With the sentence `missing`, if there is none; or if a later version wrote it.
+    StorageFailed
+        If it is damaged.
+    """
+    try:
+        found = dict(json.loads(path.read_text(encoding="utf-8")))
+        known = found.pop("format")
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InvalidInput(missing) from None
+    if known not in (_UNDIGESTED, _FORMAT):
+        raise InvalidInput(f"{path.parent} was written by a later version of vicinal.")
+    digest = found.pop("digest", None)
+    plain = known == _UNDIGESTED and digest is None
+    if set(found) != names or not (plain or digest == _digest(found)):
+        raise StorageFailed(f"{path} is not what was written. Restore a backup.")
+    return found
+
+
+def _digest(said: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,97 @@
+"""A cluster that does not know what was charged goes on with every budget spent."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from vicinal.distributed._folders import Cluster, ShardFolder, part_paths
+from vicinal.distributed._joining import known_shards
+from vicinal.distributed._membership import (
+    ShardRecord,
+    ShardRecords,
+    ShardState,
+    know_epoch,
+    member_of,
+)
+from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._vote_journal import Carried
+from vicinal.errors import PrivacyRefused
+from vicinal.store._opening import LOST, Parts, open_folder
+
+
+def accept_cluster_loss(path: str | Path) -> None:
+    """Spend what is not known: every budget on every shard, for good; newcomers get none.
+
+    The cluster is closed, and its parts lie together: old ones, or restored ones, but its own.
+
+    Raises
+    ------
+    InvalidInput, StorageFailed
+        If a part is not there, or damaged: restore a backup of it first.
+    PrivacyRefused
+        If a part is in use, if a folder is that of another shard, or if parts have different
+        audiences. Nothing is spent then that was not lost already.
+    """
+    cluster = ready_cluster(Path(path))
+    first, *others = (ShardFolder.read(one) for one in part_paths(Path(path), cluster.shards))
+    with ExitStack() as resources:
+        coordinator = _opened(first, resources)
+        known = known_shards(coordinator.database, cluster)
+        for number, folder in enumerate(others):
+            _check_folder(known, cluster, number, folder)
+        shards = [_opened(folder, resources) for folder in others]
+        for number, parts in enumerate(shards):
+            _check_member(cluster, number, coordinator, parts)
+        _spend(coordinator, shards)
+        with coordinator.database.transaction():
+            known.enter(cluster.identity, map(_record, range(len(shards)), shards))
+        coordinator.mark_change()
+
+
+def _opened(folder: ShardFolder, resources: ExitStack) -> Parts:
+    parts = open_folder(folder.folder, accept_loss=True)
+    resources.callback(parts.resources.close)
+    return parts
+
+
+def _check_folder(known: ShardRecords, cluster: Cluster, number: int, folder: ShardFolder) -> None:
+    """Raise PrivacyRefused, before anything is opened, for a folder that says it is another's."""
+    identity = next((one.identity for one in known if one.number == number), folder.folder.identity)
+    if (folder.cluster, folder.folder.identity) != (cluster.identity, identity):
+        raise _another(number)
+
+
+def _check_member(cluster: Cluster, number: int, coordinator: Parts, parts: Parts) -> None:
+    """Raise PrivacyRefused for the ledger of another shard, or of another time."""
+    if member_of(parts.database) not in (None, (cluster.identity, number)):
+        raise _another(number)
+    if {a.name: a.number for a in parts.book.audiences.values()} != {
+        a.name: a.number for a in coordinator.book.audiences.values()
+    }:
+        raise PrivacyRefused(
+            f"Shard {number} has other audiences than the coordinator. Restore both from backups "
+            "of the same time."
+        )
+
+
+def _another(number: int) -> PrivacyRefused:
+    return PrivacyRefused(
+        f"Shard {number} is another shard, of this cluster or of another one. Bring back the "
+        "folder that belongs there, or a backup of it."
+    )
+
+
+def _spend(coordinator: Parts, shards: list[Parts]) -> None:
+    """Spend everything everywhere; the coordinator's clock passes all that shards have heard of."""
+    turns = [Carried(parts.database).turn for parts in shards]
+    coordinator.book.clock = max(coordinator.book.clock, *turns)
+    for parts in (coordinator, *shards):
+        with parts.book.change(LOST):
+            parts.book.spend_everything()
+            know_epoch(parts.database, b"")
+        parts.mark_change()
+
+
+def _record(number: int, parts: Parts) -> ShardRecord:
+    return ShardRecord(number, parts.folder.identity, ShardState.of(parts.database))

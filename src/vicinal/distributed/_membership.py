@@ -1,0 +1,215 @@
+"""What the coordinator's ledger keeps of every shard: which folder it is, and how far it was seen.
+
+A shard's folder and witness can be copied, or put back to an earlier state, together: then nothing
+in them tells. So the coordinator remembers the last link of each shard's chain that it has seen,
+in the transactions that make its own answers durable. A shard may be further than that, by links
+that follow one another: its commit comes before the coordinator's. Behind, or on another way, it
+is not the shard that was charged.
+
+The other way round a shard remembers the coordinator's epoch, drawn anew at each opening. The
+coordinator shows which epochs it had since the shard last answered; one that cannot show the epoch
+that a shard knows is a copy, and another coordinator has asked the shard since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Self
+
+from vicinal.errors import PrivacyRefused
+from vicinal.ledger._chain import ChainLink
+from vicinal.ledger._database import Database
+from vicinal.mechanisms import fresh_key
+
+CLUSTER, _NUMBER, _EPOCH_KNOWN = "cluster", "number", "coordinator"
+"""Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""
+
+_EPOCH = 16
+_WRITE = (
+    "INSERT INTO shards (number, id, link, clock, head, epochs) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (number) DO UPDATE SET id = excluded.id, link = excluded.link, "
+    "clock = excluded.clock, head = excluded.head, epochs = excluded.epochs"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """How far a shard's ledger is: number, clock and head of its chain's last link. Private."""
+
+    link: int
+    clock: int
+    head: bytes
+
+    @classmethod
+    def of(cls, database: Database) -> Self:
+        """Return the state of an open ledger."""
+        assert database.chain is not None  # noqa: S101 (it is open)
+        last = database.chain.last
+        return cls(last.number, last.clock, last.head)
+
+    def path(self, links: Iterable[ChainLink]) -> list[ShardState] | None:
+        """Return this state and those after each of `links`; None if one does not follow."""
+        states = [self]
+        for link in links:
+            last = states[-1]
+            expected = ChainLink.after(last.head, last.link + 1, link.clock, link.content)
+            if link != expected:
+                return None
+            states.append(ShardState(link.number, link.clock, link.head))
+        return states
+
+
+def member_of(database: Database) -> tuple[str, int] | None:
+    """Return the cluster that a shard's ledger belongs to, and its place there; None if to none."""
+    cluster, number = database.get(CLUSTER), database.get(_NUMBER)
+    return None if cluster is None or number is None else (cluster, int(number))
+
+
+def known_epoch(database: Database) -> bytes | None:
+    """Return the coordinator's epoch that a shard heard of last, or None."""
+    found = database.get(_EPOCH_KNOWN)
+    return bytes.fromhex(found) if found else None
+
+
+def know_epoch(database: Database, epoch: bytes) -> None:
+    """Write down an epoch, inside a transaction; an empty one: that of whoever asks next."""
+    database.put(_EPOCH_KNOWN, epoch.hex())
+
+
+def join(database: Database, cluster: str, number: int) -> None:
+    """Write down, inside a transaction, that a ledger is that of a shard of a cluster."""
+    database.put(CLUSTER, cluster)
+    database.put(_NUMBER, str(number))
+
+
+def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
+    """Return the links of a ledger since `state`; None if it never was in that state."""
+    rows = database.execute(
+        "SELECT number, clock, content, head FROM chain WHERE number >= ? ORDER BY number",
+        (state.link,),
+    )
+    found = [ChainLink(*row) for row in rows]
+    if not found or (found[0].number, found[0].head) != (state.link, state.head):
+        return None
+    return tuple(found[1:])
+
+
+class ShardRecord:
+    """What the coordinator knows of one shard; used by any thread.
+
+    Attributes
+    ----------
+    number : int
+        Its place among the shards.
+    identity : str
+        Its id, in hexadecimal digits.
+    state : ShardState
+        How far it was when it last answered.
+    epochs : tuple of bytes
+        The coordinator's epochs since then, this opening's last.
+    """
+
+    def __init__(
+        self, number: int, identity: str, state: ShardState, epochs: tuple[bytes, ...] = ()
+    ) -> None:
+        self.number = number
+        self.identity = identity
+        self.state = state
+        self.epochs = epochs
+        self._lock = Lock()
+
+    def accept(self, seen: ShardState, links: Sequence[ChainLink]) -> None:
+        """Take note of an answer: of the links that the shard's chain has after `seen`.
+
+        Raises
+        ------
+        PrivacyRefused
+            If they do not lead over the state that is known.
+        """
+        path = seen.path(links)
+        with self._lock:
+            if path is None or not self._agrees(path):
+                raise PrivacyRefused(
+                    f"Shard {self.number} went another way than the coordinator saw it go. Bring "
+                    "back the folder that belongs there."
+                )
+            self.epochs = self.epochs[-1:]
+            if path[-1].link > self.state.link:
+                self.state = path[-1]
+
+    def row(self) -> tuple[int, str, int, int, bytes, bytes]:
+        """Return its row in the table `shards`."""
+        at = self.state
+        return self.number, self.identity, at.link, at.clock, at.head, b"".join(self.epochs)
+
+    def _agrees(self, path: list[ShardState]) -> bool:
+        """Tell whether a path leads over the known state, or to one before it."""
+        here = {one.link: one for one in path}
+        return here.get(self.state.link, self.state) == self.state
+
+
+class ShardRecords:
+    """All shards of a cluster, as the coordinator's ledger has them.
+
+    Parameters
+    ----------
+    database : Database
+        The ledger's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.cluster = database.get(CLUSTER)
+        rows = database.execute(
+            "SELECT number, id, link, clock, head, epochs FROM shards ORDER BY number"
+        )
+        self._records = [
+            ShardRecord(number, identity, ShardState(link, clock, head), _cut(epochs))
+            for number, identity, link, clock, head, epochs in rows
+        ]
+        self._written = [one.row() for one in self._records]
+
+    def __len__(self) -> int:
+        """Return how many shards there are."""
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[ShardRecord]:
+        """Yield them by number."""
+        return iter(self._records)
+
+    def check(self, cluster: str, shards: int) -> None:
+        """Raise PrivacyRefused unless these are the shards of a cluster, all of them."""
+        numbers = [one.number for one in self._records]
+        if self.cluster != cluster or numbers != list(range(shards)):
+            raise PrivacyRefused(
+                f"The cluster's description names {shards} shards, and its coordinator has others. "
+                "Bring back the cluster.json and the coordinator that belong together."
+            )
+
+    def enter(self, cluster: str, records: Iterable[ShardRecord]) -> None:
+        """Write down, inside a transaction, which shards there are."""
+        self._records, self._written = list(records), []
+        self._database.put(CLUSTER, cluster)
+        self.cluster = cluster
+        self.write()
+
+    def open(self) -> None:
+        """Begin a new epoch, durably; before any shard is asked."""
+        epoch = fresh_key(_EPOCH)
+        for one in self._records:
+            one.epochs = (*one.epochs, epoch)
+        with self._database.transaction():
+            self.write()
+
+    def write(self) -> None:
+        """Write down, inside a transaction, what has changed since the last time."""
+        rows = [one.row() for one in self._records]
+        if rows != self._written:
+            self._database.execute_many(_WRITE, rows)
+            self._written = rows
+
+
+def _cut(epochs: bytes) -> tuple[bytes, ...]:
+    return tuple(epochs[at : at + _EPOCH] for at in range(0, len(epochs), _EPOCH))

@@ -1,0 +1,211 @@
+"""Shards as Ray actors: thin wrappers whose restarts are harmless.
+
+Ray restarts an actor that dies, without end, and the coordinator sends its calls again: a shard
+carries out an order once, whoever sends it how often. Nothing that Ray keeps, logs or reports
+holds anything private but the sums on their way to the coordinator: whatever goes wrong inside an
+actor comes back as a kind and a public sentence, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vicinal.distributed._fan_out import ShardSilent
+from vicinal.distributed._local_transport import KeptShard
+from vicinal.distributed._ray_transport import DONE, SILENT, Outcome, RayLink, outcome
+from vicinal.distributed._tasks import Task
+from vicinal.distributed._vote_request import joined
+from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.neighbours._integer_features import IntegerMatrix
+
+NAMESPACE = "vicinal"
+_LITTLE = 0.001
+_STARTING = 120.0
+"""Seconds that processes may take to start on an engine that was started with them."""
+
+_RULE = "RAY_AUTH_MODE"
+
+_OBITUARY = ("RAY_timeout_ms_task_wait_for_death_info", "50")
+"""Milliseconds that Ray holds back the news of an actor that is gone, to learn why it went: 1000 if
+nobody says otherwise, in which the spare could have answered."""
+
+
+class ShardActor:
+    """One shard in a process of its own; see :class:`~vicinal.distributed._shard_server.ShardKeeper`.
+
+    The folder is opened by the first call, not here: an actor that cannot be made is not restarted.
+
+    Parameters
+    ----------
+    path : str
+        The shard's folder, on the machine of the actor.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._shard = KeptShard(Path(path))
+
+    def do(self, task: Task, *more: IntegerMatrix) -> Outcome:
+        """Do a task, or an order that was cut into pieces; what comes of it is private."""
+        return told(lambda: self._shard.do(joined(task, more)))
+
+    def settle(self, turn: int) -> Outcome:
+        """Have the votes before `turn` deleted."""
+        return told(lambda: self._shard.settle(turn))
+
+    def process(self) -> int:
+        """Return the number of the actor's process."""
+        return os.getpid()
+
+    def leave(self) -> Outcome:
+        """Close the folder."""
+        return told(self._shard.close)
+
+
+def told(work: Callable[[], Any]) -> Outcome:
+    """Do some work; return its result, or what may be said about why there is none."""
+    try:
+        return DONE, work()
+    except (InvalidInput, PrivacyRefused) as error:
+        return type(error).__name__, str(error)
+    except (ShardSilent, VicinalError) as error:
+        return SILENT, str(error)
+    except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
+        return SILENT, f"A shard met with a fault ({type(error).__name__})."
+
+
+class RayCluster:
+    """A Ray engine that runs shards.
+
+    Parameters
+    ----------
+    address : str or None
+        Of a running engine; None starts one on this machine, which ends with this process.
+    cpus : int, optional
+        Processor cores for an engine on this machine.
+    memory : int, optional
+        Bytes of the object store of an engine on this machine.
+
+    Raises
+    ------
+    MissingExtra
+        If Ray is not installed.
+    StorageFailed
+        If the engine does not start, or cannot be reached, or if it asks for a token and this
+        machine has none.
+    """
+
+    def __init__(
+        self, address: str | None = None, *, cpus: int | None = None, memory: int | None = None
+    ) -> None:
+        self._ray = ray_module()
+        if address:
+            _check_token()
+        here = {} if address else {"num_cpus": cpus, "object_store_memory": memory}
+        try:
+            self._ray.init(
+                address or "local",
+                namespace=NAMESPACE,
+                include_dashboard=None if address else False,
+                log_to_driver=False,
+                logging_level="error",
+                **here,
+            )
+        except Exception as error:  # noqa: BLE001 (Ray raises many kinds; none is about records)
+            raise StorageFailed(f"Ray cannot be used ({type(error).__name__}).") from None
+        self._links: list[RayLink] = []
+        self._patience: float | None = None if address else _STARTING
+
+    def links(self, paths: Sequence[Path]) -> list[RayLink]:
+        """Return the ways to actors for the shards in these folders; the actors are made.
+
+        A shard runs on the machine that offers the resource `vicinal-` and the folder's name, such
+        as ``ray start --resources='{"vicinal-shard-0": 1}'``; if none does, on any. The folder
+        must have the same path there as it would have here.
+
+        On an engine that was started here this waits until the actors run, for two minutes at most:
+        no query's patience should go on starting processes. Elsewhere a machine may be away.
+        """
+        offered = self._ray.cluster_resources()
+        self._links = [self._link(path, _place(path.name, offered)) for path in paths]
+        if self._patience is not None:
+            running = [link.actor.process.remote() for link in self._links]
+            self._ray.wait(running, num_returns=len(running), timeout=self._patience)
+        return self._links
+
+    def _link(self, path: Path, place: dict[str, float]) -> RayLink:
+        """Make an actor, and have a spare made where it finds the folder for certain."""
+        # Ray looks for a free core when it places an actor, and counts none while it runs.
+        options = self._ray.remote(ShardActor).options(max_restarts=-1, resources=place)
+
+        def make() -> Any:
+            return options.remote(str(path.absolute()))
+
+        alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
+        return RayLink(self._ray, make(), make if place or alone else None)
+
+    def task(self, work: Callable[..., Outcome]) -> Any:
+        """Return a function that does `work` on the engine; Ray does it again if it is lost."""
+        return self._ray.remote(work)
+
+    def outcome(self, task: Any) -> Outcome:
+        """Wait for a task and return what came of it."""
+        return outcome(self._ray, task)
+
+    def cores(self) -> int:
+        """Return how many cores the engine has."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    @property
+    def address(self) -> str:
+        """Where other processes reach the engine."""
+        return str(self._ray.get_runtime_context().gcs_address)
+
+    def processes(self) -> list[int]:
+        """Return the processes that have the shards now, once they run."""
+        asked = [link.actor.process.options(max_task_retries=-1) for link in self._links]
+        return [int(pid) for pid in self._ray.get([one.remote() for one in asked])]
+
+    def stop(self) -> None:
+        """Leave the engine; one that was started here ends, and all actors with it."""
+        self._ray.shutdown()
+
+
+def _place(name: str, offered: Mapping[str, float]) -> dict[str, float]:
+    """Return what an actor asks of its machine: a little of what only the right one offers."""
+    resource = f"vicinal-{name}"
+    return {resource: _LITTLE} if resource in offered else {}
+
+
+def ray_module() -> Any:
+    """Return Ray, with its reports to the outside switched off whatever the environment says.
+
+    It shows engines their token, and asks for one, unless the environment has another rule: whoever
+    can submit work can read the records. Ray reads that rule when it is imported, and never again.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault(*_OBITUARY)
+    if "ray" not in sys.modules:
+        os.environ.setdefault(_RULE, "token")
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtra(
+            "Shards on several machines need Ray. Install it with: pip install 'vicinal[ray]'"
+        ) from None
+    return ray
+
+
+def _check_token() -> None:
+    """Raise StorageFailed if a token is asked for and none is here: Ray may end the process."""
+    told_where = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    here = told_where or Path.home().joinpath(".ray", "auth_token").is_file()
+    if os.environ.get(_RULE) == "token" and not here:
+        raise StorageFailed(
+            "Whoever uses a Ray engine must show its token, and this machine has none. Give it the "
+            "one of the engine's head (`ray get-auth-token`); or set RAY_AUTH_MODE=disabled, if "
+            "nobody else can reach the engine's network."
+        )

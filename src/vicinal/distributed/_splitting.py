@@ -1,0 +1,306 @@
+"""From a store to a cluster: every subject moves with all records and the budget that is left.
+
+Budgets may not exist twice. So the cluster is made whole first; then the store retires, durably,
+to being an old backup that nobody can answer from; only then is there a cluster. A split that was
+broken off before the last step is finished by whoever opens the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._checks import SubjectId
+from vicinal.accounting._filter import UNITS
+from vicinal.distributed._folders import (
+    COORDINATOR,
+    MOST_SHARDS,
+    READY,
+    SPLITTING,
+    Cluster,
+    ShardFolder,
+    shard_paths,
+    witness_of,
+)
+from vicinal.distributed._membership import ShardRecord, ShardRecords, ShardState, join
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger._account import StoredAccount, exact_sum
+from vicinal.ledger._audiences import Analyst, Audience
+from vicinal.ledger._chain import NO_HEAD
+from vicinal.ledger._departed import SPELLINGS
+from vicinal.ledger._files import sync_folder
+from vicinal.mechanisms import fresh_key
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.store._checksums import write_digests
+from vicinal.store._folder import copy_file, read_config, write_config
+from vicinal.store._identities import ONE_FORM_EVERYWHERE
+from vicinal.store._indexes import CELLS
+from vicinal.store._naming import NAMING, NEXT_NUMBER
+from vicinal.store._opening import Parts, create_parts, open_parts
+from vicinal.store._record_files import tiles_from
+
+Place = Callable[[SubjectId], int]
+_COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows")
+
+
+def split(
+    store: str | Path,
+    path: str | Path,
+    shards: int,
+    *,
+    place: Place | None = None,
+) -> None:
+    """Spread the records of a closed store over the shards of a new cluster.
+
+    Parameters
+    ----------
+    store
+        Folder of the store. It becomes a backup that is older than its witness, and answers no
+        more; delete it once the cluster is backed up.
+    path
+        Folder of the cluster; there must be nothing there.
+    shards
+        How many.
+    place : callable, optional
+        The shard of every subject, 0 to ``shards - 1``; by a keyed hash of the id, if left out.
+
+    Raises
+    ------
+    InvalidInput, PrivacyRefused, StorageFailed
+        As on opening the store. It is unchanged unless its cluster is complete.
+    """
+    shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
+    target = Path(path)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InvalidInput(f"{target} must be a new folder, or an empty one.")
+    source = open_parts(Path(store))
+    try:
+        identity = fresh_key(16).hex()
+        records = _write_shards(source, target, identity, _places(source, shards, place), shards)
+        _write_coordinator(source, target, identity, records)
+        # Absolute, as whoever finishes a broken split may stand elsewhere.
+        place_of_store = str(Path(store).absolute())
+        cluster = Cluster(identity, shards, SPLITTING, place_of_store, source.book.clock)
+        cluster.save(target)
+        _retire(source)
+    finally:
+        source.resources.close()
+    replace(cluster, state=READY).save(target)
+
+
+def ready_cluster(path: Path) -> Cluster:
+    """Return the cluster at `path`, after finishing a split that was broken off.
+
+    Raises
+    ------
+    PrivacyRefused
+        If the store has answered since: its budgets are further than the cluster's.
+    """
+    cluster = Cluster.read(path)
+    if cluster.state == READY:
+        return cluster
+    if not read_config(Path(cluster.source))["backup"]:
+        source = open_parts(Path(cluster.source))
+        try:
+            if source.book.clock != cluster.clock:
+                raise PrivacyRefused(
+                    "The split was broken off, and the store has gone on since. Delete this "
+                    "cluster and split the store again."
+                )
+            _retire(source)
+        finally:
+            source.resources.close()
+    ready = replace(cluster, state=READY)
+    ready.save(path)
+    return ready
+
+
+def _retire(source: Parts) -> None:
+    """Make an open store an old backup: its clock is behind its witness for good."""
+    source.witness.advance(source.book.clock + 1, NO_HEAD)
+    source.witness.sync()
+    folder = source.folder
+    write_config(folder.path, folder.identity, folder.ledger, "", backup=True)
+
+
+def _places(source: Parts, shards: int, place: Place | None) -> npt.NDArray[np.int64]:
+    """Return the shard of every slot, int64 (slots,); -1 for free ones."""
+    where = np.full(source.book.size, -1, dtype=np.int64)
+    for subject, slot in source.book.roll.slot_of.items():
+        chosen = (
+            place_by_hash(source.book.hash(subject), shards) if place is None else place(subject)
+        )
+        where[slot] = _checks.integer("place", chosen, least=0, most=shards - 1)
+    return where
+
+
+def place_by_hash(hashed: bytes, shards: int) -> int:
+    """Return the shard of a subject that nobody has placed, of the keyed hash of its id."""
+    return int.from_bytes(hashed[:8]) % shards
+
+
+def _write_shards(
+    source: Parts,
+    target: Path,
+    cluster: str,
+    places: npt.NDArray[np.int64],
+    shards: int,
+) -> list[ShardRecord]:
+    size = len(source.shard)
+    shard_of_row = places[source.columns.column("slots", size)]
+    departed = source.database.execute("SELECT hash, audience, units FROM departed")
+    respelled = source.database.get(SPELLINGS) == "1"
+    records = []
+    for number, path in enumerate(shard_paths(target, shards)):
+        witness = witness_of(target, path.name)
+        folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
+        parts = create_parts(folder.folder, source.frame)
+        try:
+            # Hashes of two spellings of one id must lie together, and nobody can tell which do.
+            at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
+            gone = [row for row, where in zip(departed, at, strict=True) if where == number]
+            _fill(source, parts, np.flatnonzero(shard_of_row == number), gone)
+            with parts.database.transaction():
+                parts.database.put(SPELLINGS, "1" if respelled and number == 0 else "0")
+                join(parts.database, cluster, number)
+            parts.mark_change()
+            state = ShardState.of(parts.database)
+            records.append(ShardRecord(number, folder.folder.identity, state))
+        finally:
+            parts.resources.close()
+        _copy_cells(source, path)
+        folder.save()
+        sync_folder(target)
+    return records
+
+
+def _fill(
+    source: Parts,
+    parts: Parts,
+    rows: npt.NDArray[np.int64],
+    departed: list[tuple[Any, ...]],
+) -> None:
+    """Move records, their subjects and budgets into an empty shard, in one change."""
+    size = len(source.shard)
+    integers = np.ascontiguousarray(source.columns.features.rows(size)[rows])
+    slots = source.columns.column("slots", size)[rows]
+    name_of = {slot: subject for subject, slot in source.book.roll.slot_of.items()}
+    subjects = [name_of[slot] for slot in slots.tolist()]
+    with parts.book.change("split"):
+        for audience in source.book.audiences.values():
+            _open_like(parts, audience)
+        if len(rows):
+            labels = source.columns.column("labels", size)[rows]
+            put_records(parts, integers.astype(source.frame.precision.dtype), labels, subjects)
+        else:
+            write_digests(parts.database, parts.columns, 0)
+        parts.database.execute_many(
+            "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", departed
+        )
+        for audience in source.book.audiences.values():
+            left = [units for _, number, units in departed if number == audience.number]
+            _move_budgets(source, parts, audience, left)
+
+
+def put_records(
+    parts: Parts,
+    integers: IntegerMatrix,
+    labels: npt.NDArray[np.int32],
+    subjects: list[SubjectId],
+) -> None:
+    """Add records to a shard, inside a change of its book."""
+    before = len(parts.shard)
+    parts.shard.add(integers, labels, subjects)
+    parts.columns.append(before, integers, labels, parts.shard.people.slots[before:])
+    size = len(parts.shard)
+    write_digests(parts.database, parts.columns, size, tiles_from(before, size))
+
+
+def _open_like(parts: Parts, audience: Audience) -> None:
+    """Open an audience with the same plan; its answers are the coordinator's to count."""
+    copy = Audience(
+        audience.number, audience.name, audience.plan,
+        StoredAccount(np.zeros(0, dtype=np.int64)), audience.welcome,
+    )  # fmt: skip
+    copy.insert(parts.database)
+    parts.book.audiences[copy.name] = copy
+
+
+def _move_budgets(source: Parts, parts: Parts, audience: Audience, departed: list[int]) -> None:
+    """Give everybody what they have left, and count what they had spent as spent.
+
+    To everybody who is on the shard, or was, a full budget counts as granted once.
+    """
+    here = parts.book.roll.slot_of
+    theirs = [source.book.roll.slot_of[subject] for subject in here]
+    units = audience.account.durable[theirs]
+    copy = parts.book.audiences[audience.name]
+    slots = np.fromiter(here.values(), np.int32, len(here))
+    copy.account.assign(slots, units, parts.book.size)
+    copy.granted = len(here) + len(departed)
+    copy.folded = copy.granted * UNITS - exact_sum(units) - sum(departed)
+    copy.fold(parts.database)
+
+
+def _write_coordinator(
+    source: Parts, target: Path, cluster: str, records: list[ShardRecord]
+) -> None:
+    """Write a store without records that has all answers, quotas and plans of the source."""
+    path = target / COORDINATOR
+    witness = witness_of(target, COORDINATOR)
+    folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
+    parts = create_parts(folder.folder, source.frame)
+    try:
+        with parts.database.transaction():
+            _copy_tables(source, parts)
+            for audience in source.book.audiences.values():
+                _copy_audience(parts, audience)
+            parts.database.put("clock", str(source.book.clock))
+            parts.database.put("version", str(source.book.version))
+            parts.database.put(NEXT_NUMBER, source.database.get(NEXT_NUMBER) or "0")
+            if naming := source.database.get(NAMING):
+                parts.database.put(NAMING, naming)
+            parts.database.put(ONE_FORM_EVERYWHERE, "1")
+            ShardRecords(parts.database).enter(cluster, records)
+        parts.witness.advance(source.book.clock, parts.book.head)
+    finally:
+        parts.resources.close()
+    _copy_cells(source, path)
+    folder.save()
+
+
+def _copy_cells(source: Parts, path: Path) -> None:
+    """Copy what the index was taught by public data, if it was."""
+    if (source.folder.path / CELLS).exists():
+        copy_file(source.folder.path / CELLS, path / CELLS)
+
+
+def _copy_tables(source: Parts, parts: Parts) -> None:
+    for table in _COPIED:
+        rows = source.database.execute(f"SELECT * FROM {table}")  # noqa: S608 (a constant)
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            parts.database.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+
+
+def _copy_audience(parts: Parts, audience: Audience) -> None:
+    """Copy what is public: the plan, and how many answers it has used."""
+    Audience(
+        audience.number, audience.name, audience.plan,
+        StoredAccount(np.zeros(0, dtype=np.int64)), audience.welcome, 0,
+        audience.used, audience.slack, 0, audience.used,
+    ).insert(parts.database)  # fmt: skip
+    rows = [(audience.number, *_analyst(name, who)) for name, who in audience.analysts.items()]
+    parts.database.execute_many(
+        "INSERT INTO analysts (audience, name, quota, used) VALUES (?, ?, ?, ?)", rows
+    )
+
+
+def _analyst(name: str, analyst: Analyst) -> tuple[str, int | None, int]:
+    return name, analyst.quota, analyst.used

@@ -1,0 +1,140 @@
+"""Merging subjects of a closed cluster who are one person under two spellings of an id."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from vicinal._checks import SubjectId
+from vicinal.distributed._folders import COORDINATOR, ShardFolder, shard_paths
+from vicinal.distributed._splitting import ready_cluster
+from vicinal.ledger._departed import joined
+from vicinal.store import _erasure
+from vicinal.store._identities import ONE_FORM_EVERYWHERE
+from vicinal.store._opening import Parts, open_folder
+from vicinal.store._subject_merging import Merged, merge_in
+
+
+def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
+    """Merge all subjects of a closed cluster who are one person; return whom.
+
+    On every shard first, then across shards: a person stays on the first shard that knows them,
+    with the charges of all spellings, and is erased from the others; records erased there must be
+    added again. Broken off, it can be repeated; charges may then count twice, never less than once.
+
+    Parameters
+    ----------
+    path
+        The cluster's folder; the folders of all shards lie in it.
+    accept_loss
+        As of :meth:`vicinal.store.Store.open`, for the shards.
+
+    Raises
+    ------
+    InvalidInput, PrivacyRefused, StorageFailed
+        As on opening the cluster.
+    """
+    place = Path(path)
+    folders = shard_paths(place, ready_cluster(place).shards)
+    merged: dict[SubjectId, list[SubjectId]] = {}
+    for folder in folders:
+        found = merge_in(ShardFolder.read(folder).folder, accept_loss=accept_loss)
+        for name, spelled in found.spellings.items():
+            merged[name] = merged.get(name, []) + spelled
+    twice = _erase_all_but_first(folders)
+    _charge_who_left_elsewhere(folders)
+    _mark(place / COORDINATOR)
+    return Merged({**twice, **merged})
+
+
+def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]]:
+    """Erase everybody who is on several shards from all of them but the first; return whom."""
+    known: set[SubjectId] = set()
+    twice: dict[SubjectId, list[SubjectId]] = {}
+    for folder in folders:
+        with ExitStack() as resources:
+            parts = _opened(folder, resources)
+            names = list(parts.book.roll.slot_of)
+            again = [name for name in names if name in known]
+            if again:
+                _erasure.decide(parts.book, parts.shard, again)
+                _erasure.finish(parts.database, parts.columns, parts.witness)
+                parts.mark_change()
+        known.update(names)
+        twice.update({name: [name] for name in again})
+    return twice
+
+
+def _opened(folder: Path, resources: ExitStack) -> Parts:
+    parts = open_folder(ShardFolder.read(folder).folder)
+    resources.callback(parts.resources.close)
+    return parts
+
+
+def _charge_who_left_elsewhere(folders: list[Path]) -> None:
+    """Charge everybody what another shard remembers of a spelling that left there."""
+    with ExitStack() as resources:
+        shards = [_opened(folder, resources) for folder in folders]
+        for other in shards:
+            departed = {h for (h,) in other.database.execute("SELECT hash FROM departed")}
+            for parts in shards:
+                if parts is not other:
+                    _charge(parts, other, departed)
+
+
+def _charge(parts: Parts, other: Parts, departed: set[bytes]) -> None:
+    """Charge those on one shard what they were charged on another one, which forgets them."""
+    found = {
+        who: hashes
+        for who in parts.book.roll.slot_of
+        if (hashes := departed.intersection(parts.book.every_hash(who)))
+    }
+    if not found:
+        return
+    with parts.book.change("merge"):
+        for who, hashes in found.items():
+            _add_charges(parts, who, _left(other, hashes))
+        for audience in parts.book.audiences.values():
+            audience.fold(parts.database)
+    with other.book.change("merge"):
+        for hashes in found.values():
+            _forget(other, hashes)
+    for one in (parts, other):
+        one.mark_change()
+
+
+def _left(other: Parts, hashes: set[bytes]) -> list[tuple[int, int]]:
+    """Return audience and units of everything that is left under some hashes."""
+    query = "SELECT audience, units FROM departed WHERE hash = ?"
+    return [
+        (row[0], row[1]) for hashed in hashes for row in other.database.execute(query, (hashed,))
+    ]
+
+
+def _add_charges(parts: Parts, who: SubjectId, left: list[tuple[int, int]]) -> None:
+    slots = parts.book.roll.slots_of([who])
+    for audience in parts.book.audiences.values():
+        before = int(audience.account.durable[slots[0]])
+        after = joined([before, *(units for number, units in left if number == audience.number)])
+        units = np.array([after], dtype=np.int64)
+        audience.account.assign(slots, units, parts.book.size)
+        audience.folded += before - after
+
+
+def _forget(other: Parts, hashes: set[bytes]) -> None:
+    """Count what was left under some hashes as charged: nobody can come back to it."""
+    for number, units in _left(other, hashes):
+        for audience in other.book.audiences.values():
+            if audience.number == number:
+                audience.folded += units
+                audience.fold(other.database)
+    other.database.execute_many("DELETE FROM departed WHERE hash = ?", ((h,) for h in hashes))
+
+
+def _mark(coordinator: Path) -> None:
+    with ExitStack() as resources:
+        database = _opened(coordinator, resources).database
+        with database.transaction():
+            database.put(ONE_FORM_EVERYWHERE, "1")

@@ -1,0 +1,180 @@
+"""What a fixed network in an ONNX file makes of every record (extra `onnx`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
+
+_TYPES: dict[str, type[np.generic]] = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(uint8)": np.uint8,
+    "tensor(int64)": np.int64,
+}
+_PART = 256
+
+
+class _Loaded(NamedTuple):
+    """A session with the one input that it has."""
+
+    session: Any
+    input: str
+    dtype: type[np.generic]
+    shape: tuple[int | None, ...]
+
+
+class OnnxFeatures(LoadedOnce["_Loaded"], FixedFeatures):
+    """The first output of a fixed, public ONNX network, for every record by itself.
+
+    Parameters
+    ----------
+    model
+        The .onnx file. One input (n, ...), the records; the first output is (n, ...), flattened to
+        one row a record. What :func:`vicinal.students.save_onnx` writes is such a file.
+
+    Notes
+    -----
+    Every record goes through the network alone and by one thread, so what comes out is the same bit
+    for bit whichever other records are passed. It is a function of one record and costs no
+    privacy. Equality across machines or versions of onnxruntime does not hold: compute records and
+    queries with one installation.
+
+    The network must have been trained without the private records, or with a guarantee of its own,
+    which then adds to that of the answers.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    @property
+    def input_shape(self) -> tuple[int | None, ...]:
+        """Shape of one record; None where the network takes any size.
+
+        Raises
+        ------
+        InvalidInput, MissingExtra
+            As :meth:`transform`.
+        """
+        return self._network().shape
+
+    def transform(
+        self, rows: npt.ArrayLike, progress: Callable[[int], None] | None = None
+    ) -> Vectors:
+        """Return the network's output for every row.
+
+        Parameters
+        ----------
+        rows
+            Finite numbers (n, ...), shaped as the network's input.
+        progress
+            Called with the number of rows just finished, several times in a run.
+
+        Returns
+        -------
+        array (n, d) of float32
+            In the order of the rows.
+
+        Raises
+        ------
+        InvalidInput
+            If the rows are anything else, or the file is not such a network.
+        MissingExtra
+            If the extra `onnx` is not installed.
+        """
+        loaded = self._network()
+        wanted = _checked(rows, loaded)
+        return in_order(one_by_one(wanted, partial(_computed, loaded), _PART), progress)
+
+    def _network(self) -> _Loaded:
+        """Return the session, opening it once for every file."""
+        return self._loaded_once(self.model, lambda: _load(Path(self.model)))
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that rows of any shape go in, and that no fit is needed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _checked(rows: npt.ArrayLike, loaded: _Loaded) -> npt.NDArray[Any]:
+    """Return rows as the network's numbers, or say what is wrong with them; repeats no value."""
+    try:
+        found = np.asarray(rows)
+    except ValueError:
+        raise InvalidInput("The rows must all have the same shape.") from None
+    if found.dtype.kind not in "buif" or found.ndim < 1 or len(found) == 0:
+        raise InvalidInput("The rows must be an array of at least one record, of numbers.")
+    fits = len(loaded.shape) == found.ndim - 1 and all(
+        size in (None, given) for size, given in zip(loaded.shape, found.shape[1:], strict=True)
+    )
+    if not fits or found.size == 0:
+        wanted = " x ".join("any" if size is None else str(size) for size in loaded.shape)
+        raise InvalidInput(f"Every row must have the shape that the network takes: {wanted}.")
+    return _as_type(found, loaded.dtype)
+
+
+def _as_type(found: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    if not np.isfinite(found).all():
+        raise InvalidInput("The rows must hold finite numbers only.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = found.astype(dtype)
+    whole = np.issubdtype(dtype, np.integer)
+    if not np.isfinite(cast).all() or (whole and not np.array_equal(cast, found)):
+        raise InvalidInput(f"The rows must hold numbers that fit the network's {cast.dtype}.")
+    return cast
+
+
+def _computed(loaded: _Loaded, row: npt.NDArray[Any]) -> Vectors:
+    """Return the output (d,) for one row."""
+    try:
+        found = loaded.session.run(None, {loaded.input: row[None]})[0]
+        vector = np.asarray(found, dtype=np.float32)
+    except Exception as error:
+        # onnxruntime's own errors have no common class, and their messages may hold shapes only.
+        raise InvalidInput("The network cannot compute a row of this shape.") from error
+    if vector.shape[:1] != (1,) or vector.size == 0 or not np.isfinite(vector).all():
+        raise InvalidInput("The network's first output must be finite numbers, one row a record.")
+    return vector.ravel()
+
+
+def _load(model: Path) -> _Loaded:
+    """Return a session for the file."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtra(
+            "OnnxFeatures needs onnxruntime. Install it with: pip install 'vicinal[onnx]'"
+        ) from None
+    if not model.is_file():
+        raise InvalidInput(f"The 'model' parameter must be an ONNX file. There is none at {model}.")
+    options = onnxruntime.SessionOptions()
+    # The order of sums must not hang on how many cores are free.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(
+            str(model), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        # Its errors have no common class.
+        raise InvalidInput(f"{model} is no ONNX network that onnxruntime can run.") from error
+    return _described(session)
+
+
+def _described(session: Any) -> _Loaded:
+    inputs = session.get_inputs()
+    if len(inputs) != 1 or inputs[0].type not in _TYPES or len(inputs[0].shape) < 2:
+        raise InvalidInput(
+            "The network must have one input (n, ...) of numbers: " + ", ".join(_TYPES) + "."
+        )
+    shape = tuple(size if isinstance(size, int) else None for size in inputs[0].shape[1:])
+    return _Loaded(session, inputs[0].name, _TYPES[inputs[0].type], shape)

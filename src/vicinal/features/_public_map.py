@@ -1,0 +1,287 @@
+"""A linear map learnt from public rows, to bring out what nearest neighbours can use."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.features._exact import Doubles, projected, rounded_directions, unit_rows
+
+Vectors = npt.NDArray[np.float32]
+
+_FLAT = 1e-6
+"""A component whose deviation is below this share of the largest carries rounding errors only."""
+
+_CHUNK = 4096
+"""Rows mapped at a time, to bound memory; the result is the same for any number."""
+
+_PARAMETERS = ("n_components", "power", "center")
+_LEARNT = ("mean", "components", "scale")
+
+
+class PublicMap(TransformerMixin, BaseEstimator):
+    """Centre, project on public principal components, tame the strong ones, scale to length one.
+
+    Everything learnt is learnt from the rows given to `fit`. **They must be public**: the map can
+    be published, and no budget pays for it. Fit it beforehand, never on private records; in a
+    scikit-learn Pipeline wrap the fitted map in ``sklearn.frozen.FrozenEstimator``, since a
+    Pipeline fits all its steps on the records.
+
+    Row i of the output depends on row i of the input and on the map, bit for bit: other rows,
+    their number and their order change nothing. `vicinal.features._exact` says why that matters
+    and proves it.
+
+    Parameters
+    ----------
+    n_components
+        Number of leading principal components to keep, at most as many as the public rows have
+        rank. None keeps the features as they are, so that only centring and scaling happen.
+    power
+        Every component is divided by its public standard deviation to this power, between 0
+        (plain principal components) and 1 (whitening). The default is half-whitening.
+    center
+        Whether to subtract the public mean first. If not, deviations are taken from zero.
+
+    Attributes
+    ----------
+    mean_ : array (d,) of float64
+        Public mean, or zeros.
+    components_ : array (d, c) of float64, or None without projection
+        Unit column vectors on the grid that makes products exact, strongest first.
+    scale_ : array (c,) of float64, or None without projection
+        What each component is divided by, 1 for the strongest. (A common factor would have no
+        effect, because all rows end up with length one.)
+    n_features_in_ : int
+        Number d of features going in.
+    """
+
+    def __init__(
+        self, n_components: int | None = 100, power: float = 0.5, center: bool = True
+    ) -> None:
+        self.n_components = n_components
+        self.power = power
+        self.center = center
+
+    def fit(self, X: npt.ArrayLike, y: object = None) -> Self:  # noqa: ARG002
+        """Learn the map from public rows.
+
+        Parameters
+        ----------
+        X
+            Public rows (m, d), finite numbers.
+        y
+            Not used.
+
+        Raises
+        ------
+        InvalidInput
+            If a parameter is out of range, if `X` is not a matrix of finite numbers, or if its
+            rows are all alike, so that they have no principal component.
+        """
+        wanted, power, center = self._settings()
+        rows = _as_rows(X)
+        mean = rows.mean(axis=0, dtype=np.float64) if center else np.zeros(rows.shape[1])
+        components = scale = None
+        if wanted is not None:
+            largest = float(np.abs(rows).max()) or 1.0
+            directions, strengths = _principal(_minus(rows, mean) / largest, wanted)
+            components, scale = rounded_directions(directions), (strengths / strengths[0]) ** power
+        return self._learnt(mean, components, scale)
+
+    def transform(self, X: npt.ArrayLike) -> Vectors:
+        """Return the mapped rows.
+
+        Parameters
+        ----------
+        X
+            Rows (n, d), finite numbers; private, public or queries.
+
+        Returns
+        -------
+        array (n, c) of float32
+            Rows of Euclidean length one. A row that comes to nothing (it equals the public mean,
+            say) has no direction and stays zeros.
+
+        Raises
+        ------
+        InvalidInput
+            If `X` is not a matrix of finite numbers with d columns.
+        sklearn.exceptions.NotFittedError
+            If the map was not fitted.
+        """
+        check_is_fitted(self)
+        rows = _as_rows(X)
+        if rows.shape[1] != self.n_features_in_:
+            raise InvalidInput(
+                f"X has {rows.shape[1]} features, but PublicMap is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        chunks = (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
+        return np.concatenate([self._mapped(chunk) for chunk in chunks])
+
+    def fit_transform(self, X: npt.ArrayLike, y: object = None) -> Vectors:
+        """Fit on public rows and return them mapped.
+
+        Raises
+        ------
+        PrivacyRefused
+            If labels come with the rows, which is what happens when a Pipeline is fitted on
+            private records.
+        """
+        if y is not None:
+            raise PrivacyRefused(
+                "PublicMap learns from public rows, which have no labels. Got labels: is this a "
+                "Pipeline being fitted on private records? Fit the map on public rows first and "
+                "put FrozenEstimator(public_map) into the Pipeline."
+            )
+        return self.fit(X).transform(X)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted map to an npz file; it holds public things only."""
+        check_is_fitted(self)
+        entries = {name: getattr(self, name) for name in _PARAMETERS}
+        entries |= {name: getattr(self, f"{name}_") for name in _LEARNT}
+        with Path(path).open("wb") as file:
+            np.savez(file, **{name: v for name, v in entries.items() if v is not None})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the map that `save` wrote.
+
+        Raises
+        ------
+        InvalidInput
+            If the file is missing, is no such file or does not fit together.
+        """
+        parameters, mean, components, scale = _read(Path(path))
+        public_map = cls(**parameters)
+        wanted, _, _ = public_map._settings()
+        sound = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
+        if components is None or scale is None:
+            sound = sound and wanted is None and components is scale
+        else:
+            sound = sound and wanted is not None and _sound(components, scale, mean.size)
+        if not sound:
+            raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
+        return public_map._learnt(mean, components, scale)
+
+    def _settings(self) -> tuple[int | None, float, bool]:
+        wanted = self.n_components
+        if wanted is not None:
+            wanted = _checks.integer("n_components", wanted, least=1)
+        power = _checks.real("power", self.power, least=0.0, most=1.0)
+        return wanted, power, _checks.boolean("center", self.center)
+
+    def _learnt(self, mean: Doubles, components: Doubles | None, scale: Doubles | None) -> Self:
+        self.mean_ = mean
+        self.components_ = components
+        self.scale_ = scale
+        self.n_features_in_ = len(mean)
+        return self
+
+    def _mapped(self, rows: npt.NDArray[Any]) -> Vectors:
+        centred = _minus(rows, self.mean_)
+        if self.components_ is not None:
+            centred = projected(centred, self.components_) / np.asarray(self.scale_)
+        return unit_rows(centred)
+
+
+def _principal(rows: Doubles, wanted: int) -> tuple[Doubles, Doubles]:
+    """Return at most `wanted` leading components (d, c) and their strengths (c,).
+
+    A strength is a deviation times the square root of the number of rows. The rows come in units
+    of the largest number before centring, so that what centring leaves of equal rows is told
+    from a component.
+    """
+    strengths, directions = _spectrum(rows)
+    floor = max(_FLAT * strengths[0], _FLAT**2 * math.sqrt(rows.size))
+    kept = min(wanted, int(np.count_nonzero(strengths > floor)))
+    if kept == 0:
+        raise InvalidInput(
+            "Public rows that are all alike, or only one sample, have no principal component. "
+            "Give more of them, or n_components=None."
+        )
+    return np.ascontiguousarray(directions[:, :kept]), strengths[:kept]
+
+
+def _spectrum(rows: Doubles) -> tuple[Doubles, Doubles]:
+    """Return all singular values, largest first, and the right singular vectors in columns."""
+    if len(rows) < rows.shape[1]:
+        _, strengths, directions = np.linalg.svd(rows, full_matrices=False)
+        return strengths, directions.T
+    # Several times faster with many rows; exact enough, as what is below _FLAT is dropped.
+    squares, directions = np.linalg.eigh(rows.T @ rows)
+    return np.sqrt(np.maximum(squares[::-1], 0.0)), directions[:, ::-1]
+
+
+def _minus(rows: npt.NDArray[Any], mean: Doubles) -> Doubles:
+    """Return centred rows in float64, refusing numbers so large that centring overflows."""
+    with np.errstate(over="ignore"):
+        centred = rows.astype(np.float64) - mean
+    if not np.isfinite(centred).all():
+        raise InvalidInput("The rows must hold numbers whose distance from the mean is finite.")
+    return centred
+
+
+def _as_rows(X: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return `X` as a matrix of finite numbers; its values are never echoed."""
+    if issparse(X):
+        raise InvalidInput("The rows must not be a sparse matrix. Call toarray() first.")
+    try:
+        rows = np.asarray(X)
+        if rows.dtype.kind in "bO":
+            rows = rows.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput("The rows must be a matrix of numbers, all of one length.") from None
+    if rows.dtype.kind == "c":
+        raise InvalidInput("The rows must be real. Complex data not supported.")
+    if rows.dtype.kind not in "uif":
+        raise InvalidInput(f"The rows must hold integers or floats. Got dtype {rows.dtype}.")
+    if rows.ndim != 2:
+        raise InvalidInput(
+            f"The rows must be a matrix (n, d). Got {rows.ndim} dimensions. Reshape your data: "
+            "X.reshape(1, -1) if it is a single row."
+        )
+    if 0 in rows.shape:
+        raise InvalidInput("The rows must be at least one, of at least one feature. Got none.")
+    if not np.isfinite(rows).all():
+        raise InvalidInput("The rows must be finite. Got NaN or infinity.")
+    return rows
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Doubles, Doubles | None, Doubles | None]:
+    """Return the parameters, the mean, the components and the scale that lie in a file."""
+    try:
+        # Opened here, as np.load leaves a damaged file open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            parameters = {name: stored[name].item() for name in _PARAMETERS if name in stored}
+            learnt = {name: stored[name].astype(np.float64) for name in _LEARNT if name in stored}
+            mean = learnt["mean"]
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no file {path}.") from None
+    except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile):
+        raise InvalidInput(f"{path} is not a file written by PublicMap.save.") from None
+    parameters.setdefault("n_components", None)
+    return parameters, mean, learnt.get("components"), learnt.get("scale")
+
+
+def _sound(components: Doubles, scale: Doubles, n_features: int) -> bool:
+    """Tell whether components from outside keep the bound on which exact sums rest."""
+    return bool(
+        scale.ndim == 1
+        and components.shape == (n_features, len(scale))
+        and np.isfinite(scale).all()
+        and (scale > 0).all()
+        and np.allclose(np.linalg.norm(components, axis=0), 1.0)
+        and np.array_equal(components, rounded_directions(components))
+    )

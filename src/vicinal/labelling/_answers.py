@@ -1,0 +1,98 @@
+"""Released answers in a file that may be published: what was asked, what was said, how sure."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput
+from vicinal.ledger._files import replace_file
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """Answers about public examples, with the guarantee that they were given under.
+
+    Attributes
+    ----------
+    rows : int64 (q,)
+        Which public examples, as rows of their file.
+    labels : array (q,)
+        Class names.
+    margins : float64 (q,) or None
+        Noisy leads, larger is surer; None where labels alone were released.
+    kept : bool (q,)
+        Which answers a student should learn from.
+    classes : tuple of int or str
+        All class names.
+    guarantee : dict
+        As ``Guarantee.to_dict`` gives it.
+    """
+
+    rows: npt.NDArray[np.int64]
+    labels: npt.NDArray[Any]
+    margins: npt.NDArray[np.float64] | None
+    kept: npt.NDArray[np.bool_]
+    classes: tuple[int | str, ...]
+    guarantee: dict[str, Any]
+
+
+def save_answers(answers: Answers, path: str | Path) -> None:
+    """Write answers to an npz file without Python objects.
+
+    Raises
+    ------
+    StorageFailed
+        If the file cannot be written.
+    """
+    about = {
+        "version": _VERSION,
+        "classes": list(answers.classes),
+        "guarantee": answers.guarantee,
+    }
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "about": np.array(json.dumps(about)),
+        "rows": answers.rows,
+        "labels": answers.labels,
+        "kept": answers.kept,
+    }
+    if answers.margins is not None:
+        arrays["margins"] = answers.margins
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    replace_file(Path(path), content.getvalue())
+
+
+def load_answers(path: str | Path) -> Answers:
+    """Return the answers in a file.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing or is laid out differently.
+    """
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        about = json.loads(str(arrays["about"]))
+        rows, labels, kept = arrays["rows"], arrays["labels"], arrays["kept"]
+        flat = rows.ndim == 1 and rows.shape == labels.shape == kept.shape
+        if about["version"] != _VERSION or not flat or rows.dtype.kind != "i":
+            raise ValueError("another layout")
+        return Answers(
+            rows, labels, arrays.get("margins"), kept.astype(bool), tuple(about["classes"]),
+            dict(about["guarantee"]),
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no file {path}.") from None
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
+        raise InvalidInput(f"{path} is not a sound file of answers.") from None

@@ -1,0 +1,232 @@
+"""What has been answered and what it has cost, on the disk before an answer is used.
+
+**What a kill can do.** A block's charges and its answers are written together, in one file that
+replaces the one before it: after a kill the file is the old one or the new one, whole. If it is the
+old one, the block's answers were seen by nobody, its charges are forgotten with them, and the block
+is asked again with fresh noise. If it is the new one, the answers are used and the charges stay. So
+no answer is lost or paid for twice, and a run that was killed costs what one that was not would
+have. (The answers of a lost block existed in a process that is gone; whoever could read its memory
+could read the records too.)
+
+**What a backup can do.** Nothing: beside the folder lies its witness, which counts entries. A
+journal that is behind its witness, or has none, is refused, for its budgets would be refilled.
+Whoever copies both and runs both has two sets of budgets; that nothing here can see. Both files are
+as private as the records.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.labelling._labellers import State
+from vicinal.ledger._chain import NO_HEAD
+from vicinal.ledger._files import PRIVATE_FOLDER, guarded, replace_file
+from vicinal.ledger._lock import Lock
+from vicinal.ledger._rollback_guard import Witness, witness_beside
+from vicinal.mechanisms import fresh_key
+
+_VERSION = 2
+_IDENTITY = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """One round so far.
+
+    Attributes
+    ----------
+    questions : int64 (q,)
+        Public examples that the round asks about, in this order.
+    labels : int64 (a,)
+        Answers to the first a of them.
+    margins : float64 (a,) or None
+        Their margins, if votes leave.
+    """
+
+    questions: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+    margins: npt.NDArray[np.float64] | None
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether all questions are answered."""
+        return len(self.labels) == len(self.questions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """All that a run must remember: rounds so far, and the labeller's state after them.
+
+    Attributes
+    ----------
+    run : str
+        Digest of everything that makes the run what it is; another run must not go on from here.
+    rounds : tuple of Asked
+        Rounds that were begun.
+    state : dict of arrays
+        See :data:`vicinal.labelling._labellers.State`. Private.
+    """
+
+    run: str
+    rounds: tuple[Asked, ...]
+    state: State
+
+
+class Journal(Protocol):
+    """Keeps the last entry of a run, durably.
+
+    Attributes
+    ----------
+    folder : Path
+        Where the run keeps its students.
+    """
+
+    folder: Path
+
+    def read(self) -> Entry | None:
+        """Return the last entry; None before the first."""
+        ...
+
+    def commit(self, entry: Entry) -> None:
+        """Replace the entry; on return it is durable, and its answers may be used."""
+        ...
+
+
+class FileJournal:
+    """The last entry in a file of a folder, which one process holds at a time.
+
+    Parameters
+    ----------
+    folder : Path
+        Is made if need be. Its file ``journal.npz`` is private.
+
+    Raises
+    ------
+    StorageFailed
+        If the folder cannot be used.
+    PrivacyRefused
+        If another process holds the folder: both would spend the same budgets.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._path = self.folder / "journal.npz"
+        self._clock = 0
+        self._witness: Witness | None = None
+        with guarded(self.folder):
+            self.folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        self._lock = Lock(self.folder / "lock")
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        try:
+            if self._witness is not None:
+                self._witness.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self) -> Entry | None:
+        """Return the last entry; None before the first.
+
+        Raises
+        ------
+        InvalidInput
+            If the file is damaged, which a kill cannot do.
+        PrivacyRefused
+            If the witness knows of a later entry, or there is but one of the two.
+        """
+        place = witness_beside(self.folder)
+        kept = self._read()
+        if kept is None:
+            if place.exists() and Witness.clock_at(place) > 0:
+                self._refuse("is gone")
+            return None
+        entry, identity, clock = kept
+        if not place.exists():
+            self._refuse("has lost its witness")
+        if clock < Witness.clock_at(place):
+            self._refuse("is an earlier one")
+        self._witness = self._witness or Witness(place, identity)
+        self._clock = clock
+        return entry
+
+    def commit(self, entry: Entry) -> None:
+        """Replace the file, which is the old one or the new one at any time, whole."""
+        if self._witness is None and self.read() is None:
+            # Before the file: a kill between the two leaves a witness of nothing.
+            identity = fresh_key()[:_IDENTITY]
+            self._witness = Witness.create(witness_beside(self.folder), identity, 0)
+        assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
+        self._clock += 1
+        content = io.BytesIO()
+        arrays = _arrays(entry, self._witness.identity, self._clock)
+        np.savez(content, allow_pickle=False, **arrays)
+        replace_file(self._path, content.getvalue())
+        self._witness.advance(self._clock, NO_HEAD)
+        if self._clock == 1:
+            self._witness.sync()
+
+    def _read(self) -> tuple[Entry, bytes, int] | None:
+        try:
+            content = self._path.read_bytes()
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                return _entry(dict(stored))
+        except FileNotFoundError:
+            return None
+        except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile):
+            raise InvalidInput(
+                f"{self._path} is not a sound journal. What was paid for is in it: restore it, or "
+                "take the budgets as spent."
+            ) from None
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise PrivacyRefused(
+            f"The journal {self._path} {what}: going on could spend budgets that are spent. Put "
+            f"the last journal and {witness_beside(self.folder)} back, or choose another folder "
+            "and take these budgets as spent."
+        )
+
+
+def _arrays(entry: Entry, identity: bytes, clock: int) -> dict[str, npt.NDArray[Any]]:
+    head = {
+        "version": _VERSION,
+        "identity": identity.hex(),
+        "clock": clock,
+        "run": entry.run,
+        "rounds": len(entry.rounds),
+    }
+    arrays: dict[str, npt.NDArray[Any]] = {"head": np.array(json.dumps(head))}
+    for number, asked in enumerate(entry.rounds):
+        arrays[f"questions_{number}"] = asked.questions
+        arrays[f"labels_{number}"] = asked.labels
+        if asked.margins is not None:
+            arrays[f"margins_{number}"] = asked.margins
+    return arrays | {f"state_{name}": value for name, value in entry.state.items()}
+
+
+def _entry(arrays: dict[str, npt.NDArray[Any]]) -> tuple[Entry, bytes, int]:
+    head = json.loads(str(arrays["head"]))
+    if head["version"] != _VERSION:
+        raise ValueError("another version")
+    rounds = tuple(
+        Asked(arrays[f"questions_{n}"], arrays[f"labels_{n}"], arrays.get(f"margins_{n}"))
+        for n in range(head["rounds"])
+    )
+    prefix = "state_"
+    state = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
+    return Entry(head["run"], rounds, state), bytes.fromhex(head["identity"]), head["clock"]

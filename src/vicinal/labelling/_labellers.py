@@ -1,0 +1,200 @@
+"""Who answers: private records behind a mechanism, and how much of a plan they have used up."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.accounting._guarantee import Guarantee
+from vicinal.errors import InvalidInput
+from vicinal.labelling._plan import Round
+from vicinal.predictors import IndKNNClassifier
+from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors.ind_knn._parameters import Settings
+from vicinal.predictors.ind_knn._reembedding import (
+    Spending,
+    planned_queries,
+    reembed,
+    resume,
+    spending,
+)
+
+State = dict[str, npt.NDArray[Any]]
+"""What a labeller must remember to go on after a kill. **As private as the records.**"""
+
+ABSTAINED = -1
+"""Position of a class where a question was not answered."""
+
+
+def columns_text(labels: npt.ArrayLike, subjects: npt.ArrayLike | None) -> bytes:
+    """Return labels and subjects for a digest; ids in their one form, whatever file they are of."""
+    ids = None if subjects is None else _checks.subject_ids("subjects", subjects)
+    return f"{np.asarray(labels).tolist()!r}{ids!r}".encode()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """Released answers to questions about public examples.
+
+    Attributes
+    ----------
+    labels : int64 (q,)
+        Positions of classes; `ABSTAINED` where there is no answer.
+    margins : float64 (q,) or None
+        The noisy lead of the best class, larger is surer; None where votes do not leave.
+    """
+
+    labels: npt.NDArray[np.int64]
+    margins: npt.NDArray[np.float64] | None
+
+
+class Labeller(Protocol):
+    """Answers about public examples at a guarantee that holds over all rounds together.
+
+    A labeller is told features round by round; its budgets are one set. Between :meth:`ask` and
+    the next call, :meth:`state` says what all answers so far have cost, and :meth:`restore` makes a
+    new labeller go on from there: with the same records it must then answer, and charge, as the
+    old one would have.
+    """
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """Class names (c,), as declared."""
+        ...
+
+    def embed(self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round) -> None:
+        """Take in features of all private records (n, d) and of the public examples (m, d)."""
+        ...
+
+    def ask(self, queries: npt.NDArray[Any]) -> Answered:
+        """Answer queries (q, d); spends budget."""
+        ...
+
+    def state(self) -> State:
+        """Return what has been used up. Private."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Go on from a state, before the first :meth:`embed`."""
+        ...
+
+    def guarantee(self) -> Guarantee:
+        """Return what holds over all rounds."""
+        ...
+
+    def digest(self) -> str:
+        """Return a digest of private labels, subjects and all parameters. Private."""
+        ...
+
+
+class IndKNNLabeller:
+    """Ind-KNN over rounds: every subject has one budget, whatever the features.
+
+    Parameters
+    ----------
+    classes : sequence of int or str
+        All class names.
+    labels : array (n,)
+        Private labels of the records, each one of `classes`.
+    subjects : array (n,), optional
+        Whose records they are.
+    epsilon, delta : float
+        The guarantee over all rounds.
+    release : {"votes", "label"}
+        What leaves. Labels alone cost less, and come without margins to choose by.
+    n_records : int, optional
+        Public size of the data; without it, it is estimated once with noise.
+    simulation_seed : int, optional
+        Makes noise repeatable, and the guarantee void.
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[Any],
+        labels: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        release: str = "votes",
+        n_records: int | None = None,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self._classifier = IndKNNClassifier(
+            list(classes), epsilon, delta, release=release, n_records=n_records,
+            simulation_seed=simulation_seed,
+        )  # fmt: skip
+        self._labels, self._subjects = labels, subjects
+        self._votes = release == "votes"
+        self._spent: Spending | None = None
+        self._fitted = False
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """Class names (c,), as declared."""
+        return np.asarray(list(self._classifier.classes))
+
+    def embed(self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round) -> None:
+        """Take in features; the first time fill the budgets, or take those of :meth:`restore`."""
+        given = records, self._labels, self._subjects, reference
+        if self._fitted:
+            reembed(self._classifier, *given, n_queries=part.questions, share=part.share)
+        elif self._spent is not None:
+            plan = {"n_queries": part.questions, "share": part.share}
+            resume(self._classifier, *given, self._spent, **plan)  # type: ignore[arg-type]
+        else:
+            queries = planned_queries(part.questions, part.share)
+            self._classifier.set_params(n_queries=queries).fit(*given)
+        self._fitted = True
+
+    def ask(self, queries: npt.NDArray[Any]) -> Answered:
+        """Answer queries (q, d); spends budget."""
+        answers = self._classifier.ask(queries)
+        votes = answers.votes
+        margins = None if votes is None else self._classifier.confidence(votes, answers.noise)
+        return Answered(answers.labels, margins)
+
+    def state(self) -> State:
+        """Return every subject's remaining units, and what else is used up. Private."""
+        spent = spending(self._classifier)
+        return {
+            "remaining": spent.remaining,
+            "slack": np.array(spent.slack),
+            "answers": np.array(spent.answers),
+            "n_records": np.array(spent.n_records),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from a state, before the first :meth:`embed`.
+
+        Raises
+        ------
+        InvalidInput
+            If the state is not one of this kind.
+        """
+        try:
+            self._spent = Spending(
+                state["remaining"],
+                float(state["slack"]),
+                int(state["answers"]),
+                int(state["n_records"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise InvalidInput("The journal does not hold the budgets of Ind-KNN.") from None
+
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
+        return ind_knn_guarantee(Settings.of(self._classifier))
+
+    def digest(self) -> str:
+        """Return a digest of labels, subjects and parameters. Private."""
+        parameters = {**self._classifier.get_params(), "n_queries": None}
+        digest = hashlib.sha256(repr(sorted(parameters.items())).encode())
+        digest.update(columns_text(self._labels, self._subjects))
+        return digest.hexdigest()

@@ -1,0 +1,281 @@
+"""The rounds: embed, ask, keep what is sure, train, and ask again with better features."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.accounting._guarantee import Guarantee
+from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
+from vicinal.labelling._journal import Asked, Entry, Journal
+from vicinal.labelling._labellers import ABSTAINED, Labeller
+from vicinal.labelling._plan import UNSURE, Plan, Round
+from vicinal.labelling._protocols import Begin, Examples, Extractor, Learner, Places, Student
+from vicinal.labelling._soft_labels import guide
+
+BLOCK = 256
+"""Questions between two entries of the journal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """What the rounds are about.
+
+    Attributes
+    ----------
+    records : array (n, ...)
+        Private examples, raw. Their labels and subjects are with the labeller.
+    pool : array (m, ...)
+        Public examples without labels, of the same kind.
+    extractor : Extractor
+        Features of the first round. Learnt from public data, if at all.
+    """
+
+    records: Examples
+    pool: Examples
+    extractor: Extractor
+
+    def __post_init__(self) -> None:
+        if not len(self.records) or self.records.shape[1:] != self.pool.shape[1:]:
+            raise InvalidInput(
+                "The private records and the public examples must be of one shape, and at least "
+                f"one record. Got {self.records.shape[1:]} and {self.pool.shape[1:]}."
+            )
+
+    def digest(self) -> str:
+        """Return a digest of all examples; private, as it is made from records."""
+        digest = hashlib.sha256()
+        for examples in (self.records, self.pool):
+            digest.update(f"{examples.dtype}{examples.shape}".encode())
+            digest.update(np.ascontiguousarray(examples).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What came of all rounds; everything in it is released.
+
+    Attributes
+    ----------
+    student : Student
+        The last round's.
+    students : tuple of Student
+        One for each round.
+    rounds : tuple of Asked
+        Questions and answers of each round.
+    kept : tuple of int64 arrays
+        Which answers of each round were learnt from, as positions in the round.
+    guarantee : Guarantee
+        Of everything together, the students included.
+    """
+
+    student: Student
+    students: tuple[Student, ...]
+    rounds: tuple[Asked, ...]
+    kept: tuple[Places, ...]
+    guarantee: Guarantee
+
+
+def transfer(
+    job: Job, labeller: Labeller, learner: Learner[Any], plan: Plan, journal: Journal, begin: Begin
+) -> Outcome:
+    """Carry out a plan, or what is left of it after a kill.
+
+    Parameters
+    ----------
+    job, labeller, learner, plan
+        What to ask about, who answers, who learns, how much.
+    journal : Journal
+        Where answers become durable before they are used. Students are kept in its folder.
+    begin : callable
+        Is told of progress.
+
+    Raises
+    ------
+    InvalidInput
+        If the journal is of another run.
+    """
+    return _Transfer(job, labeller, plan, journal, begin, learner).carry_out()
+
+
+def label(
+    job: Job, labeller: Labeller, plan: Plan, journal: Journal, begin: Begin
+) -> tuple[Asked, Places]:
+    """Carry out a plan of one round without training anybody.
+
+    Returns
+    -------
+    asked : Asked
+        Questions and answers.
+    kept : int64 (k,)
+        Which of them a student should learn from.
+
+    Raises
+    ------
+    InvalidInput
+        If there are more rounds, which would need a student; if the journal is of another run.
+    """
+    if len(plan.rounds) != 1:
+        raise InvalidInput("The plan must be of one round: more need a student between them.")
+    return _Transfer(job, labeller, plan, journal, begin).answers()
+
+
+@dataclass(slots=True)
+class _Transfer:
+    job: Job
+    labeller: Labeller
+    plan: Plan
+    journal: Journal
+    begin: Begin
+    learner: Learner[Any] | None = None
+    rounds: list[Asked] = field(default_factory=list)
+    run: str = ""
+
+    def carry_out(self) -> Outcome:
+        """Go through all rounds, from where the journal ends to the last student."""
+        self._take_up()
+        students: list[Student] = []
+        for number in range(len(self.plan.rounds)):
+            self._answer(number, students)
+            students.append(self._student(number, students))
+        return Outcome(
+            students[-1],
+            tuple(students),
+            tuple(self.rounds),
+            tuple(self._kept(number) for number in range(len(self.rounds))),
+            self.labeller.guarantee(),
+        )
+
+    def answers(self) -> tuple[Asked, Places]:
+        """Ask the first round only; return its answers, and which of them to learn from."""
+        self._take_up()
+        self._answer(0, [])
+        return self.rounds[0], self._kept(0)
+
+    def _answer(self, number: int, students: list[Student]) -> None:
+        """Ask what is left of a round."""
+        part = self.plan.rounds[number]
+        if number == len(self.rounds):
+            self.rounds.append(_unasked(self._questions(part, students)))
+        if not self.rounds[number].complete:
+            self._ask(number, part, self._extractor(students))
+
+    def _extractor(self, students: list[Student]) -> Extractor:
+        return students[-1] if students else self.job.extractor
+
+    def _take_up(self) -> None:
+        """Go on where the journal ends."""
+        parts = [self.job.digest(), self.labeller.digest(), self.plan.to_dict()]
+        self.run = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        entry = self.journal.read()
+        if entry is None:
+            if any(self.journal.folder.glob("student-*")):
+                raise InvalidInput(
+                    f"The folder {self.journal.folder} holds students but no journal. Choose an "
+                    "empty folder; what their run has spent stays spent."
+                )
+            return
+        if entry.run != self.run:
+            raise InvalidInput(
+                f"The folder {self.journal.folder} holds another run: other records, examples or "
+                "parameters. Choose another folder; what that run has spent stays spent."
+            )
+        self.rounds = list(entry.rounds)
+        self.labeller.restore(entry.state)
+
+    def _questions(self, part: Round, students: list[Student]) -> Places:
+        """Return whom to ask about: next in the public order, or where the student is unsure."""
+        order = self.plan.order(len(self.job.pool))
+        if part.choose == UNSURE:
+            sureness = students[-1].predict_proba(self.job.pool).max(axis=1)
+            return np.sort(np.argsort(sureness, kind="stable")[: part.questions])
+        # Those that nobody asked about come first.
+        asked = np.isin(order, np.concatenate([r.questions for r in self.rounds] or [order[:0]]))
+        return np.concatenate([order[~asked], order[asked]])[: part.questions]
+
+    def _ask(self, number: int, part: Round, extractor: Extractor) -> None:
+        """Ask what is left of a round, block by block."""
+        step = self.begin(f"round {number + 1}: features", 2)
+        features = extractor.transform(self.job.pool)
+        public_map = PublicMap(part.components).fit(features)
+        reference = public_map.transform(features)
+        step(1)
+        records = public_map.transform(extractor.transform(self.job.records))
+        step(1)
+        self.labeller.embed(records, reference, part)
+        # The first embedding may have estimated a size: durable before anything follows from it.
+        self._commit()
+        asked = self.rounds[number]
+        step = self.begin(f"round {number + 1}: answers", len(asked.questions))
+        step(len(asked.labels))
+        while not self.rounds[number].complete:
+            step(self._ask_block(number, reference))
+
+    def _ask_block(self, number: int, reference: npt.NDArray[Any]) -> int:
+        asked = self.rounds[number]
+        done = len(asked.labels)
+        block = asked.questions[done : done + BLOCK]
+        answered = self.labeller.ask(reference[block])
+        margins = answered.margins
+        if margins is not None and asked.margins is not None:
+            margins = np.concatenate([asked.margins, margins])
+        labels = np.concatenate([asked.labels, answered.labels])
+        self.rounds[number] = Asked(asked.questions, labels, margins)
+        self._commit()
+        return len(block)
+
+    def _commit(self) -> None:
+        self.journal.commit(Entry(self.run, tuple(self.rounds), self.labeller.state()))
+
+    def _given(self, number: int) -> Places:
+        """Return which questions of a round were answered."""
+        return np.flatnonzero(self.rounds[number].labels != ABSTAINED)
+
+    def _kept(self, number: int) -> Places:
+        """Return which answers of a round are learnt from."""
+        asked, given = self.rounds[number], self._given(number)
+        if asked.margins is None:
+            return given
+        return given[self.plan.rounds[number].kept(asked.margins[given], asked.labels[given])]
+
+    def _student(self, number: int, students: list[Student]) -> Student:
+        """Return the student of a round: the stored one, or a new one, which is stored."""
+        assert self.learner is not None  # noqa: S101 (narrows the type: label() trains nobody)
+        path = self.journal.folder / f"student-{number + 1}.pt"
+        if path.exists():
+            stored: Student = self.learner.load(path)
+            return stored
+        rows, labels = self._lessons(number, self._kept)
+        student: Student = self.learner.learn(
+            self.job.pool, rows, labels, number, self.begin,
+            lambda: self._guide(number, self._extractor(students)),
+        )  # fmt: skip
+        self.learner.save(student, path, self.labeller.guarantee())
+        return student
+
+    def _guide(self, number: int, extractor: Extractor) -> npt.NDArray[np.float32]:
+        """Return what all answers up to a round say of all examples, by that round's features."""
+        features = extractor.transform(self.job.pool)
+        mapped = PublicMap(self.plan.rounds[number].components).fit(features).transform(features)
+        rows, labels = self._lessons(number, self._given)
+        return guide(mapped, rows, labels, len(self.labeller.classes))
+
+    def _lessons(self, number: int, which: Callable[[int], Places]) -> tuple[Places, Places]:
+        """Return examples and answers up to a round; a later answer replaces an earlier one."""
+        lessons: dict[int, int] = {}
+        for earlier in range(number + 1):
+            asked, kept = self.rounds[earlier], which(earlier)
+            lessons |= zip(asked.questions[kept].tolist(), asked.labels[kept].tolist(), strict=True)
+        rows = np.array(sorted(lessons), dtype=np.int64)
+        return rows, np.array([lessons[row] for row in rows.tolist()], dtype=np.int64)
+
+
+def _unasked(questions: Places) -> Asked:
+    return Asked(questions, np.zeros(0, dtype=np.int64), np.zeros(0))

@@ -1,0 +1,167 @@
+"""What is asked in which round, and which share of every budget it may cost: fixed beforehand.
+
+Source: the rounds of ZYCW20 (section 3, "iterative"), with one set of budgets over all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+
+Places = npt.NDArray[np.int64]
+
+FIRST = "shuffled"
+UNSURE = "unsure"
+CHOICES = (FIRST, UNSURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of questions, all of it public.
+
+    Attributes
+    ----------
+    questions : int
+        How many public examples are asked about.
+    share : float
+        Share of every subject's budget that the round is planned for.
+    keep : float
+        Share of the answers that a student learns from: those with the largest noisy margin, which
+        costs nothing. All of them, where the labeller gives no margins.
+    by_class : bool
+        Whether that share is kept of each answer's class, so that classes that overlap, whose
+        margins are small, are not left out.
+    components : int or None
+        Public principal components of the features; None for the features as they are.
+    choose : {"shuffled", "unsure"}
+        Which examples are asked about: the next of a public order, or those that the last round's
+        student is least sure of. Both look at released things only.
+    """
+
+    questions: int
+    share: float
+    keep: float = 0.75
+    components: int | None = 100
+    choose: str = FIRST
+    by_class: bool = False
+
+    def __post_init__(self) -> None:
+        _checks.integer("questions", self.questions, least=1)
+        _checks.real("share", self.share, above=0, most=1)
+        _checks.real("keep", self.keep, above=0, most=1)
+        _checks.choice("choose", self.choose, CHOICES)
+        if self.components is not None:
+            _checks.integer("components", self.components, least=1)
+
+    def kept(self, margins: npt.NDArray[np.float64], labels: Places) -> Places:
+        """Return which answers are kept, ascending: those with the largest margins.
+
+        Parameters
+        ----------
+        margins : float64 (a,)
+            Noisy leads of the answers.
+        labels : int64 (a,)
+            The answers.
+        """
+        if not self.by_class:
+            return np.sort(self._surest(np.arange(len(margins)), margins))
+        classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        parts = [self._surest(places, margins) for places in classes]
+        return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *parts]))
+
+    def _surest(self, places: Places, margins: npt.NDArray[np.float64]) -> Places:
+        size = max(1, round(self.keep * len(places)))
+        return places[np.argsort(-margins[places], kind="stable")[:size]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All rounds, fixed before the first question.
+
+    Attributes
+    ----------
+    rounds : tuple of Round
+        At least one; their shares come to at most 1.
+    seed : int
+        Of the public order in which examples are asked about. No privacy hangs on it.
+    """
+
+    rounds: tuple[Round, ...]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _checks.integer("seed", self.seed, least=0)
+        total = math.fsum(part.share for part in self.rounds)
+        if not self.rounds or total > 1 + 1e-9:
+            raise InvalidInput(
+                "The rounds must be at least one, and their shares of the budget must come to at "
+                f"most 1. Got {len(self.rounds)} with {total:g}."
+            )
+        if self.rounds[0].choose == UNSURE:
+            raise InvalidInput("The first round has no student before it that could be unsure.")
+
+    @property
+    def questions(self) -> int:
+        """Questions of all rounds."""
+        return sum(part.questions for part in self.rounds)
+
+    def order(self, size: int) -> Places:
+        """Return the public order (size,) in which examples are asked about.
+
+        Raises
+        ------
+        InvalidInput
+            If a round has more questions than there are examples.
+        """
+        most = max(part.questions for part in self.rounds)
+        if most > size:
+            raise InvalidInput(f"The public examples must be at least {most}. Got {size}.")
+        generator = np.random.default_rng(self.seed)  # noqa: TID251 (a public order)
+        return generator.permutation(size).astype(np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
+
+def planned(rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False) -> Plan:
+    """Return the plan that decision 29 settled on, for any number of rounds.
+
+    The first round asks 30 % of the public examples, from 30 % of the budgets, and keeps three
+    quarters of the answers: its features are the weakest, and a student needs few right answers to
+    begin with. Later rounds share the rest evenly, ask where the student before is least sure, and
+    keep nine tenths. One round alone asks as many from all.
+
+    Where classes overlap, least sure means that nobody can tell, and large margins mean easy
+    classes: then every round asks in shuffled order, and keeps three quarters of
+    each class. One round alone asks 60 %.
+
+    Parameters
+    ----------
+    rounds : int
+        How many rounds.
+    pool : int
+        How many public examples there are.
+    seed : int
+        Of the order of questions.
+    overlapping : bool
+        Whether classes overlap, as far as is publicly known.
+    """
+    rounds = _checks.integer("rounds", rounds, least=1)
+    asked = 0.6 if overlapping and rounds == 1 else 0.3
+    questions = max(1, round(asked * _checks.integer("pool", pool, least=1)))
+    if rounds == 1:
+        return Plan((Round(questions, 1.0, by_class=overlapping),), seed)
+    first = Round(questions, 0.3, by_class=overlapping)
+    share = 0.7 / (rounds - 1)
+    later = Round(questions, share, keep=0.9, choose=UNSURE)
+    if overlapping:
+        later = Round(questions, share, by_class=True)
+    return Plan((first, *[later] * (rounds - 1)), seed)

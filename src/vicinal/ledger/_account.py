@@ -1,0 +1,116 @@
+"""The budgets of one audience: what mechanisms charge, next to what is on the disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal.errors import PrivacyRefused
+from vicinal.ledger._memory import grown
+from vicinal.ledger._protocols import Slots, Units
+from vicinal.ledger._schema import PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """What changed since the last commit; private.
+
+    Attributes
+    ----------
+    slots : int32 (m,)
+        Subjects that were charged.
+    units : int64 (m,)
+        What each of them has left.
+    spent : int
+        All charges together.
+    """
+
+    slots: Slots
+    units: Units
+    spent: int
+
+
+class StoredAccount:
+    """Every subject's remaining units for one audience, in two copies.
+
+    Mechanisms charge :attr:`remaining`. A second array holds what the database holds; the
+    difference of the two is what a commit writes. Nothing can be charged and not be written, as
+    nobody needs to say what was charged: the arrays show it.
+
+    Parameters
+    ----------
+    units : int64 (slots,)
+        What the database holds.
+    """
+
+    def __init__(self, units: Units) -> None:
+        self._remaining = units.copy()
+        self._durable = units.copy()
+        self._spent = 0
+        self.unwritten_pages: set[int] = set()
+
+    @property
+    def remaining(self) -> Units:
+        """Units left by slot, int64; mechanisms charge this array in place. Private."""
+        return self._remaining
+
+    @property
+    def durable(self) -> Units:
+        """Units left by slot as the database has them. Private."""
+        return self._durable
+
+    def record(self, spent: int) -> None:
+        """Take note of the charges of a block, already taken from :attr:`remaining`."""
+        self._spent += spent
+
+    def charges(self) -> Charges:
+        """Return what was charged since the last commit.
+
+        Raises
+        ------
+        PrivacyRefused
+            If a budget grew or fell below zero, or if the mechanisms' sum is another one. Then
+            nothing may be answered.
+        """
+        slots = np.flatnonzero(self._remaining != self._durable).astype(np.int32)
+        units = self._remaining[slots]
+        taken = self._durable[slots] - units
+        spent = exact_sum(taken)
+        if (taken < 0).any() or (units < 0).any() or spent != self._spent:
+            raise PrivacyRefused(
+                "The charges of a block do not add up, so it is not answered. This is a fault in "
+                "vicinal; please report it."
+            )
+        return Charges(slots, units, spent)
+
+    def settle(self, charges: Charges) -> None:
+        """Take note that `charges` are on the disk."""
+        self._durable[charges.slots] = charges.units
+        self._spent = 0
+        self.unwritten_pages.update(np.unique(charges.slots // PAGE).tolist())
+
+    def recount(self) -> bool:
+        """Go by what was charged since the last commit, said or not; return whether any was.
+
+        For a block that was broken off: between a charge and its note, perhaps.
+        """
+        self._spent = exact_sum(self._durable - self._remaining)
+        return self._spent > 0
+
+    def assign(self, slots: Slots, units: Units, size: int) -> None:
+        """Set the units of subjects that come or go, in both copies."""
+        self._remaining = grown(self._remaining, size)
+        self._durable = grown(self._durable, size)
+        self._remaining[slots] = units
+        self._durable[slots] = units
+        self.unwritten_pages.update(np.unique(slots // PAGE).tolist())
+
+    def page(self, number: int) -> bytes:
+        """Return the units of one page as they are stored."""
+        return self._durable[number * PAGE : (number + 1) * PAGE].astype("<i8").tobytes()
+
+
+def exact_sum(units: Units) -> int:
+    """Return the sum of int64 numbers, however large, as an int."""
+    return (int((units >> 24).sum()) << 24) + int((units & ((1 << 24) - 1)).sum())

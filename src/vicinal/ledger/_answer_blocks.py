@@ -1,0 +1,109 @@
+"""What one commit writes besides charges: answers, and where those of a request are."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._database import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Queries that an audience's memory learns from, with the answers of their block.
+
+    Attributes
+    ----------
+    queries : int8 or float32 (q, d)
+        Integer features. Public.
+    asked : bool (q,)
+        Which of them were put to the private records.
+    """
+
+    queries: npt.NDArray[Any]
+    asked: npt.NDArray[np.bool_]
+
+    def row(self, seq: int, audience: int) -> tuple[Value, ...]:
+        """Return the columns of the table `lessons`.
+
+        In base 64: whoever asks chooses the numbers, and none may look like a stored id.
+        """
+        return seq, audience, text_of(self.asked), text_of(self.queries)
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the numbers of a column of `lessons` or `shadows`, little-endian."""
+    return base64.b64decode(text)
+
+
+def text_of(numbers: npt.NDArray[Any]) -> str:
+    """Return what :func:`bytes_of` returns the bytes of."""
+    little = numbers.astype(numbers.dtype.newbyteorder("<"))
+    return base64.b64encode(little.tobytes()).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Answers of one audience that are to be released together.
+
+    Attributes
+    ----------
+    audience : Audience
+        Whose account was charged.
+    digests : bytes
+        Digests of the queries, one after the other.
+    answers : float64 (q, c) or int64 (q,)
+        What was released for each; votes that a memory has answered for are -inf, and 0 at its
+        label.
+    slack : float
+        What the grid has cost this audience by now.
+    asked : mapping of str to int
+        Queries of the block by analyst.
+    lesson : Lesson or None
+        What the audience's memory learns from the block.
+    shadow : uint16 (m,) or None
+        How far the public points that are charged along are worn by now.
+    """
+
+    audience: Audience
+    digests: bytes
+    answers: npt.NDArray[np.float64] | npt.NDArray[np.int64]
+    slack: float
+    asked: Mapping[str, int]
+    lesson: Lesson | None = None
+    shadow: npt.NDArray[np.uint16] | None = None
+
+    def row(self, seq: int, version: int) -> tuple[Value, ...]:
+        """Return the columns of the table `answers`."""
+        kind = "<f8" if self.answers.ndim == 2 else "<i8"
+        answers = self.answers.astype(kind).tobytes()
+        return seq, self.audience.number, version, self.digests, answers
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request with an idempotency key, and where its answers are.
+
+    Attributes
+    ----------
+    name, body : bytes
+        Digests of audience, analyst and key, and of the queries.
+    seqs, places : int64 (q,)
+        The block that holds the answer to each query, and its place in that block.
+    """
+
+    name: bytes
+    body: bytes
+    seqs: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+
+    def row(self) -> tuple[Value, ...]:
+        """Return the columns of the table `requests`."""
+        seqs, places = (part.astype("<i8").tobytes() for part in (self.seqs, self.places))
+        return self.name, self.body, seqs, places

@@ -1,0 +1,120 @@
+"""Answers that were released: found again by query, or by idempotency key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import StorageFailed
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._database import Database
+
+DIGEST = 16
+"""Bytes of a query's digest."""
+
+Places = npt.NDArray[np.int64]
+
+_KEPT = 64
+
+
+def digests_of(queries: npt.NDArray[Any]) -> list[bytes]:
+    """Return a digest of every row of integer features."""
+    rows = np.ascontiguousarray(queries)
+    return [hashlib.blake2b(row.tobytes(), digest_size=DIGEST).digest() for row in rows]
+
+
+def request_name(audience: str, analyst: str, key: str) -> bytes:
+    """Return the digest under which a request with an idempotency key is stored."""
+    parts = (part.encode() for part in (audience, analyst, key))
+    return hashlib.sha256(b"".join(len(p).to_bytes(8) + p for p in parts)).digest()
+
+
+class Answers:
+    """Reads released answers of one audience.
+
+    Parameters
+    ----------
+    database : Database
+        Where they are.
+    audience : Audience
+        Whose they are.
+    n_classes : int or None
+        Numbers of an answer: votes for so many classes; None for a label.
+    version : int
+        The version of the data whose queries are looked up.
+    """
+
+    def __init__(
+        self, database: Database, audience: Audience, n_classes: int | None, version: int
+    ) -> None:
+        self._database = database
+        self._n_classes = n_classes
+        self._recent: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
+        self._place_of: dict[bytes, tuple[int, int]] = {}
+        rows = database.execute(
+            "SELECT seq, digests FROM answers WHERE audience = ? AND version = ?",
+            (audience.number, version),
+        )
+        for seq, digests in rows:
+            self._index(seq, digests)
+
+    def find(self, digest: bytes) -> tuple[int, int] | None:
+        """Return block and place of the answer to a query of the present version, or None."""
+        return self._place_of.get(digest)
+
+    def enter(self, seq: int, digests: bytes, answers: npt.NDArray[Any]) -> None:
+        """Take note of a block that has just become durable."""
+        self._index(seq, digests)
+        self._keep(seq, answers)
+
+    def forget_queries(self) -> None:
+        """Look up nothing of earlier versions any more; idempotency keys still find them."""
+        self._place_of.clear()
+
+    def read(self, seqs: Places, places: Places) -> npt.NDArray[Any]:
+        """Return stored answers: votes, float64 (q, c), or labels, int64 (q,)."""
+        empty = np.zeros((0, self._n_classes)) if self._n_classes else np.zeros(0, dtype=np.int64)
+        blocks = {seq: self._block(seq) for seq in np.unique(seqs).tolist()}
+        pairs = zip(seqs.tolist(), places.tolist(), strict=True)
+        rows = [blocks[seq][place : place + 1] for seq, place in pairs]
+        return np.concatenate([empty, *rows])
+
+    def _index(self, seq: int, digests: bytes) -> None:
+        for place in range(len(digests) // DIGEST):
+            self._place_of[digests[place * DIGEST : (place + 1) * DIGEST]] = (seq, place)
+
+    def _block(self, seq: int) -> npt.NDArray[Any]:
+        if seq not in self._recent:
+            rows = self._database.execute("SELECT answers FROM answers WHERE seq = ?", (seq,))
+            try:
+                ((content,),) = rows
+                self._keep(seq, self._unpacked(content))
+            except (ValueError, TypeError):
+                raise StorageFailed(
+                    "A stored answer is damaged. Close the store and restore a backup."
+                ) from None
+        self._recent.move_to_end(seq)
+        return self._recent[seq]
+
+    def _unpacked(self, content: bytes) -> npt.NDArray[Any]:
+        if self._n_classes is None:
+            return np.frombuffer(content, dtype="<i8")
+        return np.frombuffer(content, dtype="<f8").reshape(-1, self._n_classes)
+
+    def _keep(self, seq: int, answers: npt.NDArray[Any]) -> None:
+        self._recent[seq] = answers
+        if len(self._recent) > _KEPT:
+            self._recent.popitem(last=False)
+
+
+def stored_request(database: Database, name: bytes) -> tuple[bytes, Places, Places] | None:
+    """Return body, blocks and places of a request that was answered before, or None."""
+    rows = database.execute("SELECT body, seqs, places FROM requests WHERE name = ?", (name,))
+    if not rows:
+        return None
+    body, seqs, places = rows[0]
+    return body, np.frombuffer(seqs, dtype="<i8"), np.frombuffer(places, dtype="<i8")

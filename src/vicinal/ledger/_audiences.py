@@ -1,0 +1,165 @@
+"""An audience's row: its plan, what it has used, and its budgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vicinal.accounting._filter import UNITS
+from vicinal.ledger._account import StoredAccount
+from vicinal.ledger._database import Database
+from vicinal.ledger._schema import PAGE
+
+FOLD_BYTES = 1 << 20
+"""Charges are folded into the pages when they take twice the space of these, and at least this."""
+
+_COLUMNS = "number, name, plan, welcome, granted, used, slack, folded, folded_queries"
+_UPSERT_PAGE = (
+    "INSERT INTO pages (audience, number, units) VALUES (?, ?, ?) "
+    "ON CONFLICT (audience, number) DO UPDATE SET units = excluded.units"
+)
+
+
+@dataclass
+class Analyst:
+    """An analyst of one audience; ``quota`` None: whatever the audience has left."""
+
+    quota: int | None
+    used: int
+
+
+@dataclass
+class Audience:
+    """A group of analysts who may share answers, and the budgets that their answers spend.
+
+    Attributes
+    ----------
+    number, name, plan : int, str, str
+        Who it is; the plan as JSON. Public.
+    account : StoredAccount
+        Budgets. Private.
+    welcome : int
+        Units that a newcomer is given: :data:`~vicinal.accounting._filter.UNITS`, or 0 once the
+        history of charges has been lost.
+    granted : int
+        How often a full budget was given out. Private.
+    used : int
+        Answers that were charged. Public.
+    slack : float
+        delta that the grid has cost. Public.
+    folded, folded_queries : int
+        Charges, and the answers they paid for, that are in the pages only.
+    analysts : dict
+        By name.
+    """
+
+    number: int
+    name: str
+    plan: str
+    account: StoredAccount
+    welcome: int = UNITS
+    granted: int = 0
+    used: int = 0
+    slack: float = 0.0
+    folded: int = 0
+    folded_queries: int = 0
+    analysts: dict[str, Analyst] = field(default_factory=dict)
+    logged_bytes: int = 0
+
+    def insert(self, database: Database) -> None:
+        """Write a new row."""
+        database.execute(
+            f"INSERT INTO audiences ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (
+                self.number, self.name, self.plan, self.welcome, self.granted, self.used,
+                self.slack.hex(), str(self.folded), self.folded_queries,
+            ),
+        )  # fmt: skip
+
+    def update(self, database: Database) -> None:
+        """Write what can change."""
+        database.execute(
+            "UPDATE audiences SET plan = ?, welcome = ?, granted = ?, used = ?, slack = ?, "
+            "folded = ?, folded_queries = ? WHERE number = ?",
+            (
+                self.plan, self.welcome, self.granted, self.used, self.slack.hex(),
+                str(self.folded), self.folded_queries, self.number,
+            ),
+        )  # fmt: skip
+
+    def fold(self, database: Database) -> None:
+        """Write all changed pages, and fold the charges that they now hold into their sums."""
+        account = self.account
+        pages = [
+            (self.number, page, account.page(page)) for page in sorted(account.unwritten_pages)
+        ]
+        database.execute_many(_UPSERT_PAGE, pages)
+        spent, queries = logged(database, self.number)
+        self.folded += spent
+        self.folded_queries += queries
+        database.execute("DELETE FROM charges WHERE audience = ?", (self.number,))
+        self.update(database)
+        account.unwritten_pages.clear()
+        self.logged_bytes = 0
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the charges on record take so much space that folding pays."""
+        return self.logged_bytes > max(FOLD_BYTES, 2 * self.account.durable.nbytes)
+
+
+def logged(database: Database, audience: int) -> tuple[int, int]:
+    """Return units and answers of the charges that are not folded yet."""
+    rows = database.execute("SELECT spent, queries FROM charges WHERE audience = ?", (audience,))
+    return sum(int(spent) for spent, _ in rows), sum(queries for _, queries in rows)
+
+
+def load_audiences(database: Database, size: int) -> dict[str, Audience]:
+    """Return all audiences by name, their budgets put together from pages and charges.
+
+    Parameters
+    ----------
+    size : int
+        Number of slots.
+    """
+    rows = database.execute(f"SELECT {_COLUMNS} FROM audiences ORDER BY number")  # noqa: S608
+    return {row[1]: _loaded(database, row, size) for row in rows}
+
+
+def _loaded(database: Database, row: tuple[object, ...], size: int) -> Audience:
+    number, name, plan, welcome, granted, used, slack, folded, folded_queries = row
+    audience = Audience(
+        int(str(number)), str(name), str(plan),
+        StoredAccount(_paged_units(database, int(str(number)), size)),
+        int(str(welcome)), int(str(granted)), int(str(used)), float.fromhex(str(slack)),
+        int(str(folded)), int(str(folded_queries)),
+    )  # fmt: skip
+    _replay(database, audience)
+    for analyst, quota, asked in database.execute(
+        "SELECT name, quota, used FROM analysts WHERE audience = ?", (audience.number,)
+    ):
+        audience.analysts[analyst] = Analyst(quota, asked)
+    return audience
+
+
+def _paged_units(database: Database, number: int, size: int) -> np.ndarray:
+    units = np.zeros(size, dtype=np.int64)
+    rows = database.execute("SELECT number, units FROM pages WHERE audience = ?", (number,))
+    for page, content in rows:
+        part = np.frombuffer(content, dtype="<i8")
+        units[page * PAGE : page * PAGE + len(part)] = part
+    return units
+
+
+def _replay(database: Database, audience: Audience) -> None:
+    """Apply the charges since the pages were written, oldest first."""
+    rows = database.execute(
+        "SELECT slots, units FROM charges WHERE audience = ? ORDER BY seq", (audience.number,)
+    )
+    for slots, units in rows:
+        audience.logged_bytes += len(slots) + len(units)
+        places = np.frombuffer(slots, dtype="<i4")
+        audience.account.assign(
+            places, np.frombuffer(units, dtype="<i8"), len(audience.account.durable)
+        )

@@ -1,0 +1,297 @@
+"""What the ledger holds, as digests, and its history, as a chain of them.
+
+**Digests.** Each table has a sum, modulo 2^128, of a keyed digest of every row (a multiset hash:
+Bellare & Micciancio 1997, with a secret key). A commit adds the rows that it wrote and subtracts
+those that it took away, so it costs what it changes. Opening adds up all rows and compares: a bit
+that flipped, a row that is gone, twice there or older than it was gives another sum.
+
+**Chain.** Every transaction that writes rows adds a link: the number of the link before plus one,
+the clock, a digest of all tables' sums, and a head, SHA-256 over these and the head before. A head
+stands for the whole history: two ledgers with the same head have gone the same way. The witness
+keeps the last one, so neither an earlier state nor another continuation is taken for this ledger.
+
+The key keeps digests from confirming a guess of who was erased. Whoever has the key and may write
+to the folder can make digests of anything; the witness still tells that the history is another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+
+from vicinal.errors import StorageFailed
+from vicinal.ledger._database import Database
+from vicinal.ledger._id_encoding import keyed_digest
+
+Rows = Iterable[Sequence[Any]]
+
+HEAD = 32
+"""Bytes of a head."""
+
+NO_HEAD = bytes(HEAD)
+"""The head before the first link."""
+
+OUTSIDE = frozenset({"chain", "sums"})
+"""Tables that hold digests, and so have none."""
+
+_DIGEST = 16
+_SUBJECT = (int, bytes)
+_MODULUS = 1 << 8 * _DIGEST
+_PERSON = b"vicinal chain\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One link: the row of the table `chain`.
+
+    Attributes
+    ----------
+    number : int
+        How many links there were before.
+    clock : int
+        The ledger's clock.
+    content : bytes
+        Digest of all sums.
+    head : bytes
+        Digest of this link and, through the head before, of all earlier ones.
+    """
+
+    number: int
+    clock: int
+    content: bytes
+    head: bytes
+
+    @classmethod
+    def after(cls, head: bytes, number: int, clock: int, content: bytes) -> ChainLink:
+        """Return the link that follows on `head`."""
+        counts = number.to_bytes(8) + clock.to_bytes(8)
+        return cls(
+            number, clock, content, hashlib.sha256(_PERSON + head + counts + content).digest()
+        )
+
+    def follows(self, before: ChainLink) -> bool:
+        """Tell whether this link is the next one after another."""
+        return self == ChainLink.after(before.head, before.number + 1, self.clock, self.content)
+
+
+_NO_LINK = ChainLink(-1, 0, bytes(HEAD), NO_HEAD)
+
+
+class Chain:
+    """The sums of all tables and the last link, as of the last commit; see :func:`attach`.
+
+    Parameters
+    ----------
+    key : bytes
+        The store's secret key.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = keyed_digest(key, b"digests of rows")
+        self._prefixes: dict[str, bytes] = {}
+        self._sums: dict[str, int] = {}
+        self._pending: dict[str, int] = {}
+        self.last = _NO_LINK
+
+    @property
+    def head(self) -> bytes:
+        """The head of the last commit, 32 bytes."""
+        return self.last.head
+
+    def resume(self, sums: dict[str, int], last: ChainLink) -> None:
+        """Go on where a ledger stopped."""
+        self._sums, self.last = dict(sums), last
+
+    def enter(self, table: str, removed: Rows, added: Rows) -> None:
+        """Take note of rows that a transaction takes away and writes."""
+        change = self.total(table, added) - self.total(table, removed)
+        self._pending[table] = self._pending.get(table, 0) + change
+
+    def total(self, table: str, rows: Rows) -> int:
+        """Return the sum of the digests of rows."""
+        prefix = self._prefix(table)
+        return sum(_sum_of(prefix, part) for part in _parts(rows)) % _MODULUS
+
+    def forget(self) -> None:
+        """Take note that a transaction was rolled back."""
+        self._pending.clear()
+
+    def changed(self) -> dict[str, int]:
+        """Return the sums that the present transaction changes, as they will be."""
+        return {
+            name: (self._sums.get(name, 0) + change) % _MODULUS
+            for name, change in self._pending.items()
+        }
+
+    def next(self, clock: int) -> ChainLink:
+        """Return the link of the present transaction."""
+        content = content_of({**self._sums, **self.changed()})
+        return ChainLink.after(self.last.head, self.last.number + 1, clock, content)
+
+    def commit(self, link: ChainLink) -> None:
+        """Take note that the present transaction is durable."""
+        self._sums.update(self.changed())
+        self._pending.clear()
+        self.last = link
+
+    def _prefix(self, table: str) -> bytes:
+        if table not in self._prefixes:
+            name = hashlib.blake2b(table.encode(), key=self._key, digest_size=_DIGEST)
+            self._prefixes[table] = name.digest()
+        return self._prefixes[table]
+
+
+def attach(database: Database, key: bytes) -> Chain:
+    """Check a database against its digests, and digest all that is written to it from now on.
+
+    A database without digests, new or from before there were any, gets them.
+
+    Raises
+    ------
+    StorageFailed
+        If it holds anything else than what was written.
+    """
+    if database.chain is not None:
+        return database.chain
+    chain = Chain(key)
+    rows = database.execute(
+        "SELECT number, clock, content, head FROM chain ORDER BY number DESC LIMIT 2"
+    )
+    if rows:
+        sums = stored_sums(database)
+        last, *earlier = [_link_of(row) for row in rows]
+        found = faults_of(database, chain, sums, last)
+        if not last.follows(earlier[0] if earlier else _NO_LINK):
+            found.append("The ledger is not what was written: its last link differs.")
+        if found:
+            raise StorageFailed(" ".join([*found, "Restore a backup."]))
+        chain.resume(sums, last)
+        database.chain = chain
+        return chain
+    database.chain = chain
+    with database.transaction():
+        for table in _digested(database):
+            chain.enter(table, (), database.scan(table))
+    return chain
+
+
+def faults_of(database: Database, chain: Chain, sums: dict[str, int], last: ChainLink) -> list[str]:
+    """Return in words which tables are not as they were written."""
+    tables = dict.fromkeys([*_digested(database), *sums])
+    here = set(_digested(database))
+    found = [
+        f"The ledger is not what was written: its table {name} differs."
+        for name in tables
+        if sums.get(name, 0) != (chain.total(name, database.scan(name)) if name in here else 0)
+    ]
+    if not found and content_of(sums) != last.content:
+        found = ["The ledger is not what was written: its digests differ."]
+    return found
+
+
+def has_digests(database: Database) -> bool:
+    """Tell whether a database has digests; not before a migration to them has been finished."""
+    return any(
+        database.has_table(name) and database.execute(f"SELECT * FROM {name} LIMIT 1")  # noqa: S608
+        for name in ("chain", "sums", "files")
+    )
+
+
+def chain_faults(database: Database, key: bytes) -> list[str]:
+    """Return in words what is wrong with rows and links, all of them."""
+    links = links_from(database, 0)
+    sums = stored_sums(database)
+    found = faults_of(database, Chain(key), sums, links[-1] if links else _NO_LINK)
+    if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
+        found.append("The chain of commits is broken.")
+    return found
+
+
+def stored_sums(database: Database) -> dict[str, int]:
+    """Return the sums that the last commit wrote."""
+    rows = database.execute("SELECT name, total FROM sums")
+    return {str(name): int.from_bytes(bytes_like(total)) % _MODULUS for name, total in rows}
+
+
+def bytes_like(value: Any) -> bytes:
+    """Return stored bytes; of anything else, which only damage can have put there, none."""
+    return value if isinstance(value, bytes) else b""
+
+
+def content_of(sums: dict[str, int]) -> bytes:
+    """Return a digest of all sums; an empty table and none are the same."""
+    found = hashlib.sha256()
+    for name in sorted(name for name, total in sums.items() if total):
+        found.update(name.encode() + b"\0" + sums[name].to_bytes(_DIGEST))
+    return found.digest()
+
+
+def links_from(database: Database, clock: int) -> list[ChainLink]:
+    """Return all links of this clock and later ones, oldest first."""
+    rows = database.execute(
+        "SELECT number, clock, content, head FROM chain WHERE clock >= ? ORDER BY number", (clock,)
+    )
+    return [_link_of(row) for row in rows]
+
+
+def descends(database: Database, clock: int, head: bytes) -> bool:
+    """Tell whether the ledger was at this clock with this head once, and has gone on from there."""
+    links = links_from(database, clock)
+    places = [at for at, link in enumerate(links) if (link.clock, link.head) == (clock, head)]
+    if not places:
+        return False
+    later = links[places[0] :]
+    return all(link.follows(before) for before, link in pairwise(later))
+
+
+def _link_of(row: Sequence[Any]) -> ChainLink:
+    counts = all(isinstance(value, int) and 0 <= value < 1 << 63 for value in row[:2])
+    if not counts or not all(isinstance(value, bytes) for value in row[2:]):
+        raise StorageFailed(
+            "The ledger is not what was written: a link of its chain differs. Restore a backup."
+        )
+    return ChainLink(*row)
+
+
+def _digested(database: Database) -> list[str]:
+    return [name for name in database.tables() if name not in OUTSIDE]
+
+
+def _parts(rows: Rows, size: int = 1 << 10) -> Iterator[list[Sequence[Any]]]:
+    """Yield rows a good many at a time."""
+    left = iter(rows)
+    while part := list(islice(left, size)):
+        yield part
+
+
+def _sum_of(prefix: bytes, rows: list[Sequence[Any]]) -> int:
+    blake2b = hashlib.blake2b
+    digests = b"".join(
+        [blake2b(row, digest_size=_DIGEST).digest() for row in _encoded(prefix, rows)]
+    )
+    words = np.frombuffer(digests, dtype="<u4").reshape(-1, 4).sum(axis=0, dtype=np.uint64)
+    return sum(int(word) << 32 * place for place, word in enumerate(words.tolist()))
+
+
+def _encoded(prefix: bytes, rows: list[Sequence[Any]]) -> list[bytes]:
+    """Return rows as bytes that no other row has."""
+    # Most rows of a store are subjects, and opening it takes as long as this line.
+    if {len(row) for row in rows} == {2} and {(type(a), type(b)) for a, b in rows} == {_SUBJECT}:
+        return [b"%bi%d;b%d:%b" % (prefix, a, len(b), b) for a, b in rows]
+    return [prefix + b"".join([_value(value) for value in row]) for row in rows]
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return b"b%d:%b" % (len(value), value)
+    if isinstance(value, int):
+        return b"i%d;" % value
+    if isinstance(value, str):
+        text = value.encode("utf-8", "surrogatepass")
+        return b"s%d:%b" % (len(text), text)
+    return b"n;" if value is None else b"o" + repr(value).encode() + b";"

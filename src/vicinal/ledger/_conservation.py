@@ -1,0 +1,42 @@
+"""Budgets are conserved: what was granted is left, or was charged, in whole units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.accounting._filter import UNITS
+from vicinal.ledger._account import exact_sum
+from vicinal.ledger._audiences import Audience, logged
+from vicinal.ledger._database import Database
+from vicinal.ledger._ledger import Book
+
+
+def free_slots(book: Book) -> npt.NDArray[np.bool_]:
+    """Return which slots nobody has, bool (slots,)."""
+    free = np.ones(book.size, dtype=np.bool_)
+    free[list(book.roll.slot_of.values())] = False
+    return free
+
+
+def budget_faults(
+    database: Database, audience: Audience, free: npt.NDArray[np.bool_]
+) -> Iterator[str]:
+    """Yield in words what is wrong with the budgets of an audience."""
+    units = audience.account.durable
+    if (units < 0).any() or (units > UNITS).any() or units[free].any():
+        yield f"A budget of audience {audience.name!r} is out of bounds."
+    if not _conserved(database, audience):
+        yield (
+            f"Budgets and charges of audience {audience.name!r} do not add up to what was granted."
+        )
+
+
+def _conserved(database: Database, audience: Audience) -> bool:
+    """Tell whether units granted equal units left, here or gone, and units charged."""
+    departed = database.execute("SELECT units FROM departed WHERE audience = ?", (audience.number,))
+    left = exact_sum(audience.account.durable) + sum(units for (units,) in departed)
+    spent, _ = logged(database, audience.number)
+    return bool(audience.granted * UNITS == left + spent + audience.folded)

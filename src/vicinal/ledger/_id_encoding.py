@@ -1,0 +1,85 @@
+"""Subject ids as bytes: framed, so that they can be found in a file, and hashed with a key."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, unquote
+
+from vicinal._checks import SubjectId
+from vicinal.errors import InvalidInput
+
+MOST_BYTES = 1000
+"""Longest framed id: it fits into one page of a database, so that it stands there in one piece."""
+
+_PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
+_NEEDS_NO_ESCAPE = re.compile("[!-$&-;=?-~]*")
+_WHOLE_NUMBER = ord("i")
+_SURROUNDINGS = (
+    ("", ""), ("", " "), ("", "\n"), ("", "\r"), ("", "\r\n"), ("", "\t"), (" ", ""),
+    ("\ufeff", ""), ("", ".0"),
+)  # fmt: skip
+_FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
+
+
+def framed(subject: SubjectId) -> bytes:
+    """Return an id as it is stored, such as ``<id:i7>`` or ``<id:sanna>``.
+
+    Raises
+    ------
+    InvalidInput
+        If it would be longer than :data:`MOST_BYTES`.
+    """
+    kind, text = "i" if isinstance(subject, int) else "s", str(subject)
+    escaped = text if _NEEDS_NO_ESCAPE.fullmatch(text) else quote(text, safe=_PLAIN)
+    found = f"<id:{kind}{escaped}>".encode()
+    if len(found) > MOST_BYTES:
+        raise InvalidInput(
+            f"The 'subjects' parameter must hold ids of at most {MOST_BYTES} bytes. Got a longer "
+            "one; hash it first."
+        )
+    return found
+
+
+def unframed(stored: bytes) -> SubjectId:
+    """Return the id that :func:`framed` made `stored` of."""
+    text = stored[5:-1].decode()
+    if stored[4] == _WHOLE_NUMBER:
+        return int(text)
+    return unquote(text) if "%" in text else text
+
+
+def framed_ids(content: bytes) -> Iterator[bytes]:
+    """Yield all framed ids that stand anywhere in `content`."""
+    return (match[0] for match in _FRAMED.finditer(content))
+
+
+def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
+    """Return 32 bytes that tell an id only to whoever has the key, and a guess of the id."""
+    kind = b"i" if isinstance(subject, int) else b"s"
+    return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
+
+
+def earlier_spellings(subject: SubjectId) -> list[SubjectId]:
+    """Return ids under which older versions may have kept a subject, besides its own.
+
+    Whoever left then is known by the keyed hash of that spelling, which cannot be computed anew.
+    """
+    text = str(subject)
+    forms = dict.fromkeys([text, unicodedata.normalize("NFD", text)])
+    found = [before + form + after for form in forms for before, after in _SURROUNDINGS]
+    return [*found] if isinstance(subject, int) else [one for one in found if one != text]
+
+
+def keyed_digest(key: bytes, content: bytes) -> bytes:
+    """Return 32 bytes that tell content only to whoever has the key; never those of an id."""
+    return hmac.digest(key, b"r" + content, hashlib.sha256)
+
+
+def check_length(subjects: Iterable[SubjectId]) -> None:
+    """Raise InvalidInput if an id is too long to be stored."""
+    for subject in subjects:
+        framed(subject)

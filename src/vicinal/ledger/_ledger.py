@@ -1,0 +1,356 @@
+"""The durable ledger: subjects, audiences and their budgets, charges and answers in one commit.
+
+Order of durability: charges and the answers they pay for become durable in one transaction, and
+only then does an answer leave the process. A crash before the commit leaves neither, one after it
+both; no answer that anybody saw is without its charge, and no charge is lost or taken twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import numpy as np
+
+from vicinal._checks import SubjectId
+from vicinal.accounting._filter import UNITS
+from vicinal.errors import PrivacyRefused, StorageFailed
+from vicinal.ledger._account import StoredAccount, exact_sum
+from vicinal.ledger._answer_blocks import Block, Request, text_of
+from vicinal.ledger._audiences import Analyst, Audience, load_audiences
+from vicinal.ledger._chain import attach, descends
+from vicinal.ledger._database import Database
+from vicinal.ledger._departed import SPELLINGS, join_departed
+from vicinal.ledger._id_encoding import (
+    earlier_spellings,
+    framed,
+    keyed_digest,
+    keyed_hash,
+    unframed,
+)
+from vicinal.ledger._protocols import Slots
+from vicinal.ledger._rollback_guard import name_digest
+from vicinal.ledger._slot_table import Roll
+
+_CLOSED = "closed audiences"
+
+
+class Book:
+    """Register of all subjects and accounts of all audiences, on a database.
+
+    Parameters
+    ----------
+    database : Database
+        With the present schema.
+    key : bytes
+        The secret key of the hashes of those who left.
+    """
+
+    def __init__(self, database: Database, key: bytes) -> None:
+        self.database = database
+        self._key = key
+        self._broken = False
+        self._chain = attach(database, key)
+        size = int(database.get("slots") or 0)
+        rows = database.execute("SELECT slot, id FROM subjects")
+        self.roll = Roll({unframed(stored): slot for slot, stored in rows}, size)
+        self.audiences = load_audiences(database, size)
+        self.clock = int(database.get("clock") or 0)
+        self.version = int(database.get("version") or 0)
+        self._other_spellings = database.get(SPELLINGS) == "1"
+
+    # ------------------------------------------------------------ the register
+
+    @property
+    def size(self) -> int:
+        """Number of slots, taken or free."""
+        return self.roll.size
+
+    def slots(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slots of those of `subjects` that are enrolled, each once."""
+        return self.roll.present(subjects)
+
+    def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
+        """Return the slot of every subject, inside :meth:`change`.
+
+        Newcomers get what each audience gives them, others what they had left when they left.
+        """
+        newcomers = self.roll.newcomers(subjects)
+        slots = np.array(self.roll.admit(newcomers), dtype=np.int32)
+        self.database.execute_many(
+            "INSERT INTO subjects (slot, id) VALUES (?, ?)",
+            ((slot, framed(who)) for slot, who in zip(slots.tolist(), newcomers, strict=True)),
+        )
+        self.database.put("slots", str(self.size))
+        departed = self._returned(newcomers)
+        for audience in self.audiences.values():
+            _welcome(audience, slots, departed, self.size)
+            audience.fold(self.database)
+        return self.roll.slots_of(subjects)
+
+    def dismiss(self, subjects: Iterable[SubjectId]) -> None:
+        """Forget subjects, inside :meth:`change`.
+
+        What stays is a keyed hash of the id, with what was left for every audience.
+        """
+        gone = self.roll.leave(subjects)
+        slots = np.array([slot for _, slot in gone], dtype=np.int32)
+        hashes = [self.hash(subject) for subject, _ in gone]
+        self.database.execute_many(
+            "DELETE FROM subjects WHERE slot = ?", ((slot,) for slot in slots.tolist())
+        )
+        for audience in self.audiences.values():
+            left = audience.account.durable[slots].tolist()
+            rows = zip(hashes, [audience.number] * len(gone), left, strict=True)
+            self.database.execute_many(
+                "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", rows
+            )
+            audience.account.assign(slots, np.zeros(len(gone), dtype=np.int64), self.size)
+            audience.fold(self.database)
+
+    def knows(self, subject: SubjectId) -> bool:
+        """Tell whether a subject has a budget here, now or before it left."""
+        if subject in self.roll.slot_of:
+            return True
+        query = "SELECT hash FROM departed WHERE hash = ? LIMIT 1"
+        return any(self.database.execute(query, (hashed,)) for hashed in self._hashes(subject))
+
+    @property
+    def head(self) -> bytes:
+        """What stands for the whole history up to the last commit, 32 bytes; see `chain`."""
+        return self._chain.head
+
+    def descends(self, clock: int, head: bytes) -> bool:
+        """Tell whether this ledger was at this clock with this head once, and went on from it."""
+        return descends(self.database, clock, head)
+
+    def hash(self, subject: SubjectId) -> bytes:
+        """Return the keyed hash that stands for a subject that left."""
+        return keyed_hash(self._key, subject)
+
+    def every_hash(self, subject: SubjectId) -> list[bytes]:
+        """Return :meth:`hash`, and those of all spellings that older versions kept apart."""
+        return [self.hash(spelling) for spelling in [subject, *earlier_spellings(subject)]]
+
+    def seal(self, content: bytes) -> bytes:
+        """Return 32 bytes that tell content only to whoever has the key, and a guess of it."""
+        return keyed_digest(self._key, content)
+
+    # ------------------------------------------------------------ what becomes durable
+
+    @contextmanager
+    def change(self, what: str) -> Iterator[None]:
+        """Make the body one durable change of the data, with a new version.
+
+        Whatever goes wrong inside, memory may be ahead of the disk, so the book is closed.
+        """
+        with self._all_or_nothing():
+            yield
+            self.version += 1
+            self.clock += 1
+            self.database.execute(
+                "INSERT INTO history (clock, at, what, version) VALUES (?, ?, ?, ?)",
+                (self.clock, datetime.now(UTC).isoformat("T", "seconds"), what, self.version),
+            )
+            self.database.put("version", str(self.version))
+            self.database.put("clock", str(self.clock))
+
+    def commit(self, blocks: Sequence[Block], requests: Sequence[Request] = ()) -> None:
+        """Make charges, answers and idempotency keys durable together.
+
+        The block at position i of `blocks` gets the number ``clock + 1 + i``, with the clock as it
+        was before.
+
+        Raises
+        ------
+        StorageFailed, PrivacyRefused
+            Nothing may be answered then, and the book must be opened again.
+        """
+        with self._all_or_nothing():
+            for block in blocks:
+                self._enter(block)
+            self.database.execute_many(
+                "INSERT INTO requests (name, body, seqs, places) VALUES (?, ?, ?, ?)",
+                (request.row() for request in requests),
+            )
+            self.database.put("clock", str(self.clock))
+
+    def open_audience(self, name: str, plan: str) -> Audience:
+        """Give all subjects a new budget for another audience, inside :meth:`change`."""
+        number = 1 + max((a.number for a in self.audiences.values()), default=0)
+        audience = Audience(number, name, plan, StoredAccount(np.zeros(0, dtype=np.int64)))
+        slots = np.fromiter(self.roll.slot_of.values(), np.int32, len(self.roll.slot_of))
+        audience.insert(self.database)
+        _welcome(audience, slots, {}, self.size)
+        audience.fold(self.database)
+        self.audiences[name] = audience
+        return audience
+
+    def close_names(self, names: Iterable[bytes]) -> None:
+        """Let no audience with one of these names be opened, but those there are; in a change.
+
+        Parameters
+        ----------
+        names : iterable of bytes
+            Digests, see :func:`~vicinal.ledger._rollback_guard.name_digest`.
+        """
+        here = {name_digest(name) for name in self.audiences}
+        closed = {*self._closed_names(), *(digest.hex() for digest in names if digest not in here)}
+        if closed:
+            self.database.put(_CLOSED, " ".join(sorted(closed)))
+
+    def check_name(self, name: str) -> None:
+        """Raise PrivacyRefused for an audience that was lost: its analysts have had its budgets."""
+        if name_digest(name).hex() in self._closed_names():
+            raise PrivacyRefused(
+                f"There was an audience {name!r}, which this copy of the store does not know. Its "
+                "budgets are spent for good. Choose a name for people who share no answers with it."
+            )
+
+    def _closed_names(self) -> list[str]:
+        return (self.database.get(_CLOSED) or "").split()
+
+    def write_charges(self, audience: Audience, queries: int) -> None:
+        """Write what was charged to an account since the last commit, inside a transaction."""
+        self.clock += 1
+        charges = audience.account.charges()
+        slots, units = charges.slots.astype("<i4").tobytes(), charges.units.astype("<i8").tobytes()
+        self.database.execute(
+            "INSERT INTO charges (seq, audience, queries, spent, slots, units) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (self.clock, audience.number, queries, str(charges.spent), slots, units),
+        )
+        audience.account.settle(charges)
+        audience.logged_bytes += len(slots) + len(units)
+        if audience.heavy:
+            audience.fold(self.database)
+
+    def keep_charges(self, audience: Audience, slack: float) -> None:
+        """Make durable what was charged for answers that nobody will see.
+
+        Noise may have been drawn for them, and may have decided that they were broken off: who was
+        charged stays charged. `slack` is what the grid has cost so far.
+        """
+        if self.sound and audience.account.recount():
+            with self._all_or_nothing():
+                audience.slack = slack
+                self.write_charges(audience, 0)
+                audience.update(self.database)
+                self.database.put("clock", str(self.clock))
+
+    def spend_everything(self) -> None:
+        """Charge all that is left to everybody, inside :meth:`change`; nobody gets any again.
+
+        For a ledger that does not know what was charged: an old backup.
+        """
+        for audience in self.audiences.values():
+            account = audience.account
+            rest = account.remaining.copy()
+            account.remaining[:] = 0
+            account.record(exact_sum(rest))
+            self.write_charges(audience, 0)
+            audience.welcome = 0
+            rows = self.database.execute(
+                "SELECT units FROM departed WHERE audience = ?", (audience.number,)
+            )
+            audience.folded += sum(units for (units,) in rows)
+            audience.fold(self.database)
+        self.database.execute("UPDATE departed SET units = 0")
+
+    def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
+        """Set how many answers an analyst may have; None for all that the audience has left."""
+        with self._all_or_nothing():
+            known = audience.analysts.setdefault(analyst, Analyst(None, 0))
+            known.quota = quota
+            _write_analyst(self.database, audience, analyst)
+
+    @property
+    def sound(self) -> bool:
+        """Whether memory and disk are known to agree."""
+        return not self._broken and not self.database.failed
+
+    def check(self) -> None:
+        """Raise StorageFailed if memory and disk may differ."""
+        if not self.sound:
+            raise StorageFailed(
+                "The store met with a failure, so it answers nothing. Open it again: what was "
+                "durable counts."
+            )
+
+    def _enter(self, block: Block) -> None:
+        audience = block.audience
+        queries = len(block.answers)
+        audience.used += queries
+        audience.slack = block.slack
+        self.write_charges(audience, queries)
+        audience.update(self.database)
+        self.database.execute(
+            "INSERT INTO answers (seq, audience, version, digests, answers) VALUES (?, ?, ?, ?, ?)",
+            block.row(self.clock, self.version),
+        )
+        if block.lesson is not None:
+            self.database.execute(
+                "INSERT INTO lessons (seq, audience, asked, queries) VALUES (?, ?, ?, ?)",
+                block.lesson.row(self.clock, audience.number),
+            )
+        if block.shadow is not None:
+            self.database.execute(
+                "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
+                "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
+                (audience.number, text_of(block.shadow)),
+            )
+        for analyst, asked in block.asked.items():
+            audience.analysts.setdefault(analyst, Analyst(None, 0)).used += asked
+            _write_analyst(self.database, audience, analyst)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        self.check()
+        try:
+            with self.database.transaction():
+                yield
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _returned(self, newcomers: Sequence[SubjectId]) -> dict[int, dict[int, int]]:
+        """Return the units of those who were here before: {place: {audience: units}}."""
+        if not self.database.execute("SELECT hash FROM departed LIMIT 1"):
+            return {}
+        found: dict[int, dict[int, int]] = {}
+        for place, subject in enumerate(newcomers):
+            if self._other_spellings:
+                join_departed(self.database, self.audiences.values(), self._hashes(subject))
+            hashed = (self.hash(subject),)
+            query = "SELECT audience, units FROM departed WHERE hash = ?"
+            if rows := self.database.execute(query, hashed):
+                found[place] = dict(rows)
+                self.database.execute("DELETE FROM departed WHERE hash = ?", hashed)
+        return found
+
+    def _hashes(self, subject: SubjectId) -> list[bytes]:
+        return self.every_hash(subject) if self._other_spellings else [self.hash(subject)]
+
+
+def _welcome(
+    audience: Audience, slots: Slots, departed: Mapping[int, Mapping[int, int]], size: int
+) -> None:
+    """Give newcomers at `slots` what they get; who was here before gets what was left."""
+    units = np.full(len(slots), audience.welcome, dtype=np.int64)
+    granted = len(slots) if audience.welcome == UNITS else 0
+    for place, left in departed.items():
+        if audience.number in left:
+            units[place] = left[audience.number]
+            granted -= audience.welcome == UNITS
+    audience.granted += granted
+    audience.account.assign(slots, units, size)
+
+
+def _write_analyst(database: Database, audience: Audience, name: str) -> None:
+    analyst = audience.analysts[name]
+    database.execute(
+        "INSERT INTO analysts (audience, name, quota, used) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (audience, name) DO UPDATE SET quota = excluded.quota, used = excluded.used",
+        (audience.number, name, analyst.quota, analyst.used),
+    )

@@ -1,0 +1,84 @@
+"""Budgets in memory: one int64 per subject, a journal of sums, and hashes of those who left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from vicinal._checks import SubjectId
+from vicinal.accounting._filter import UNITS
+from vicinal.ledger._id_encoding import keyed_hash
+from vicinal.ledger._protocols import Slots, Units
+from vicinal.ledger._slot_table import Roll
+from vicinal.mechanisms import fresh_key
+
+
+class MemoryLedger:
+    """Every subject's remaining units, by slot.
+
+    A subject keeps its slot while it has records. One that leaves is forgotten but for a keyed
+    hash of its id with what it had left, so that coming back does not refill its budget.
+    """
+
+    def __init__(self) -> None:
+        self._remaining = np.zeros(0, dtype=np.int64)
+        self._roll = Roll()
+        self._key = fresh_key()
+        self._departed: dict[bytes, int] = {}
+        self._journal: list[int] = []
+
+    @property
+    def remaining(self) -> Units:
+        """Units left by slot, int64; mechanisms charge this array in place. Private."""
+        return self._remaining
+
+    @property
+    def size(self) -> int:
+        """Number of slots, taken or free."""
+        return self._roll.size
+
+    @property
+    def journal(self) -> tuple[int, ...]:
+        """Total units charged by each block of answers, oldest first. Private."""
+        return tuple(self._journal)
+
+    def __contains__(self, subject: SubjectId) -> bool:
+        """Tell whether a subject has a budget here, now or before it left."""
+        return subject in self._roll.slot_of or self._hash(subject) in self._departed
+
+    def record(self, spent: int) -> None:
+        """Enter the charges of a block, already taken from :attr:`remaining`, in the journal."""
+        self._journal.append(spent)
+
+    def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
+        """Return the slot of every subject; newcomers get a full budget, others what they had."""
+        newcomers = self._roll.newcomers(subjects)
+        slots = self._roll.admit(newcomers)
+        self._remaining = grown(self._remaining, self._roll.size)
+        for subject, slot in zip(newcomers, slots, strict=True):
+            departed = self._departed.pop(self._hash(subject), UNITS) if self._departed else UNITS
+            self._remaining[slot] = departed
+        return self._roll.slots_of(subjects)
+
+    def slots(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slots of those of `subjects` that are enrolled, each once."""
+        return self._roll.present(subjects)
+
+    def dismiss(self, subjects: Iterable[SubjectId]) -> None:
+        """Forget subjects; what stays is a keyed hash of the id and the units left."""
+        for subject, slot in self._roll.leave(subjects):
+            self._departed[self._hash(subject)] = int(self._remaining[slot])
+            self._remaining[slot] = 0
+
+    def _hash(self, subject: SubjectId) -> bytes:
+        return keyed_hash(self._key, subject)
+
+
+def grown(units: Units, size: int) -> Units:
+    """Return `units` with zeros added up to `size`; the same array if it has that many."""
+    if len(units) == size:
+        return units
+    larger = np.zeros(size, dtype=np.int64)
+    larger[: len(units)] = units
+    return larger

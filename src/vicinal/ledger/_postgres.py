@@ -1,0 +1,159 @@
+"""PostgreSQL as the ledger's database, by URL; needs the extra `postgres`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from vicinal.errors import MissingExtra, PrivacyRefused, StorageFailed
+from vicinal.ledger._database import Database, Row, Value
+
+SCHEMA = "vicinal"
+"""Tables live in a schema of this name: one store a database."""
+
+_LOCK = 0x76696369  # any number, the same for all
+_PATIENCE_S = 3.0
+_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = ?"
+
+
+class PostgresDatabase(Database):
+    """A database on a PostgreSQL server, reached through one connection.
+
+    The advisory lock belongs to the connection: whoever loses the one loses the other, and can
+    commit nothing any more.
+
+    Parameters
+    ----------
+    url : str
+        As libpq takes it: ``postgresql://host/name``. Keep passwords out of it: libpq finds them
+        in the environment or in ``~/.pgpass``.
+    create : bool
+        Whether to make the schema if it is not there.
+
+    Raises
+    ------
+    MissingExtra
+        If psycopg is not installed.
+    StorageFailed
+        If the server cannot be reached.
+    PrivacyRefused
+        If the server does not flush its commits to the disk.
+    """
+
+    kind = "postgres"
+    whole = "BIGINT"
+    binary = "BYTEA"
+
+    def __init__(self, url: str, *, create: bool = True) -> None:
+        super().__init__()
+        self._driver = _psycopg()
+        with self._guarded():
+            self._connection = self._driver.connect(url, autocommit=True, prepare_threshold=2)
+            for setting in (
+                *([f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"] if create else []),
+                f"SET search_path TO {SCHEMA}",
+                "SET synchronous_commit TO on",
+                "SET client_min_messages TO warning",
+            ):
+                self._connection.execute(setting)
+            (flushes,) = self._connection.execute("SHOW fsync").fetchone()
+        if flushes != "on":
+            self._connection.close()
+            raise PrivacyRefused(
+                "The PostgreSQL server must flush its commits to the disk, else a loss of power "
+                "refills budgets. It has fsync off. Set fsync = on, then try again."
+            )
+
+    def has_table(self, name: str) -> bool:
+        """Tell whether there is a table of this name."""
+        return bool(self.execute(f"{_TABLES} AND table_name = ?", (SCHEMA, name)))
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables."""
+        return [str(name) for (name,) in self.execute(_TABLES, (SCHEMA,))]
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, in their order."""
+        query = (
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = ? "
+            "AND table_name = ? ORDER BY ordinal_position"
+        )
+        return tuple(str(name) for (name,) in self.execute(query, (SCHEMA, table)))
+
+    def lock(self) -> bool:
+        """Take the advisory lock of this database, unless another connection has it.
+
+        A server takes a moment to notice that a connection is gone, so this asks for a while.
+        """
+        end = time.monotonic() + _PATIENCE_S
+        while not self.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def settle(self) -> None:
+        """Do nothing: what was never committed is the server's to see to."""
+
+    def scrub(self) -> None:
+        """Rewrite all tables. The server's own log and backups are its operator's to see to."""
+        for (name,) in self.execute(_TABLES, (SCHEMA,)):
+            self.execute(f"VACUUM FULL {SCHEMA}.{name}")
+
+    def faults(self) -> list[str]:
+        """Return nothing: checking its own structure is the server's business."""
+        return []
+
+    def close(self) -> None:
+        """End the connection, and with it the lock."""
+        self._connection.close()
+
+    def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
+        cursor = self._connection.execute(_translate(statement), values, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    def _scan(self, statement: str) -> Iterator[Row]:
+        with self._connection.cursor(binary=True) as cursor:
+            yield from cursor.execute(statement)
+
+    def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(_translate(statement), rows)
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def _rollback(self) -> None:
+        if not self._connection.closed:
+            self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self._driver.Error as error:
+            code = getattr(error, "sqlstate", None) or type(error).__name__
+            raise StorageFailed(
+                f"The ledger's database does not take this ({code}). Nothing was answered. See to "
+                "the server, then open the store again."
+            ) from None
+
+
+def _translate(statement: str) -> str:
+    """Return a statement with the driver's sign for values."""
+    return statement.replace("?", "%s")
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise MissingExtra(
+            "A ledger on PostgreSQL needs psycopg. Install it with: pip install 'vicinal[postgres]'"
+        ) from None
+    return psycopg

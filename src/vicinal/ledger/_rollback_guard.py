@@ -1,0 +1,320 @@
+"""A small file outside the store that remembers how far it had come, and who has it open.
+
+It holds the ledger's clock and head. A store that is put back to an earlier state, by a restored
+backup or a copied folder, has not been at that head: charges would be forgotten and budgets
+refilled. So has none that was there once and went another way since: a copy that ran elsewhere.
+The file is locked while the store is open, so two copies of a folder that share it are never open
+together; each opening draws an epoch, and a holder that finds another one writes nothing any more.
+
+The witness also keeps the keyed hashes of erased subjects, so that an old backup cannot bring them
+back, and digests of audiences' names, so that a lost audience cannot be opened with new budgets.
+
+Clock and head are written after every commit, which survives the death of the process; they are
+flushed to the disk when the store is opened, changed or closed. After a loss of power the witness
+may be a little behind the store, never ahead of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from vicinal.errors import StorageFailed
+from vicinal.ledger._chain import NO_HEAD
+from vicinal.ledger._files import PRIVATE_FILE, guarded, sync_folder
+from vicinal.ledger._lock import locked
+from vicinal.mechanisms import fresh_key
+
+_MAGIC = b"vicinal witness\x02"
+_OLD_MAGIC = b"vicinal witness\x01"
+_IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST = 16, 16, 8, 32, 8, 32
+_START = len(_MAGIC) + _IDENTITY + _EPOCH + _CLOCK + _HEAD + _COUNT + 2 * _DIGEST
+_OLD_START = len(_OLD_MAGIC) + _IDENTITY + _CLOCK
+_OLD_ENTRY = 32 + _CLOCK
+_ERASED, _AUDIENCE = b"e", b"a"
+_ENTRY = 1 + _OLD_ENTRY
+
+
+class DamagedWitness(StorageFailed):
+    """The file is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessEntry:
+    """An erased subject's keyed hash, or the digest of an audience's name; and since when."""
+
+    kind: bytes
+    digest: bytes
+    clock: int
+
+    def packed(self) -> bytes:
+        """Return the entry as it is stored."""
+        return self.kind + self.digest + self.clock.to_bytes(_CLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessState:
+    """What the file says.
+
+    Attributes
+    ----------
+    identity, epoch : bytes
+        Who the store is, 16 bytes; who has it open, or had it last, 16 bytes.
+    clock : int
+        How far the store had come.
+    head : bytes or None
+        What its history was then; None in a file from before there were heads.
+    entries : bytes
+        All entries, one after the other.
+    of_entries : bytes
+        Their digest.
+    """
+
+    identity: bytes
+    epoch: bytes
+    clock: int
+    head: bytes | None
+    entries: bytes = b""
+    of_entries: bytes = hashlib.sha256().digest()
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return what the file at `path` says; nothing is locked or written.
+
+        Raises
+        ------
+        StorageFailed
+            If it cannot be read, or is damaged.
+        """
+        with guarded(path):
+            content = path.read_bytes()
+        found = cls._old(content) if content.startswith(_OLD_MAGIC) else cls._new(content)
+        if found is None:
+            raise DamagedWitness(
+                f"{path} is damaged. Bring it back; or accept the loss, which spends every budget "
+                "for good."
+            )
+        return found
+
+    @classmethod
+    def _new(cls, content: bytes) -> Self | None:
+        head, rest = content[:_START], content[_START:]
+        parts = _cut(head, len(_MAGIC), _IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST, _DIGEST)
+        magic, identity, epoch, clock, last, count, of_entries, own = parts
+        whole = rest[: int.from_bytes(count) * _ENTRY]
+        if (
+            magic != _MAGIC
+            or own != hashlib.sha256(head[:-_DIGEST]).digest()
+            or len(whole) != int.from_bytes(count) * _ENTRY
+            or of_entries != hashlib.sha256(whole).digest()
+        ):
+            return None
+        return cls(identity, epoch, int.from_bytes(clock), last, whole, of_entries)
+
+    @classmethod
+    def _old(cls, content: bytes) -> Self | None:
+        if len(content) < _OLD_START:
+            return None
+        _, identity, clock = _cut(content[:_OLD_START], len(_MAGIC), _IDENTITY, _CLOCK)
+        rest = content[_OLD_START:]
+        whole = range(0, len(rest) // _OLD_ENTRY * _OLD_ENTRY, _OLD_ENTRY)
+        entries = b"".join(_ERASED + rest[at : at + _OLD_ENTRY] for at in whole)
+        return cls(identity, bytes(_EPOCH), int.from_bytes(clock), None).holding(entries)
+
+    def header(self) -> bytes:
+        """Return the head of the file; it fits into one sector of a disk."""
+        count = (len(self.entries) // _ENTRY).to_bytes(_COUNT)
+        parts = (self.identity, self.epoch, self.clock.to_bytes(_CLOCK), self.head or NO_HEAD)
+        said = _MAGIC + b"".join(parts) + count + self.of_entries
+        return said + hashlib.sha256(said).digest()
+
+    def holding(self, entries: bytes) -> Self:
+        """Return the same state with other entries."""
+        return replace(self, entries=entries, of_entries=hashlib.sha256(entries).digest())
+
+    def listed(self) -> list[WitnessEntry]:
+        """Return all entries."""
+        cut = (self.entries[at : at + _ENTRY] for at in range(0, len(self.entries), _ENTRY))
+        return [WitnessEntry(e[:1], e[1:33], int.from_bytes(e[33:])) for e in cut]
+
+    def erased_since(self, clock: int) -> set[bytes]:
+        """Return the keyed hashes of everybody that was erased when the clock was past `clock`."""
+        return {e.digest for e in self.listed() if e.kind == _ERASED and e.clock > clock}
+
+    @property
+    def audiences(self) -> set[bytes]:
+        """Digests of the names of all audiences that there were, see :func:`name_digest`."""
+        return {e.digest for e in self.listed() if e.kind == _AUDIENCE}
+
+
+def witness_beside(folder: Path) -> Path:
+    """Return where the witness of `folder` lies unless somebody says otherwise: beside it."""
+    whole = folder.absolute()
+    return whole.with_name(whole.name + ".witness")
+
+
+def name_digest(audience: str) -> bytes:
+    """Return what the witness keeps of an audience's name."""
+    return hashlib.sha256(audience.encode()).digest()
+
+
+class Witness:
+    """The file, locked and open for writing; nothing is written before :meth:`begin`.
+
+    Parameters
+    ----------
+    path : Path
+        Where it lies; best on another disk than the store, and in no backup of it.
+    identity : bytes or None
+        The store's id, 16 bytes; None takes the witness of any.
+
+    Raises
+    ------
+    StorageFailed
+        If it cannot be read, is damaged, or belongs to another store.
+    PrivacyRefused
+        If another process has it open: a copy of the same store.
+    """
+
+    def __init__(self, path: Path, identity: bytes | None = None) -> None:
+        self._path = path
+        with guarded(path):
+            self._descriptor = os.open(path, os.O_RDWR)
+        try:
+            locked(self._descriptor, path, _IN_USE.format(path))
+            self.state = WitnessState.read(path)
+            if identity not in (None, self.state.identity):
+                raise StorageFailed(f"{path} is the witness of another store.")
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    @classmethod
+    def create(
+        cls, path: Path, identity: bytes, clock: int, head: bytes = NO_HEAD, entries: bytes = b""
+    ) -> Self:
+        """Make the file, or make it anew, with a new epoch, and return it open."""
+        made = cls.__new__(cls)
+        made._path = path
+        made.state = WitnessState(identity, fresh_key(_EPOCH), clock, head).holding(entries)
+        made._descriptor = _written(path, made.state.header() + entries)
+        return made
+
+    @classmethod
+    def clock_at(cls, path: Path) -> int:
+        """Return how far the store of the witness at `path` had come."""
+        return WitnessState.read(path).clock
+
+    @property
+    def identity(self) -> bytes:
+        """The store's id, 16 bytes."""
+        return self.state.identity
+
+    @property
+    def clock(self) -> int:
+        """How far the store had come."""
+        return self.state.clock
+
+    @property
+    def epoch(self) -> bytes:
+        """Drawn anew by every opening, 16 bytes: who may go on from here."""
+        return self.state.epoch
+
+    def begin(self, clock: int, head: bytes) -> None:
+        """Start a new epoch, durably; whoever had the witness before cannot write it any more."""
+        if self.state.head is None:  # an older format
+            fresh = Witness.create(self._path, self.identity, clock, head, self.state.entries)
+            os.close(self._descriptor)
+            self._descriptor, self.state = fresh._descriptor, fresh.state
+            return
+        fresh_state = replace(self.state, epoch=fresh_key(_EPOCH), clock=clock, head=head)
+        self._write(fresh_state)
+        self.sync()
+
+    def advance(self, clock: int, head: bytes) -> None:
+        """Remember how far the store has come; call it after the commit.
+
+        Raises
+        ------
+        StorageFailed
+            If the store was opened elsewhere since: another epoch has begun.
+        """
+        with guarded(self._path):
+            present = os.pread(self._descriptor, _EPOCH, len(_MAGIC) + _IDENTITY)
+        if present != self.epoch:
+            raise StorageFailed(
+                f"The store was opened elsewhere since, with the same witness {self._path}. This "
+                "one answers no more."
+            )
+        self._write(replace(self.state, clock=clock, head=head))
+
+    def sync(self) -> None:
+        """Flush to the disk."""
+        with guarded(self._path):
+            os.fsync(self._descriptor)
+
+    def add_erased(self, hashes: Iterable[bytes], clock: int) -> None:
+        """Remember erased subjects, durably."""
+        self._add([WitnessEntry(_ERASED, hashed, clock) for hashed in hashes])
+
+    def add_audiences(self, names: Iterable[str], clock: int) -> None:
+        """Remember audiences, durably; those that are known already are passed over."""
+        known = self.state.audiences
+        new = [digest for name in names if (digest := name_digest(name)) not in known]
+        self._add([WitnessEntry(_AUDIENCE, digest, clock) for digest in new])
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.sync()
+        os.close(self._descriptor)
+
+    def _add(self, entries: list[WitnessEntry]) -> None:
+        if not entries:
+            return
+        content = b"".join(entry.packed() for entry in entries)
+        with guarded(self._path):
+            os.pwrite(self._descriptor, content, _START + len(self.state.entries))
+            os.fsync(self._descriptor)  # the head that counts them comes after them
+        self._write(self.state.holding(self.state.entries + content))
+        self.sync()
+
+    def _write(self, state: WitnessState) -> None:
+        with guarded(self._path):
+            os.pwrite(self._descriptor, state.header(), 0)
+        self.state = state
+
+
+_IN_USE = (
+    "Another process has a store with the witness {} open: a copy of this one, or what it was "
+    "restored to. Two could spend the same budgets. Close that one first."
+)
+
+
+def _written(path: Path, content: bytes) -> int:
+    """Write a new file in the place of `path`, locked from its first moment; return it open."""
+    fresh = path.with_name(path.name + ".new")
+    with guarded(path):
+        descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    try:
+        locked(descriptor, path, _IN_USE.format(path))
+        with guarded(path):
+            os.pwrite(descriptor, content, 0)
+            os.fsync(descriptor)
+            fresh.replace(path)
+            sync_folder(path.parent)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _cut(content: bytes, *lengths: int) -> list[bytes]:
+    parts, start = [], 0
+    for length in lengths:
+        parts.append(content[start : start + length])
+        start += length
+    return parts

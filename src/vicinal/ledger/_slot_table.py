@@ -1,0 +1,58 @@
+"""Who is here: the slot of every subject, and the slots that are free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from vicinal._checks import SubjectId
+from vicinal.ledger._protocols import Slots
+
+
+class Roll:
+    """A subject keeps its slot while it has records; freed slots are given out again.
+
+    Parameters
+    ----------
+    slot_of : mapping, optional
+        Who is here already.
+    size : int
+        Number of slots, taken or free.
+    """
+
+    def __init__(self, slot_of: Mapping[SubjectId, int] | None = None, size: int = 0) -> None:
+        self.slot_of: dict[SubjectId, int] = dict(slot_of or {})
+        self.size = size
+        free = np.ones(size, dtype=np.bool_)
+        free[list(self.slot_of.values())] = False
+        self._free: list[int] = np.flatnonzero(free)[::-1].tolist()
+
+    def newcomers(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
+        """Return those of `subjects` that are not here, each once, in order."""
+        return [subject for subject in dict.fromkeys(subjects) if subject not in self.slot_of]
+
+    def admit(self, newcomers: Sequence[SubjectId]) -> list[int]:
+        """Give each newcomer a slot, and return the slots; `size` grows as needed."""
+        more = len(newcomers) - len(self._free)
+        if more > 0:
+            self._free.extend(range(self.size + more - 1, self.size - 1, -1))
+            self.size += more
+        slots = [self._free.pop() for _ in newcomers]
+        self.slot_of.update(zip(newcomers, slots, strict=True))
+        return slots
+
+    def leave(self, subjects: Iterable[SubjectId]) -> list[tuple[SubjectId, int]]:
+        """Take subjects off the roll; return those that were on it, with their old slots."""
+        gone = [(s, self.slot_of.pop(s)) for s in dict.fromkeys(subjects) if s in self.slot_of]
+        self._free.extend(slot for _, slot in gone)
+        return gone
+
+    def slots_of(self, subjects: Sequence[SubjectId]) -> Slots:
+        """Return the slot of every one of `subjects`, all of whom are here."""
+        return np.fromiter((self.slot_of[s] for s in subjects), np.int32, len(subjects))
+
+    def present(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slots of those of `subjects` that are here, each once, ascending."""
+        known = {self.slot_of[s] for s in subjects if s in self.slot_of}
+        return np.array(sorted(known), dtype=np.int32)

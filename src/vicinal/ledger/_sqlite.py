@@ -1,0 +1,194 @@
+"""SQLite as the ledger's database: one file, a write-ahead log, every commit on the disk."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.ledger._database import Database, Row, Value
+from vicinal.ledger._files import PRIVATE_FILE, guarded
+
+_SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",  # a commit returns when the log is on the disk
+    "fullfsync = ON",  # macOS: through the drive's cache as well; elsewhere without effect
+    "secure_delete = ON",  # what is deleted is overwritten with zeros
+    "temp_store = MEMORY",  # no copies of records in temporary files
+    "trusted_schema = OFF",
+)
+
+
+class SQLiteDatabase(Database):
+    """A database in one file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    create : bool
+        Whether to make it if it is not there.
+    reading : bool
+        Whether to read only, until :meth:`settle`. Closed before that, it leaves its files as they
+        were, byte by byte.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such database.
+    """
+
+    kind = "sqlite"
+    whole = "INTEGER"
+    binary = "BLOB"
+
+    def __init__(self, path: Path, *, create: bool = False, reading: bool = False) -> None:
+        super().__init__()
+        self._path = path
+        if not create and not path.is_file():
+            raise InvalidInput(f"There is no database {path}.")
+        with guarded(path):
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
+            self._before = self._log_files() if reading else None
+        self._connection = self._connected("ro" if reading else "rw")
+        if not reading:
+            self._prepare()
+
+    def _connected(self, mode: str) -> sqlite3.Connection:
+        with self._guarded():
+            return sqlite3.connect(
+                f"file:{quote(str(self._path))}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+
+    def _prepare(self) -> None:
+        """Make what is written durable, and the files private."""
+        with self._guarded():
+            for setting in _SETTINGS:
+                self._connection.execute(f"PRAGMA {setting}")
+        with guarded(self._path):
+            for path in self.files:
+                path.chmod(PRIVATE_FILE)
+
+    def _log_files(self) -> dict[Path, bytes | None]:
+        """Return what reading may write: an empty log, and the log's index with its content.
+
+        An index without a log is of no use, and keeps a reader out: it is taken away meanwhile.
+        """
+        log, index = (self._path.with_name(self._path.name + end) for end in ("-wal", "-shm"))
+        before = {index: index.read_bytes() if index.is_file() else None}
+        if not log.is_file():
+            before[log] = None
+            index.unlink(missing_ok=True)
+        return before
+
+    def _put_back(self, before: dict[Path, bytes | None]) -> None:
+        """Undo what reading has written."""
+        for path, content in before.items():
+            if content is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(content)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The database, its log, the log's index, and a rollback journal if there is one."""
+        names = (self._path.name + suffix for suffix in ("", "-wal", "-shm", "-journal"))
+        return tuple(path for name in names if (path := self._path.with_name(name)).is_file())
+
+    def has_table(self, name: str) -> bool:
+        """Tell whether there is a table of this name."""
+        found = self.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
+        )
+        return bool(found)
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables."""
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        return [str(name) for (name,) in self.execute(query)]
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, in their order."""
+        return tuple(row[1] for row in self.execute(f"PRAGMA table_info({table})"))
+
+    def lock(self) -> bool:
+        """Return True: the store's lock file does it, as only this machine has the file."""
+        return True
+
+    def settle(self) -> None:
+        """Cut the log to nothing: behind its last commit stands what a kill broke off.
+
+        That can be the id of somebody who was about to come back. Where another program is reading,
+        the log stays until the next opening.
+        """
+        self._check()
+        if self._before is not None:
+            self._connection.close()
+            self._before = None
+            self._connection = self._connected("rw")
+            self._prepare()
+        with self._guarded():
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def scrub(self) -> None:
+        """Rewrite the file without free pages, and cut the log to nothing."""
+        self._check()
+        with self._guarded():
+            self._connection.execute("VACUUM")
+            busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            self._failed = True
+            raise StorageFailed(
+                "Another program is reading the database, so its log cannot be cut. Close that "
+                "program and open the store again: it will finish the erasure."
+            )
+
+    def faults(self) -> list[str]:
+        """Return what SQLite's integrity check finds; it names tables and pages, not values."""
+        found = [str(row[0]) for row in self.execute("PRAGMA integrity_check")]
+        return [] if found == ["ok"] else found
+
+    def close(self) -> None:
+        """Close the file; the log is merged into it and goes away, unless it was only read."""
+        self._connection.close()
+        if self._before is not None:
+            with guarded(self._path):
+                self._put_back(self._before)
+            self._before = None
+
+    def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
+        return self._connection.execute(statement, values).fetchall()
+
+    def _scan(self, statement: str) -> Iterator[Row]:
+        return self._connection.execute(statement)
+
+    def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
+        self._connection.executemany(statement, rows)
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def _rollback(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # damage in names of columns, too
+            name = getattr(error, "sqlite_errorname", type(error).__name__)
+            raise StorageFailed(
+                f"The ledger's database does not take this ({name}). Nothing was answered. See to "
+                "the disk, then open the store again."
+            ) from None

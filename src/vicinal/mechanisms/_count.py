@@ -1,0 +1,102 @@
+"""Noisy counts: how many neighbours a query has (the paper's preset), how many records there are.
+
+Proof note: count.md. Source: ZZGW23 Algorithm 3, lines on K.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.accounting._filter import unit_rate
+from vicinal.accounting._gaussian import grid_slack
+from vicinal.mechanisms._charging_kernels import charge_counts, charge_sizes
+from vicinal.mechanisms._grid import Grid, SlackMeter
+from vicinal.mechanisms._subject_table import People
+from vicinal.neighbours import Neighbours
+from vicinal.noise import NoiseSource
+
+SIZE_SHARE = 0.0005
+"""Share of its budget that one record pays for being counted once, at the start."""
+
+SIZE_RECORDS = 10
+"""Records that one subject counts for at most in the estimate of the size."""
+
+
+class NoisyCount:
+    """The number of neighbours of each query, with noise of scale `sigma` records.
+
+    A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2); one that
+    cannot afford its charge takes no part in the query at all, neither here nor in the vote.
+    """
+
+    def __init__(
+        self, sigma: float, budget: float, grid: Grid, noise: NoiseSource, slack: SlackMeter
+    ) -> None:
+        self.grid = grid
+        self.scale = grid.scale(sigma)
+        self._rate = unit_rate(self.scale, budget)
+        self._noise = noise
+        self._slack = slack
+
+    @property
+    def slack(self) -> float:
+        """The delta that the grid costs in one count."""
+        return grid_slack(self.scale)
+
+    def take(self, queries: int) -> None:
+        """Meter the grid's cost of so many counts, once, before anybody is charged for them."""
+        self._slack.take([self.scale] * queries, 1)
+
+    def collect(
+        self, near: Neighbours, people: People
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], int]:
+        """Charge the neighbours and return (counts, who takes part, all charges); still private.
+
+        After :meth:`take`, once for each shard that holds records.
+
+        Returns
+        -------
+        counts : int64 (q,)
+            Sums in grid steps.
+        part : bool (hits,)
+            Which hits belong to subjects that could pay.
+        spent : int
+            All charges together, in units.
+        """
+        counts = np.zeros(len(near), dtype=np.int64)
+        part = np.zeros(len(near.rows), dtype=np.bool_)
+        high, low = charge_counts(
+            near.starts, near.rows, people.slots, people.records, people.remaining,
+            self.grid.steps, self.scale, self._rate, counts, part,
+        )  # fmt: skip
+        return counts, part, (int(high) << 24) + int(low)
+
+    def publish(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Add the noise that the charges paid for and return counts, float64 (q,)."""
+        return (counts + self._noise.discrete_gaussian(self.scale, len(counts))) / self.grid.steps
+
+
+def size_noise(budget: float) -> float:
+    """Return the noise scale, in records, of the estimate of the size."""
+    return 1 / math.sqrt(2 * SIZE_SHARE * budget)
+
+
+def noisy_size(
+    people: People, budget: float, grid: Grid, noise: NoiseSource, slack: SlackMeter
+) -> tuple[float, int]:
+    """Estimate the number of records once, for `SIZE_SHARE` of the budget of each.
+
+    A subject counts for min(records, 10) and pays the square of that. Returns the noisy size,
+    which is public, and all charges in units, which are private.
+    """
+    scale = grid.scale(size_noise(budget))
+    rate = unit_rate(scale, budget)
+    slack.take([scale], 1)
+    total, high, low = charge_sizes(
+        people.records, SIZE_RECORDS, people.remaining, grid.steps, scale, rate
+    )
+    estimate = (int(total) + int(noise.discrete_gaussian(scale, 1)[0])) / grid.steps
+    return estimate, (int(high) << 24) + int(low)

@@ -1,0 +1,269 @@
+"""Noisy gradients of softmax regression: Poisson batches, clipping by subject, exact noise.
+
+Proof note: gradients.md. Sources: Abadi et al. 2016 (NoisySGD); Goodfellow 2015 (norms of gradients
+that are outer products).
+
+Everything that is summed is a whole number. A record's features are an integer row u, the
+derivatives of its loss by the scores a vector e, and its gradient is the outer product of the two,
+of norm |u| |e|: e is scaled down to the clipping bound, rounded towards zero, and the outer product
+is exact.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._compiled import compiled
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms._release_counter import Quota
+from vicinal.mechanisms._sampling import Coins
+from vicinal.mechanisms._screening import FINEST
+from vicinal.noise import NoiseSource
+
+Floats = npt.NDArray[np.float64]
+
+MOST_SUBJECTS = 1 << 24
+"""With more subjects a sum of clipped gradients could overflow."""
+
+_MOST_STEPS = 1 << 38
+"""Steps in a clipping bound, at most: sums of MOST_SUBJECTS of them fit into int64."""
+
+_EXACT = 1 << 53
+"""Whole numbers below this are exact in float64, and so are their sums in any order."""
+
+_WEIGHT_STEPS = 1 << 18
+_LARGEST_WEIGHT = 1 << 30
+
+_INSIDE = 1 - 1e-9
+"""Keeps the roundings of the clipping below the bound."""
+
+
+class SubjectRows:
+    """Integer records, those of a subject side by side. Private.
+
+    Parameters
+    ----------
+    rows : float32 (n, d)
+        Integer features, of norm at most 8191, none all zero.
+    labels : int32 (n,)
+        Class index of every record.
+    slots : int32 (n,)
+        Subject of every record, 0 <= slot < `n_subjects`; every subject has a record.
+    n_subjects : int
+        Number of subjects.
+
+    Raises
+    ------
+    InvalidInput
+        If there are more than :data:`MOST_SUBJECTS`.
+    """
+
+    def __init__(
+        self,
+        rows: npt.NDArray[np.float32],
+        labels: npt.NDArray[np.int32],
+        slots: npt.NDArray[np.int32],
+        n_subjects: int,
+    ) -> None:
+        if n_subjects > MOST_SUBJECTS:
+            raise InvalidInput(f"The records must belong to at most {MOST_SUBJECTS} subjects.")
+        order = np.argsort(slots, kind="stable")
+        self.rows = rows[order]
+        self.labels = labels[order]
+        counts = np.bincount(slots, minlength=n_subjects)
+        self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        self.norms = np.sqrt(np.einsum("ij,ij->i", self.rows, self.rows, dtype=np.float64))
+
+    def __len__(self) -> int:
+        """Return the number of subjects. Private."""
+        return len(self.starts) - 1
+
+
+class NoisyGradient:
+    """The sum of the clipped gradients of a fresh Poisson batch, with Gaussian noise.
+
+    Contribution: a subject in the batch adds the gradient summed over its records, clipped to
+    Euclidean norm `clip`. Noise of scale `sigma` times `clip` is added to every coordinate.
+
+    Parameters
+    ----------
+    records : SubjectRows
+        Who takes part.
+    n_classes : int
+        Number of classes c.
+    unit : float
+        A feature of 1 is so many integer steps.
+    gamma : float
+        The probability with which each subject is in a batch.
+    clip : float
+        The clipping bound, in the features' own units.
+    sigma : float
+        The noise multiplier, 0.01 <= sigma <= 10^9.
+    quota : Quota
+        How many steps were planned.
+    noise, source : NoiseSource, Coins
+        Where randomness comes from.
+    """
+
+    def __init__(
+        self,
+        records: SubjectRows,
+        n_classes: int,
+        unit: float,
+        gamma: float,
+        clip: float,
+        sigma: float,
+        quota: Quota,
+        noise: NoiseSource,
+        source: Coins,
+    ) -> None:
+        self.gamma = _checks.real("gamma", gamma, above=0, most=1)
+        self.clip = _checks.real("clip", clip, above=0)
+        self.steps, self.scale = gradient_grid(sigma)
+        self.quota = quota
+        self._records = records
+        self._n_classes = n_classes
+        self._unit = unit
+        self._noise = noise
+        self._source = source
+
+    def publish(self, weights: Floats) -> Floats:
+        """Take from the quota and return a noisy sum of gradients, float64 (d, c), over `clip`.
+
+        Parameters
+        ----------
+        weights : float64 (d, c)
+            Public weights, finite; rounded to a grid of 2^-18 here.
+
+        Raises
+        ------
+        PrivacyRefused
+            Before any record is looked at, if another step was not planned.
+        """
+        self.quota.take(1)
+        sums = self.collect(weights, self._source.toss(self.gamma, len(self._records)))
+        noise = self._noise.discrete_gaussian(self.scale, sums.size).reshape(sums.shape)
+        return np.asarray((sums + noise) / self.steps)
+
+    def collect(self, weights: Floats, batch: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Return the sum of clipped gradients of a batch, int64 (d, c), in steps; still private.
+
+        `batch`, bool (subjects,), says who is in it; `weights` as in :meth:`publish`.
+        """
+        whole = np.clip(np.rint(weights * _WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+        sums = np.zeros((self._records.rows.shape[1], self._n_classes), dtype=np.int64)
+        counts = np.diff(self._records.starts)
+        single = self._records.starts[:-1][batch & (counts == 1)]
+        chunk = max(1, min(_EXACT // self.steps, 1 << 14))
+        for start in range(0, len(single), chunk):
+            self._add_single(single[start : start + chunk], whole, sums)
+        for subject in np.flatnonzero(batch & (counts > 1)):
+            self._add_several(int(subject), whole, sums)
+        return sums
+
+    def _add_single(
+        self, places: npt.NDArray[np.int64], whole: Floats, sums: npt.NDArray[np.int64]
+    ) -> None:
+        """Add subjects of one record each, at `places`, by one product of whole numbers."""
+        rows = self._records.rows[places].astype(np.float64)
+        residuals = rows @ whole
+        norms = self._records.norms[places]
+        clipped_residuals(
+            residuals, self._records.labels[places], norms, 1 / (self._unit * _WEIGHT_STEPS),
+            self.steps / (self.clip * self._unit), float(self.steps),
+        )  # fmt: skip
+        sums += (rows.T @ residuals).astype(np.int64)
+
+    def _add_several(self, subject: int, whole: Floats, sums: npt.NDArray[np.int64]) -> None:
+        """Add a subject with several records."""
+        part = slice(self._records.starts[subject], self._records.starts[subject + 1])
+        rows = self._records.rows[part].astype(np.float64)
+        residuals = rows @ whole
+        add_clipped(
+            residuals, rows, self._records.labels[part], 1 / (self._unit * _WEIGHT_STEPS),
+            self.steps / (self.clip * self._unit), float(self.steps), sums,
+        )  # fmt: skip
+
+
+def gradient_grid(sigma: float) -> tuple[int, int]:
+    """Return steps in a clipping bound, a power of two, and the noise scale in steps; public."""
+    sigma = _checks.real("sigma", sigma, least=1e-2, most=1e9)
+    steps = min(_MOST_STEPS, 1 << math.floor(math.log2(FINEST / sigma)))
+    # The logarithm may have been rounded up to a whole number.
+    steps = steps if math.ceil(sigma * steps) <= FINEST else steps >> 1
+    return steps, math.ceil(sigma * steps)
+
+
+@compiled
+def softmax_residuals(scores, label, per_score):  # type: ignore[no-untyped-def]
+    """Turn the scores of one record into derivatives of its loss, in place."""
+    top = scores.max()
+    total = 0.0
+    for c in range(len(scores)):
+        scores[c] = np.exp((scores[c] - top) * per_score)
+        total += scores[c]
+    for c in range(len(scores)):
+        scores[c] /= total
+    scores[label] -= 1.0
+
+
+@compiled
+def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type: ignore[no-untyped-def]
+    """Turn scores (n, c) into whole numbers e, in place, with norms * |e| <= bound.
+
+    Unclipped, e is `factor` times the derivative.
+    """
+    for i in range(len(scores)):
+        softmax_residuals(scores[i], labels[i], per_score)
+        square = 0.0
+        for c in range(scores.shape[1]):
+            square += scores[i, c] * scores[i, c]
+        size = norms[i] * math.sqrt(square)
+        scaled = factor if factor * size <= bound else bound / size
+        for c in range(scores.shape[1]):
+            scores[i, c] = np.trunc(scores[i, c] * scaled * _INSIDE)
+
+
+@compiled
+def add_clipped(scores, rows, labels, per_score, factor, bound, sums):  # type: ignore[no-untyped-def]
+    """Add the clipped sum of all gradients of one subject to `sums` (d, c)."""
+    for i in range(len(scores)):
+        softmax_residuals(scores[i], labels[i], per_score)
+    gradient = np.zeros(sums.shape)
+    for i in range(len(scores)):
+        for j in range(rows.shape[1]):
+            for c in range(scores.shape[1]):
+                gradient[j, c] += rows[i, j] * scores[i, c]
+    size = math.sqrt((gradient * gradient).sum())
+    scaled = factor if factor * size <= bound else bound / size
+    for j in range(rows.shape[1]):
+        for c in range(scores.shape[1]):
+            sums[j, c] += np.int64(gradient[j, c] * scaled * _INSIDE)
+
+
+class NoisySize:
+    """How many subjects there are, once, with noise of scale `sigma` subjects.
+
+    Parameters
+    ----------
+    sigma : float
+        Noise scale; one subject moves the number by 1.
+    noise : NoiseSource
+        Where noise comes from.
+    """
+
+    def __init__(self, sigma: float, noise: NoiseSource) -> None:
+        self.steps, self.scale = gradient_grid(sigma)
+        self._quota = Quota(1, "sizes")
+        self._noise = noise
+
+    def publish(self, size: int) -> float:
+        """Take from the quota and return the noisy number."""
+        self._quota.take(1)
+        return (
+            size * self.steps + int(self._noise.discrete_gaussian(self.scale, 1)[0])
+        ) / self.steps

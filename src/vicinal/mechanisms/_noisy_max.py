@@ -1,0 +1,106 @@
+"""Noisy votes of one query, or the class that has most of them.
+
+Proof note: noisy_max.md. Source: ZYCW20, section 3; P17 (LNMax); P18 (GNMax).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.mechanisms._release_counter import Quota
+from vicinal.mechanisms._screening import FINEST
+from vicinal.noise import NoiseSource
+
+MOST_SUM = 1 << 60
+"""Sums of votes stay below this many steps, so that noise never overflows."""
+
+Steps = npt.NDArray[np.int64]
+
+
+def steps_of_vote(noise: float, most: float) -> int:
+    """Return how many steps, a power of two, a vote is cut into; public.
+
+    As fine as the sampler of noise takes.
+
+    Parameters
+    ----------
+    noise : float
+        The noise scale in votes, > 0.
+    most : float
+        The largest sum of votes that there can be, in votes.
+    """
+    noise = _checks.real("noise scale", noise, above=0, most=FINEST)
+    most = _checks.real("largest sum", most, least=1, most=MOST_SUM)
+    steps = 1 << math.floor(min(math.log2(FINEST / noise), math.log2(MOST_SUM / most)))
+    # The logarithm may have been rounded up to a whole number.
+    return steps if math.ceil(noise * steps) <= FINEST else steps >> 1
+
+
+class NoisyMax(ABC):
+    """Adds noise to votes that were planned for, and lets votes or labels leave.
+
+    Contribution: whole steps, of which one subject moves no more than the subclass says.
+
+    Parameters
+    ----------
+    noise_scale : float
+        Scale of the noise on every class, in votes.
+    most : float
+        The largest sum of votes of a class that there can be.
+    quota : Quota
+        How many answers were planned.
+    noise : NoiseSource
+        Where noise comes from.
+    label_only : bool
+        Whether the class with the most noisy votes leaves, rather than all noisy votes.
+    """
+
+    def __init__(
+        self, noise_scale: float, most: float, quota: Quota, noise: NoiseSource, *, label_only: bool
+    ) -> None:
+        self.quota = quota
+        self.steps = steps_of_vote(noise_scale, most)
+        self.scale = math.ceil(noise_scale * self.steps)
+        self.label_only = label_only
+        self._noise = noise
+
+    def publish(self, votes: Steps) -> npt.NDArray[Any]:
+        """Take from the quota, add noise and return votes, float64 (q, c), or classes, int64 (q,).
+
+        Parameters
+        ----------
+        votes : int64 (q, c)
+            Sums in steps; private.
+
+        Raises
+        ------
+        PrivacyRefused
+            Before any noise is drawn, if so many answers were not planned.
+        """
+        self.quota.take(len(votes))
+        noisy = votes + self._draw(self._noise, votes.size).reshape(votes.shape)
+        return np.asarray(noisy.argmax(axis=1) if self.label_only else noisy / self.steps)
+
+    @abstractmethod
+    def _draw(self, noise: NoiseSource, size: int) -> Steps:
+        """Return `size` draws of the noise, in steps."""
+
+
+class GaussianMax(NoisyMax):
+    """Gaussian noise; a subject moves the votes by at most sqrt(2) votes, as the plan has it."""
+
+    def _draw(self, noise: NoiseSource, size: int) -> Steps:
+        return noise.discrete_gaussian(self.scale, size)
+
+
+class LaplaceMax(NoisyMax):
+    """Laplace noise; a subject moves at most two classes, each by at most one vote."""
+
+    def _draw(self, noise: NoiseSource, size: int) -> Steps:
+        return noise.discrete_laplace(self.scale, size)

@@ -1,0 +1,109 @@
+"""From chosen records to votes: one vote each, or a bounded vector of votes.
+
+Proof note: noisy_max.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._compiled import compiled
+from vicinal.neighbours._poisson_knn import Chosen
+
+Steps = npt.NDArray[np.int64]
+
+
+class Ballots(ABC):
+    """What every record votes for; fixed before the first query."""
+
+    @abstractmethod
+    def count(self, chosen: Chosen, steps: int) -> Steps:
+        """Return the sums over the chosen records, int64 (q, c), in steps; private.
+
+        Parameters
+        ----------
+        chosen : int32 (q, k)
+            Rows of records, at most one of a subject in a query, or ``NOBODY``.
+        steps : int
+            Steps in a vote.
+        """
+
+
+class LabelBallots(Ballots):
+    """One vote for one class.
+
+    Parameters
+    ----------
+    labels : int32 (n,)
+        Class index of every record.
+    n_classes : int
+        The number of classes.
+    """
+
+    def __init__(self, labels: npt.NDArray[np.int32], n_classes: int) -> None:
+        self._labels = labels
+        self._n_classes = n_classes
+
+    def count(self, chosen: Chosen, steps: int) -> Steps:
+        """Return votes of each class."""
+        sums = np.zeros((len(chosen), self._n_classes), dtype=np.int64)
+        _count_labels(chosen, self._labels, steps, sums)
+        return sums
+
+
+class ClippedBallots(Ballots):
+    """Votes for any number of attributes, together at most `tau`: the tau-approximation.
+
+    A record with m attributes gives each floor(steps min(tau / m, 1)) steps: its vector v has
+    |v|^2 <= m min(tau / m, 1)^2 <= tau in squared votes, exactly, for any tau.
+
+    Parameters
+    ----------
+    attributes : bool (n, c)
+        Which attributes every record has.
+    tau : float
+        The bound on the L1 norm of a record's votes.
+    """
+
+    def __init__(self, attributes: npt.NDArray[np.bool_], tau: float) -> None:
+        top, over = _checks.real("tau", tau, above=0).as_integer_ratio()
+        self._attributes = np.ascontiguousarray(attributes)
+        self._sizes = attributes.sum(axis=1)
+        self._tau = (top, over)
+
+    def count(self, chosen: Chosen, steps: int) -> Steps:
+        """Return clipped votes of each attribute."""
+        sums = np.zeros((len(chosen), self._attributes.shape[1]), dtype=np.int64)
+        weights = self.weights(steps)[self._sizes]
+        _count_attributes(chosen, self._attributes, weights, sums)
+        return sums
+
+    def weights(self, steps: int) -> Steps:
+        """Return the steps of one vote of a record, by its number of attributes 0..c."""
+        top, over = self._tau
+        sizes = range(self._attributes.shape[1] + 1)
+        clipped = [min(steps * top // (over * size), steps) if size else 0 for size in sizes]
+        return np.array(clipped, dtype=np.int64)
+
+
+@compiled
+def _count_labels(chosen, labels, steps, sums):  # type: ignore[no-untyped-def]
+    for j in range(chosen.shape[0]):
+        for i in range(chosen.shape[1]):
+            if chosen[j, i] >= 0:
+                sums[j, labels[chosen[j, i]]] += steps
+
+
+@compiled
+def _count_attributes(chosen, attributes, weights, sums):  # type: ignore[no-untyped-def]
+    for j in range(chosen.shape[0]):
+        for i in range(chosen.shape[1]):
+            row = chosen[j, i]
+            if row >= 0:
+                for a in range(sums.shape[1]):
+                    if attributes[row, a]:
+                        sums[j, a] += weights[row]

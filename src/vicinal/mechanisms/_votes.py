@@ -1,0 +1,258 @@
+"""Kernel-weighted votes of the neighbours, charged to each subject exactly; votes or labels leave.
+
+Proof note: votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman & Zrnic 2021.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.accounting._filter import unit_rate
+from vicinal.accounting._gaussian import grid_slack
+from vicinal.accounting._label_only import LINE_GRID, ChargeTable
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms._charging_kernels import charge_votes
+from vicinal.mechanisms._grid import Grid, SlackMeter
+from vicinal.mechanisms._subject_table import People
+from vicinal.neighbours import Kernel, Neighbours
+from vicinal.noise import NoiseSource
+
+Floats = npt.NDArray[np.float64]
+Steps = npt.NDArray[np.int64]
+
+_WHOLE_PRICE = np.ones(1)
+
+
+class Votes(ABC):
+    """What the releases of one classifier share: kernel, classes, grid and noise, all public.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Its table of values, rounded down to whole steps, gives the weights.
+    n_classes : int
+        The number of coordinates of a vote.
+    grid : Grid
+        The grid on which votes and noise live.
+    noise : NoiseSource
+        Where noise comes from.
+    budget : float
+        The zCDP that a subject's full budget stands for.
+    label_only : bool
+        Whether labels leave, or votes.
+    """
+
+    label_only: bool
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        n_classes: int,
+        budget: float,
+        grid: Grid,
+        noise: NoiseSource,
+    ) -> None:
+        self.kernel = kernel
+        self.n_classes = n_classes
+        self.grid = grid
+        self.noise = noise
+        self.budget = budget
+        self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
+
+    @abstractmethod
+    def release(self, noise: Floats) -> Release:
+        """Return the release of one block of queries.
+
+        Parameters
+        ----------
+        noise : float64 (q,)
+            The noise scale of every query in votes, fixed by public things alone.
+        """
+
+    @abstractmethod
+    def slack(self, noise: float) -> float:
+        """Return the delta that the grid costs in one release of at least this noise scale."""
+
+    def _prices(self, noise: Floats) -> tuple[Steps, Floats]:
+        """Return noise scales in steps, int64 (q,), and what a squared step costs in units."""
+        distinct, which = np.unique(noise, return_inverse=True)
+        scales = [self.grid.scale(value) for value in distinct]
+        rates = [unit_rate(scale, self.budget) for scale in scales]
+        return np.array(scales, dtype=np.int64)[which], np.array(rates, dtype=np.float64)[which]
+
+
+class NoisyVotes(Votes):
+    """All noisy votes leave; a subject pays for the length of what it contributed.
+
+    Parameters
+    ----------
+    slack : SlackMeter
+        Meters what the grid costs; refuses a release before anybody is charged for it. The others
+        are the attributes of :class:`Votes`.
+    """
+
+    label_only = False
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        n_classes: int,
+        budget: float,
+        grid: Grid,
+        noise: NoiseSource,
+        slack: SlackMeter,
+    ) -> None:
+        super().__init__(kernel, n_features, n_classes, budget, grid, noise)
+        self._slack = slack
+
+    def slack(self, noise: float) -> float:
+        """Return the grid's cost of one release, see :meth:`Votes.slack`."""
+        return self.n_classes * grid_slack(self.grid.scale(noise))
+
+    def release(self, noise: Floats) -> VoteRelease:
+        """Return the release of one block of queries, see :meth:`Votes.release`."""
+        scales, rates = self._prices(noise)
+        self._slack.take(scales.tolist(), self.n_classes)
+        return VoteRelease(self, scales, rates, np.zeros(len(scales)), _WHOLE_PRICE)
+
+
+class NoisyLabels(Votes):
+    """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
+
+    Parameters
+    ----------
+    table : ChargeTable
+        Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
+        The others are the attributes of :class:`Votes`.
+    """
+
+    label_only = True
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        n_classes: int,
+        table: ChargeTable,
+        grid: Grid,
+        noise: NoiseSource,
+    ) -> None:
+        super().__init__(kernel, n_features, n_classes, table.zcdp, grid, noise)
+        self._table = table
+
+    def slack(self, noise: float) -> float:  # noqa: ARG002 (the table has room for the grid)
+        """Return 0."""
+        return 0.0
+
+    def release(self, noise: Floats) -> LabelRelease:
+        """Return the release of one block of queries, see :meth:`Votes.release`.
+
+        Raises
+        ------
+        InvalidInput
+            If a noise scale is below the 2^22 steps that the proof of the price needs.
+        """
+        scales, rates = self._prices(noise)
+        if len(scales) and scales.min() < LINE_GRID:
+            raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
+        return LabelRelease(self, scales, rates, self._table.density / scales, self._table.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Release(ABC):
+    """Contribution, charge and noise of one block of queries, which cannot disagree.
+
+    Attributes
+    ----------
+    scales : int64 (q,)
+        Noise scale of each query, in grid steps.
+    rates : float64 (q,)
+        Units that a squared step costs under that scale, rounded up.
+    cells : float64 (q,)
+        Cells of `shares` that a step goes up by under that scale.
+    shares : float64 (m,)
+        What moving one coordinate costs, as shares of that price, by cells; (1,) for the whole.
+    """
+
+    mechanism: Votes
+    scales: Steps
+    rates: Floats
+    cells: Floats
+    shares: Floats
+
+    @property
+    def noise(self) -> Floats:
+        """Standard deviation of the noise on every vote of a query, in votes, (q,). Public."""
+        return self.scales / self.mechanism.grid.steps
+
+    def of(self, part: slice) -> Self:
+        """Return what belongs to consecutive queries, for :meth:`collect` in parts."""
+        return replace(
+            self, scales=self.scales[part], rates=self.rates[part], cells=self.cells[part]
+        )
+
+    def collect(self, near: Neighbours, people: People) -> tuple[Steps, int]:
+        """Charge every neighbour for its votes and return their sums; still private.
+
+        Each subject adds min(kernel weight, what it can still afford) to the class of its
+        record, and is charged for exactly that, query after query.
+
+        Returns
+        -------
+        votes : int64 (q, c)
+            Sums in grid steps. They must not leave before :meth:`publish` has added noise.
+        spent : int
+            All charges together, in units; private.
+        """
+        votes = np.zeros((len(near), self.mechanism.n_classes), dtype=np.int64)
+        kernel = self.mechanism.kernel
+        high, low = charge_votes(
+            near.starts, near.rows, near.similarities,
+            people.labels, people.slots, people.records, people.remaining,
+            self.mechanism.weights, kernel.level_origin, kernel.level_shift,
+            self.scales, self.rates, self.cells, self.shares, votes,
+        )  # fmt: skip
+        return votes, (int(high) << 24) + int(low)
+
+    @abstractmethod
+    def publish(self, votes: Steps) -> npt.NDArray[Any]:
+        """Add the noise that the charges paid for, and return what may leave."""
+
+    def _noisy(self, votes: Steps) -> Steps:
+        noise = self.mechanism.noise
+        # Equal scales, the common case, take one vector call; the order of draws is the same.
+        if len(set(self.scales.tolist())) == 1:
+            return votes + noise.discrete_gaussian(int(self.scales[0]), votes.size).reshape(
+                votes.shape
+            )
+        width = votes.shape[1]
+        rows = [noise.discrete_gaussian(scale, width) for scale in self.scales.tolist()]
+        return votes + np.array(rows, dtype=np.int64).reshape(votes.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRelease(Release):
+    """A release of noisy votes."""
+
+    def publish(self, votes: Steps) -> Floats:
+        """Return noisy votes, float64 (q, c), in units of a unit vote."""
+        return self._noisy(votes) / self.mechanism.grid.steps
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRelease(Release):
+    """A release of labels."""
+
+    def publish(self, votes: Steps) -> Steps:
+        """Return the position of the class with the most noisy votes, int64 (q,).
+
+        Ties, in whole steps, go to the first class.
+        """
+        return np.asarray(self._noisy(votes).argmax(axis=1))

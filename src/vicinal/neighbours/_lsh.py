@@ -1,0 +1,160 @@
+"""Hashing with random hyperplanes, as ZZGW23 (section 3.2, Table 3) use it for efficiency.
+
+Each of L tables cuts space with b hyperplanes through the origin, whose normals are Gaussian and
+drawn from a public seed; a record falls into one of 2^b buckets by the signs. The candidates of a
+query are the union of its L buckets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._compiled import compiled
+from vicinal.neighbours import _threads
+from vicinal.neighbours._growable_array import Column, Store
+from vicinal.neighbours._index import Index
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import Kernel
+from vicinal.neighbours._tiles import Hits
+from vicinal.neighbours.engines import Block, Records, Room
+
+_STEPS = 1 << 16
+"""Steps of a standard deviation that normals are rounded to; their products stay below 2^53."""
+
+_LANES = 32
+"""Tables are stored in multiples of this, so that comparisons fill a vector."""
+
+_CHUNK = 1 << 14
+
+
+class HyperplaneLSH(Index):
+    """L tables of b random hyperplanes; rows of a query come ascending.
+
+    Record i is a candidate of query q if they fall into the same bucket of any table: a function
+    of the two and the public seed. Codes are computed in integers, so that no sign can flip with
+    the company that a record is hashed in.
+
+    Parameters
+    ----------
+    kernel, n_features, engine
+        See :class:`vicinal.neighbours._index.Index`.
+    tables : int
+        L; more find more. ZZGW23 take 10, 20 and 30.
+    bits : int
+        b, at most 16; more make smaller buckets. ZZGW23 take 8.
+    seed : int
+        Public seed of the hyperplanes.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        tables: int = 30,
+        bits: int = 8,
+        seed: int = 0,
+        engine: str | None = None,
+    ) -> None:
+        super().__init__(kernel, n_features, engine)
+        self.tables = _checks.integer("tables", tables, least=1)
+        self.bits = _checks.integer("bits", bits, least=1, most=16)
+        self._normals = _normals(n_features, tables * bits, _checks.integer("seed", seed, least=0))
+        self.store = Store(kernel, n_features)
+        width = -(-tables // _LANES) * _LANES
+        self._dtype = np.uint8 if bits <= 8 else np.uint16
+        self._codes = Column(width, self._dtype, self.store.block)
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.store)
+
+    @property
+    def stride(self) -> int:
+        """The width of a stored row."""
+        return self.store.stride
+
+    def add(self, integers: IntegerMatrix) -> None:
+        """Append records given as integer features, (m, d)."""
+        self._check_integers("integers", integers)
+        size = len(self.store)
+        for start in range(0, len(integers), _CHUNK):
+            self._codes.write(size + start, self.codes(integers[start : start + _CHUNK]))
+        self.store.add(integers, np.arange(size, size + len(integers), dtype=np.int32))
+
+    def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
+        """Erase `rows` physically: records at `movers` fill the holes, the tail is zeroed."""
+        kept = len(self.store) - len(rows)
+        holes = rows[rows < kept]
+        self.store.remove(holes, movers, kept, names=False)
+        self._codes.put(holes, self._codes.take(movers))
+        self._codes.cut(kept, kept + len(rows))
+
+    def codes(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
+        """Return the bucket of every row in every table, (m, tables filled up with zeros)."""
+        bits = (integers.astype(np.float64) @ self._normals) > 0
+        values = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
+        codes = np.zeros((len(integers), -(-self.tables // _LANES) * _LANES), dtype=self._dtype)
+        codes[:, : self.tables] = values
+        return codes
+
+    def _scan(self, queries: IntegerMatrix, block: Block, room: Room) -> list[Hits] | None:
+        """Scan, query by query, what shares a bucket with it."""
+        codes = self.codes(queries)
+        # What fills the tables up is 0 for records and 1 for queries, so that it never matches.
+        codes[:, self.tables :] = 1
+        records = list(zip(self.store.parts(self.store.block), self._codes.blocks, strict=True))
+
+        def scan(query: int) -> list[Hits] | None:
+            alone = self.engine.pick(block, np.array([query]))
+            found = [
+                self._among(alone, codes[query], part, codes_, room) for part, codes_ in records
+            ]
+            hits = [part for part in found if part is not None]
+            return hits if len(hits) == len(found) else None
+
+        found = list(_threads.mapped(scan, range(len(queries))))
+        parts = [part for part in found if part is not None]
+        return [_in_turn(parts)] if len(parts) == len(found) else None
+
+    def _among(
+        self,
+        query: Block,
+        code: npt.NDArray[np.unsignedinteger],
+        records: Records,
+        codes: npt.NDArray[np.unsignedinteger],
+        room: Room,
+    ) -> Hits | None:
+        """Return the hits of one query among the records of one block of memory."""
+        return self.engine.scan_some(query, records, _matching(codes, code, len(records)), room)
+
+
+def _in_turn(found: list[list[Hits]]) -> Hits:
+    """Return the hits of single queries, each in parts, as one block's."""
+    none = np.zeros(0, dtype=np.int32)
+    counts = np.array([sum(len(hits[1]) for hits in parts) for parts in found], dtype=np.int64)
+    names = [hits[1] for parts in found for hits in parts]
+    values = [hits[2] for parts in found for hits in parts]
+    return counts, np.concatenate([none, *names]), np.concatenate([none, *values])
+
+
+def _normals(n_features: int, count: int, seed: int) -> npt.NDArray[np.float64]:
+    """Return integer-valued Gaussian normals, float64 (d, count), from a public seed."""
+    # Public hyperplanes: no privacy hangs on the draw.
+    generator = np.random.default_rng(seed)  # noqa: TID251
+    return np.asarray(np.rint(generator.normal(size=(n_features, count)) * _STEPS))
+
+
+@compiled
+def _matching(codes, code, size):  # type: ignore[no-untyped-def]
+    """Return the positions below `size` whose codes meet `code` in any table, int32 ascending."""
+    found = np.empty(size + 1, dtype=np.int32)
+    at = 0
+    for i in range(size):
+        met = 0
+        for table in range(len(code)):
+            met |= codes[i, table] == code[table]
+        found[at] = i
+        at += met
+    return found[:at]

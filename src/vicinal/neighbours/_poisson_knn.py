@@ -1,0 +1,207 @@
+"""The nearest of a Poisson sample: walk the records from the nearest on, tossing a coin for each.
+
+Tossing coins for everybody and looking at those who came up costs n coins and n distances a query.
+Equal in distribution: take any set of candidates that holds all records up to some distance, toss
+for them alone, and stop if k have come up; nobody further away can be among the k. Only if fewer
+came up do the others get their coins, too. The set must be fixed before the coins; how it is found
+changes no law. It is found by a radius, at a rank among some of the records.
+
+*Order.* A smaller integer distance comes first, then a smaller row. It is a strict order of all
+records; without one of them, the others keep theirs. So with one subject more or less, one record
+comes and at most one goes among the k nearest.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._compiled import compiled
+from vicinal.neighbours._exact import ExactIndex
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import Kernel
+from vicinal.neighbours._neighbour_lists import Neighbours
+from vicinal.neighbours._radius import Reference
+
+NOBODY = -1
+"""Stands in a row of chosen records where the sample held fewer than k subjects."""
+
+Chosen = npt.NDArray[np.int32]
+
+_PROBES = 1024
+"""Records whose distances tell where the radius must lie."""
+
+_MARGIN = 3.0
+"""Standard deviations by which heads, and the rank of a radius, are planned too large."""
+
+_MOST_SHARE = 0.8
+"""Beyond this share of all records a radius saves nothing."""
+
+_EVERYBODY = -(1 << 40)
+"""A radius that all records lie inside."""
+
+
+def candidates(k: int, gamma: float) -> float:
+    """Return how many candidates almost surely show k heads at probability `gamma`."""
+    return (k + _MARGIN * math.sqrt(k * (1 - gamma))) / gamma
+
+
+class Walk:
+    """Records of subjects, ready to be walked from the nearest on.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel whose exact integer similarities order the records.
+    integers : int8 or float32 (n, d)
+        Integer features of the records.
+    slots : int32 (n,)
+        Subject of every record, 0 <= slot < `n_subjects`.
+    n_subjects : int
+        Number of subjects.
+    k : int
+        How many subjects are to be found.
+    gamma : float
+        The probability of every coin.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        integers: IntegerMatrix,
+        slots: npt.NDArray[np.int32],
+        n_subjects: int,
+        k: int,
+        gamma: float,
+    ) -> None:
+        self.slots = slots
+        self.n_subjects = n_subjects
+        self.k = _checks.integer("k", k, least=1)
+        gamma = _checks.real("gamma", gamma, above=0, most=1)
+        self._index = ExactIndex(kernel, integers.shape[1])
+        self._index.add(integers)
+        self._several = n_subjects < len(slots)
+        self.wanted = min(candidates(k, gamma) * len(slots) / max(n_subjects, 1), len(slots))
+        probes = integers[_scattered(len(integers), _PROBES)]
+        self._probes = Reference(kernel, probes) if len(probes) else None
+
+    def __len__(self) -> int:
+        """Return the number of records. Private."""
+        return len(self.slots)
+
+    def near(self, queries: IntegerMatrix) -> Neighbours:
+        """Return candidates of every query: all records inside some radius, rows ascending."""
+        return self._index.search(queries, self._radii(queries))
+
+    def everybody(self, queries: IntegerMatrix) -> Neighbours:
+        """Return all records as candidates of every query, rows ascending."""
+        return self._index.search(queries, np.full(len(queries), _EVERYBODY, dtype=np.int64))
+
+    def first(self, near: Neighbours, coins: npt.NDArray[np.bool_]) -> Chosen:
+        """Return the nearest record of each of the k nearest subjects whose coin came up.
+
+        Parameters
+        ----------
+        near : Neighbours
+            Candidates, from :meth:`near` or :meth:`everybody`.
+        coins : bool (hits,)
+            One for each hit. A subject goes by the coin of its first hit; the others are ignored.
+
+        Returns
+        -------
+        int32 (q, k)
+            Rows in no order; :data:`NOBODY` where fewer subjects came up.
+        """
+        chosen = np.full((len(near), self.k), NOBODY, dtype=np.int32)
+        seen = np.zeros(self.n_subjects if self._several else 0, dtype=np.int64)
+        _first(near.starts, near.rows, near.similarities, coins, self.slots, seen, chosen)
+        return chosen
+
+    def _radii(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
+        everybody = np.full(len(queries), _EVERYBODY, dtype=np.int64)
+        if self._probes is None or self.wanted > _MOST_SHARE * len(self):
+            return everybody
+        expected = self.wanted / len(self) * len(self._probes)
+        rank = math.ceil(expected + _MARGIN * math.sqrt(expected) + 1)
+        if rank >= len(self._probes):
+            return everybody
+        place = len(self._probes) - rank
+        parts = [
+            np.partition(similarities, place, axis=1)[:, place]
+            for similarities in self._probes.similarities(queries)
+        ]
+        return np.concatenate([everybody[:0], *parts])
+
+
+def _scattered(size: int, count: int) -> npt.NDArray[np.int64]:
+    """Return `count` of `size` positions (or all) without any pattern, always the same ones.
+
+    Every so many would not do: where records come in rounds of classes, it finds some classes only.
+    """
+    mixed = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return np.sort(np.argsort(mixed, kind="stable")[:count])
+
+
+def of_queries(near: Neighbours, which: npt.NDArray[np.bool_]) -> Neighbours:
+    """Return the hits of those queries of a block that `which`, bool (q,), marks."""
+    if which.all():
+        return near
+    counts = np.diff(near.starts)
+    kept = near.keep(np.repeat(which, counts))
+    starts = np.concatenate([kept.starts[:1], np.cumsum(counts[which])])
+    return Neighbours(starts, kept.rows, kept.similarities)
+
+
+@compiled
+def _first(starts, rows, similarities, coins, slots, seen, chosen):  # type: ignore[no-untyped-def]
+    """Fill `chosen`, (q, k); see :meth:`Walk.first`. `seen` is empty if every record is a subject.
+
+    A key orders records: a larger similarity first, then a smaller row.
+    """
+    k = chosen.shape[1]
+    longest = 0
+    for j in range(len(starts) - 1):
+        longest = max(longest, starts[j + 1] - starts[j])
+    keys = np.empty(longest, dtype=np.int64)
+    for j in range(len(starts) - 1):
+        size = 0
+        for hit in range(starts[j], starts[j + 1]):
+            key = (np.int64(similarities[hit]) << 32) | (0x7FFFFFFF - np.int64(rows[hit]))
+            if len(seen):
+                size = _take_subject(keys, size, key, coins[hit], seen, slots[rows[hit]])
+            else:
+                # Branchless: a coin is the least predictable thing there is.
+                keys[size] = key
+                size += coins[hit]
+        if len(seen):
+            for hit in range(starts[j], starts[j + 1]):
+                seen[slots[rows[hit]]] = 0
+        kept = keys[:size]
+        if size > k:
+            kept = np.partition(kept, size - k)[size - k :]
+        for i in range(len(kept)):
+            chosen[j, i] = 0x7FFFFFFF - (kept[i] & 0x7FFFFFFF)
+
+
+@compiled
+def _take_subject(keys, size, key, coin, seen, slot):  # type: ignore[no-untyped-def]
+    """Take up a hit of a subject that may have had hits before; return the number of keys.
+
+    ``seen[slot]`` is 0 before the subject's first hit, -1 if its coin was tails, else one more
+    than the place of its key.
+    """
+    if seen[slot] == 0:
+        seen[slot] = -1
+        if coin:
+            keys[size] = key
+            size += 1
+            seen[slot] = size
+    elif seen[slot] > 0:
+        keys[seen[slot] - 1] = max(keys[seen[slot] - 1], key)
+    return size

@@ -1,0 +1,223 @@
+"""Public radii: how near a record must be to take part, decided by public things only."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.neighbours._exact import ExactIndex
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import Kernel
+from vicinal.neighbours._tiles import rank_th_largest
+
+LEAST_COUNT = 30.0
+"""A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
+
+_CHUNK = 256
+_MOST_PAIRS = 1 << 22
+_SAMPLED = 8
+_LARGE = 1000
+_PROBES = 1000
+_UNUSUAL = 0.05
+_LEAST_QUERIES = 20
+_LEAST_POINTS = 100
+
+
+class Reference:
+    """A public, unlabelled set of points against which radii are measured.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel whose integer similarities are compared.
+    points : int8 or float32 (m, d)
+        Integer features of the public points, in the kernel's precision.
+    """
+
+    def __init__(self, kernel: Kernel, points: IntegerMatrix) -> None:
+        self.kernel = kernel
+        self.points = points
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self.points)
+
+    @cached_property
+    def _index(self) -> ExactIndex:
+        index = ExactIndex(self.kernel, self.points.shape[1])
+        index.add(self.points)
+        return index
+
+    @cached_property
+    def _sample(self) -> Reference:
+        return Reference(self.kernel, self.points[::_SAMPLED])
+
+    def largest(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
+        """Return the `rank`-th largest similarity of each query to all points, int64 (q,).
+
+        Where the reference is large, a guess from a sample keeps the search to a few points; the
+        result is exact whatever the guess.
+        """
+        found = [np.zeros(0, dtype=np.int64)]
+        for start in range(0, len(queries), _CHUNK):
+            chunk = queries[start : start + _CHUNK]
+            lower = self._guess(chunk, rank)
+            found.append(
+                self._ranked(chunk, rank) if lower is None else self._near(chunk, rank, lower)
+            )
+        return np.concatenate(found)
+
+    def _guess(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64] | None:
+        """Return thresholds that most likely let `rank` points in, and few more; None for none."""
+        deeper = math.ceil(1.5 * rank / _SAMPLED) + 4
+        if len(self) < _LARGE or deeper > len(self) // _SAMPLED:
+            return None
+        return self._sample._ranked(queries, deeper)
+
+    def _ranked(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
+        """Return the `rank`-th largest similarity by looking at all of them."""
+        place = len(self) - rank
+        found = [
+            np.partition(similarities, place, axis=1)[:, place]
+            for similarities in self.similarities(queries)
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+    def _near(
+        self, queries: IntegerMatrix, rank: int, lower: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return the same by looking at what reaches `lower`; all are looked at where it fails."""
+        near = self._index.search(queries, lower)
+        found = rank_th_largest(near.starts, near.similarities, rank)
+        short = np.diff(near.starts) < rank
+        if short.any():
+            found[short] = self._ranked(queries[short], rank)
+        return np.asarray(found)
+
+    def similarities(self, queries: IntegerMatrix) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield exact similarities, int64 (chunk, m), for consecutive chunks of queries."""
+        # Everybody reaches this threshold, in the order of the points.
+        step = max(1, min(_CHUNK, _MOST_PAIRS // max(1, len(self))))
+        for start in range(0, len(queries), step):
+            chunk = queries[start : start + step]
+            near = self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
+            yield near.similarities.astype(np.int64).reshape(len(chunk), len(self))
+
+
+class Radius(ABC):
+    """Turns queries into similarity thresholds, without looking at any private record."""
+
+    @abstractmethod
+    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
+        """Return the smallest similarity that takes part in each query, int64 (q,)."""
+
+    @abstractmethod
+    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+        """Return the public estimate of each query's number of neighbours, float64 (q,)."""
+
+    def covers(self, queries: IntegerMatrix) -> bool:  # noqa: ARG002
+        """Tell whether the public set lies where the queries do, as far as can be seen."""
+        return True
+
+
+class FixedRadius(Radius):
+    """One kernel value tau for all queries (ZZGW23, Algorithm 3).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel that `tau` is a value of.
+    tau : float
+        Records whose kernel value is at least this take part.
+    n_features : int
+        Number of features.
+    reference, n_records
+        A public reference and the public size; needed for :meth:`expected` only.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        tau: float,
+        n_features: int,
+        reference: Reference | None = None,
+        n_records: int = 1,
+    ) -> None:
+        self._similarity = kernel.similarity_at(tau, n_features)
+        self._reference = reference
+        self._n_records = n_records
+
+    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
+        """Return the same similarity for every query."""
+        return np.full(len(queries), self._similarity, dtype=np.int64)
+
+    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+        """Return the reference's share inside the radius, scaled to the number of records."""
+        if self._reference is None:
+            raise InvalidInput(
+                "A public count with a fixed radius needs a public reference set. Pass 'public' "
+                "to fit, or use count='private'."
+            )
+        shares = [
+            (similarities >= self._similarity).mean(axis=1)
+            for similarities in self._reference.similarities(queries)
+        ]
+        counts = np.concatenate([np.zeros(0), *shares]) * self._n_records
+        return np.asarray(np.maximum(counts, LEAST_COUNT))
+
+
+class AdaptiveRadius(Radius):
+    """The radius at which a public reference set holds its share of `n_neighbors`.
+
+    tau(q) is the m-th largest similarity between q and the reference R, m = max(1, round(k |R| /
+    n)): about k of n private records then take part in every query, and nothing private decides
+    it.
+
+    Parameters
+    ----------
+    reference : Reference
+        The public set R.
+    n_neighbors : int
+        k, the number of private neighbours to expect.
+    n_records : int
+        n, the public estimate of the number of private records.
+    """
+
+    def __init__(self, reference: Reference, n_neighbors: int, n_records: int) -> None:
+        self._count = _checks.integer("n_neighbors", n_neighbors, least=1)
+        _checks.integer("n_records", n_records, least=1)
+        share = round(n_neighbors * len(reference) / n_records)
+        self.rank = min(len(reference), max(1, share))
+        self._reference = reference
+
+    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
+        """Return the rank-th largest similarity of each query to the reference."""
+        return self._reference.largest(queries, self.rank)
+
+    def covers(self, queries: IntegerMatrix) -> bool:
+        """Tell whether queries have the reference as near as its own points have each other.
+
+        Half of them must be nearer than all but a twentieth of those points. Where they are not,
+        far more records than planned can lie inside the radius, and budgets are gone early.
+        """
+        if len(queries) < _LEAST_QUERIES or len(self._reference) < _LEAST_POINTS:
+            return True
+        usual = np.quantile(self._own_thresholds, _UNUSUAL)
+        return bool(np.median(self.thresholds(queries)) >= usual)
+
+    @cached_property
+    def _own_thresholds(self) -> npt.NDArray[np.int64]:
+        """Thresholds of points of the reference, each without itself."""
+        rank = min(self.rank + 1, len(self._reference))
+        return self._reference.largest(self._reference.points[:_PROBES], rank)
+
+    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+        """Return `n_neighbors` for every query."""
+        return np.full(len(queries), float(self._count))

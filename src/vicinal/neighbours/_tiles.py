@@ -1,0 +1,158 @@
+"""Compiled work on hits: keep what is inside the radius, order by query, stitch parts together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._compiled import compiled
+
+Hits = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]
+"""Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query."""
+
+CHUNK = 64
+"""Products looked at together: most chunks hold no hit and are passed over whole."""
+
+
+@compiled
+def compress_tile(products, offsets, names, floors, factor):  # type: ignore[no-untyped-def]
+    """Keep the pairs with ``factor * products - offsets >= floors``.
+
+    Parameters
+    ----------
+    products : float32 or int32 (q, rows)
+        Exact integer products of a block of queries with a tile of records.
+    offsets, names : int32 (rows,)
+        What each record takes off its similarity; what it is called.
+    floors : int64 (q,)
+        The radius of each query, plus the query's own offset.
+    factor : int
+        The kernel's product factor.
+
+    Returns
+    -------
+    counts : int64 (q,)
+        Hits of each query.
+    names, values : int32 (hits,)
+        Who, and similarities before the query's own offset, query by query.
+    """
+    n_queries, n_rows = products.shape
+    counts = np.zeros(n_queries, dtype=np.int64)
+    # One chunk to spare: the branchless loop writes before it knows whether to keep.
+    kept = np.empty(4 * CHUNK, dtype=np.int32)
+    values = np.empty(4 * CHUNK, dtype=np.int32)
+    least_offset = offsets.min() if n_rows else np.int32(0)
+    at = 0
+    for j in range(n_queries):
+        # No product below this can reach the floor, whatever the record's offset.
+        bar = _ceil_div(floors[j] + least_offset, factor)
+        before = at
+        for first in range(0, n_rows, CHUNK):
+            last = min(first + CHUNK, n_rows)
+            if not _reaches(products[j, first:last], bar):
+                continue
+            if at + CHUNK > len(kept):
+                kept, values = _doubled(kept, at), _doubled(values, at)
+            for i in range(first, last):
+                value = np.int32(products[j, i]) * factor - offsets[i]
+                kept[at] = names[i]
+                values[at] = value
+                at += value >= floors[j]
+        counts[j] = at - before
+    return counts, kept[:at].copy(), values[:at].copy()
+
+
+@compiled
+def _reaches(products, bar):  # type: ignore[no-untyped-def]
+    """Tell whether any of a chunk's products is at least `bar`."""
+    # Exact in float32 as in int32: products are below 2^24, and a bar is cut to where none is.
+    level = products.dtype.type(min(max(bar, -(1 << 25)), 1 << 25))
+    found = 0
+    for i in range(len(products)):
+        found |= products[i] >= level
+    return found != 0
+
+
+@compiled
+def _ceil_div(value, factor):  # type: ignore[no-untyped-def]
+    """Return value / factor rounded up; `factor` is at least 1."""
+    return -((-value) // factor)
+
+
+@compiled
+def _doubled(array, size):  # type: ignore[no-untyped-def]
+    """Return a copy twice as long that keeps the first `size` entries."""
+    larger = np.empty(2 * len(array), dtype=array.dtype)
+    larger[:size] = array[:size]
+    return larger
+
+
+@compiled
+def by_query(hits, n_queries):  # type: ignore[no-untyped-def]
+    """Order hits (query, name, value), int32 (hits, 3), by query and else as they come."""
+    counts = np.zeros(n_queries, dtype=np.int64)
+    for hit in range(len(hits)):
+        counts[hits[hit, 0]] += 1
+    targets = np.cumsum(counts) - counts
+    names = np.empty(len(hits), dtype=np.int32)
+    values = np.empty(len(hits), dtype=np.int32)
+    for hit in range(len(hits)):
+        query = hits[hit, 0]
+        names[targets[query]] = hits[hit, 1]
+        values[targets[query]] = hits[hit, 2]
+        targets[query] += 1
+    return counts, names, values
+
+
+def merge_tiles(parts: Sequence[Hits], n_queries: int) -> Hits:
+    """Join the hits of consecutive parts, query by query: (starts, names, similarities)."""
+    starts = np.zeros(n_queries + 1, dtype=np.int64)
+    if not parts:
+        return starts, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+    np.cumsum(sum(part[0] for part in parts), out=starts[1:])
+    if len(parts) == 1:
+        return starts, *parts[0][1:]
+    names, values = (np.empty(starts[-1], dtype=np.int32) for _ in range(2))
+    targets = starts[:-1].copy()
+    for part in parts:
+        _place(*part, targets, names, values)
+    return starts, names, values
+
+
+@compiled
+def _place(counts, names, values, targets, placed, similarities):  # type: ignore[no-untyped-def]
+    """Put the hits of a part where those of each query go on, and move these places forward."""
+    source = 0
+    for j in range(len(counts)):
+        count, target = counts[j], targets[j]
+        for i in range(count):
+            placed[target + i] = names[source + i]
+            similarities[target + i] = values[source + i]
+        targets[j] += count
+        source += count
+
+
+@compiled
+def rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
+    """Return the `rank`-th largest of each query's values, int64 (q,); 0 where there are fewer."""
+    found = np.zeros(len(starts) - 1, dtype=np.int64)
+    for j in range(len(found)):
+        if starts[j + 1] - starts[j] >= rank:
+            found[j] = np.sort(values[starts[j] : starts[j + 1]])[-rank]
+    return found
+
+
+def fill_holes(rows: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """Return which of the last records fill the holes that removing sorted `rows` leaves.
+
+    Parameters
+    ----------
+    rows : int64 (m,)
+        Sorted positions to remove, each below `size`.
+    size : int
+        Number of records before the removal.
+    """
+    tail = np.arange(size - len(rows), size)
+    return tail[~np.isin(tail, rows)]

@@ -1,0 +1,140 @@
+"""What a product engine does: scan records for all that lie inside the radii of a block."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._tiles import Hits
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records to be scanned; a view of an index's own memory, never a copy.
+
+    Attributes
+    ----------
+    features : int8 or float32 (n, stride)
+        Integer features, C-contiguous, zeros beyond the features that there are.
+    offsets : int32 (n,)
+        What each record takes off its similarity; at least 0.
+    names : int32 (n,)
+        The number by which each record is known outside.
+    """
+
+    features: IntegerMatrix
+    offsets: npt.NDArray[np.int32]
+    names: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.names)
+
+    def __getitem__(self, part: slice) -> Records:
+        """Return consecutive records."""
+        return Records(self.features[part], self.offsets[part], self.names[part])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of queries, made ready for one engine; good for any number of scans.
+
+    Attributes
+    ----------
+    floors : int64 (q,)
+        ``factor * <x, q_j> - offset(x)`` must reach ``floors[j]``.
+    factor : int
+        The kernel's product factor, at least 1.
+    packed : object
+        The queries' integers as the engine wants them.
+    """
+
+    floors: npt.NDArray[np.int64]
+    factor: int
+    packed: Any
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.floors)
+
+
+class Room:
+    """How many more hits may be kept, shared by the scans of one search.
+
+    The count is taken without a lock, between tiles, by compiled code of several threads. It can
+    lag behind by a few tiles; it bounds memory and decides nothing else.
+    """
+
+    def __init__(self, hits: int) -> None:
+        self.left = np.array([hits], dtype=np.int64)
+
+    def __bool__(self) -> bool:
+        """Tell whether nothing has been given up for lack of room."""
+        return bool(self.left[0] >= 0)
+
+
+class Engine(ABC):
+    """Finds the pairs (record, query) with ``factor * <x, q> - offset(x) >= floor(q)``, exactly.
+
+    All engines return the same hits, bit for bit, because every product of integer features is
+    exact whatever computes it (:mod:`vicinal.neighbours._integer_features`). An engine knows nothing of
+    labels, budgets or noise, and takes no decision from what it sees.
+    """
+
+    name: str
+
+    @abstractmethod
+    def prepare(
+        self,
+        queries: IntegerMatrix,
+        floors: npt.NDArray[np.int64],
+        factor: int,
+        stride: int,
+    ) -> Block:
+        """Return a block for records whose rows are `stride` numbers wide.
+
+        Parameters
+        ----------
+        queries : int8 or float32 (q, d)
+            Integer features, d at most `stride`.
+        floors : int64 (q,)
+            See :class:`Block`.
+        factor, stride : int
+            The kernel's product factor; the width of a stored row.
+        """
+
+    @abstractmethod
+    def pick(self, block: Block, chosen: npt.NDArray[np.int64]) -> Block:
+        """Return a block of the queries at `chosen`, int64 ascending, of the same factor."""
+
+    @abstractmethod
+    def scan(self, block: Block, records: Records, room: Room) -> Hits | None:
+        """Return the hits of every query in the records' order, or None if they need more room.
+
+        Safe to call from several threads at a time; it holds no lock of the interpreter while it
+        multiplies.
+        """
+
+    def threads(self) -> AbstractContextManager[Any]:
+        """Return a context for a search, in which a product takes no more than its own thread."""
+        return nullcontext()
+
+    def scan_some(
+        self, block: Block, records: Records, chosen: npt.NDArray[np.int32], room: Room
+    ) -> Hits | None:
+        """Scan only the records at the positions `chosen`, int32 ascending."""
+        some = Records(records.features[chosen], records.offsets[chosen], records.names[chosen])
+        return self.scan(block, some, room)
+
+
+def padded(queries: IntegerMatrix, stride: int) -> IntegerMatrix:
+    """Return queries widened with zeros to the width of stored rows."""
+    wide = np.zeros((len(queries), stride), dtype=queries.dtype)
+    wide[:, : queries.shape[1]] = queries
+    return wide

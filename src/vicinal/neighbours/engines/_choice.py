@@ -1,0 +1,121 @@
+"""Which engine a process uses: the first of the list that is there and proves itself.
+
+Every engine returns the same hits, so the choice changes no answer, charge or vote. It is made once
+a process, and an engine that does not return exactly what the plain definition says is passed over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.neighbours._integer_features import INT8_LIMIT, Precision
+from vicinal.neighbours.engines._base import Engine, Records, Room
+from vicinal.neighbours.engines._products import Float32Engine, TorchEngine
+from vicinal.neighbours.engines._vnni import VNNIEngine
+
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "vnni": VNNIEngine,
+    "torch": TorchEngine,
+    "float32": Float32Engine,
+}
+"""All engines for int8 features, fastest first."""
+
+
+def engine_for(precision: Precision, name: str | None = None) -> Engine:
+    """Return the engine for features of `precision`.
+
+    Parameters
+    ----------
+    precision : Precision
+        int8 features take the fastest engine of this machine, float32 ones the float32 engine.
+    name : str, optional
+        One of :data:`ENGINES`, to compare them.
+
+    Raises
+    ------
+    InvalidInput
+        If the engine named is unknown, is not there, or is not exact on this machine.
+    """
+    if precision.limit > INT8_LIMIT:
+        return _float32()
+    if name is None:
+        return _fastest(os.getpid())
+    found = _proven(_checks.choice("engine", name, tuple(ENGINES)))
+    if found is None:
+        raise InvalidInput(
+            f"The engine {name!r} is not to be had on this machine. Leave the choice to vicinal."
+        )
+    return found
+
+
+def proven_engines() -> list[str]:
+    """Return the names of all engines that work on this machine, fastest first."""
+    return [name for name in ENGINES if _proven(name) is not None]
+
+
+@cache
+def _fastest(process: int) -> Engine:  # noqa: ARG001 (a forked process chooses for itself)
+    """Return the first engine that is there and exact; float32 is always."""
+    return next(engine for engine in map(_proven, ENGINES) if engine is not None)
+
+
+@cache
+def _float32() -> Engine:
+    return Float32Engine()
+
+
+@cache
+def _proven(name: str) -> Engine | None:
+    """Return an engine if it can be had and returns what the definition says."""
+    if name == "torch" and find_spec("torch") is None:
+        return None
+    try:
+        engine = ENGINES[name]()
+        return engine if is_exact(engine) else None
+    except Exception:  # noqa: BLE001 (whatever is wrong with an engine, another one does its work)
+        return None
+
+
+def is_exact(engine: Engine) -> bool:
+    """Tell whether `engine` finds exactly the hits of the definition, on patterns that test it.
+
+    All sizes of blocks, rows of odd widths, the largest coordinates of either sign, offsets, and
+    radii at the rim, compared with int64 arithmetic.
+    """
+    return all(
+        _agrees(engine, size, queries, width, factor)
+        for size, queries, width, factor in (
+            (5, 1, 4, 1), (70, 3, 132, 2), (13, 17, 8, 1), (129, 64, 64, 2), (40, 150, 260, 1),
+        )
+    )  # fmt: skip
+
+
+def _agrees(engine: Engine, size: int, queries: int, width: int, factor: int) -> bool:
+    largest = min(INT8_LIMIT, int(4095 / width**0.5))
+    x = _pattern(size, width, 31, largest)
+    q = _pattern(queries, width, 17, largest)
+    x[: size // 4], q[: queries // 4] = largest, -largest
+    offsets = (np.arange(size, dtype=np.int32) * 7919) % 1000
+    similarities = factor * (q.astype(np.int64) @ x.astype(np.int64).T) - offsets
+    floors = np.sort(similarities, axis=1)[:, size // 2].copy()
+    names = np.arange(size, dtype=np.int32) + 100
+    block = engine.prepare(q, floors, factor, width)
+    hits = engine.scan(block, Records(x, offsets, names), Room(size * queries))
+    who, where = np.nonzero(similarities >= floors[:, None])
+    expected = np.bincount(who, minlength=queries), names[where], similarities[who, where]
+    return hits is not None and all(np.array_equal(hits[k], expected[k]) for k in range(3))
+
+
+def _pattern(rows: int, width: int, step: int, largest: int) -> npt.NDArray[np.int8]:
+    """Return numbers in -largest..largest without any order to speak of, int8."""
+    numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * step) % 1009
+    spread = numbers * (2 * largest + 1) // 1009 - largest
+    return spread.reshape(rows, width).astype(np.int8)

@@ -1,0 +1,233 @@
+"""The few instructions that Python has no word for, as LLVM knows them; x86-64 with AVX-512 VNNI.
+
+``vpdpbusd`` multiplies 64 unsigned bytes with 64 signed ones and adds each four products to one of
+16 int32 sums, without saturation: exact as long as the final sum fits, since int32 wraps around.
+
+These take raw addresses. Only :mod:`vicinal.neighbours.engines._vnni` calls them, which sees to it
+that every address they read or write lies in an array that it holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from llvmlite import binding, ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+ROWS = 6
+"""Records that a panel holds in registers: with 64 queries, 24 of 32 registers are sums."""
+
+LANES = 16
+"""Queries in a vector of int32 sums."""
+
+NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
+
+# numba's own annotations do not fit what its documentation tells to do.
+_types: Any = types
+_cgutils: Any = cgutils
+_intrinsic: Any = intrinsic
+
+_I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+_SUMS = ir.VectorType(_I32, LANES)
+_BYTES = ir.VectorType(_I8, 64)
+_MASK = ir.VectorType(_I1, 64)
+
+
+def supported() -> bool:
+    """Tell whether this processor has the instructions, and numba compiles for this processor."""
+    config: Any = numba.config
+    if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
+        return False
+    features = binding.get_host_cpu_features()
+    return all(features.get(name, False) for name in NEEDED)
+
+
+def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(_cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _dot(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
+    return _call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, [sums, unsigned, signed])
+
+
+def _spread(builder: Any, number: Any) -> Any:
+    """Return a vector with `number` in all lanes."""
+    empty = ir.Constant(_SUMS, ir.Undefined)
+    first = builder.insert_element(empty, number, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(first, empty, ir.Constant(_SUMS, [0] * LANES))
+
+
+def _load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
+    loaded = builder.load(builder.gep(pointer, [index]))
+    loaded.align = align
+    return loaded
+
+
+def _panel(columns: int) -> Any:
+    """Return the intrinsic that multiplies ROWS records with 16 * `columns` queries."""
+
+    @_intrinsic
+    def panel(typing, rows, biases, queries, steps, limits, products):  # type: ignore[no-untyped-def] # noqa: ARG001
+        """Return a mask for each record: bit j is set if its product with query j reaches limit j.
+
+        `rows`, `queries`, `limits` and `products` are addresses: of each record's `steps` dwords;
+        of the packed queries; of an int32 for each query; of int32 (ROWS, queries) for the results
+        of records with any bit set. `biases` are what the sums start from.
+        """
+        signature = _types.UniTuple(types.uint64, ROWS)(
+            _types.UniTuple(types.intp, ROWS), _types.UniTuple(types.int32, ROWS),
+            types.intp, types.intp, types.intp, types.intp,
+        )  # fmt: skip
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            """Emit the code of one call: sums over the steps, then masks of what to keep."""
+            rows, biases, queries, steps, limits, products = arguments
+            starts = [_spread(builder, builder.extract_value(biases, i)) for i in range(ROWS)]
+            pointers = [
+                builder.inttoptr(builder.extract_value(rows, i), _I32.as_pointer())
+                for i in range(ROWS)
+            ]
+            packed = builder.inttoptr(queries, _SUMS.as_pointer())
+            sums = _multiply(builder, pointers, packed, steps, starts, columns)
+            masks = _keep(builder, sums, limits, products, columns)
+            return context.make_tuple(builder, signature.return_type, masks)
+
+        return signature, generate
+
+    return panel
+
+
+def _multiply(
+    builder: Any, pointers: list[Any], packed: Any, steps: Any, starts: list[Any], columns: int
+) -> list[Any]:
+    """Emit the loop over dwords of the records; return the sums, record by record."""
+    before = builder.block
+    loop, after = builder.append_basic_block("dwords"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    step = builder.phi(_I64)
+    sums = [builder.phi(_SUMS) for _ in pointers for _ in range(columns)]
+    first = builder.mul(step, ir.Constant(_I64, columns))
+    asked = [
+        _load(builder, packed, builder.add(first, ir.Constant(_I64, c)), 64) for c in range(columns)
+    ]
+    found = []
+    for i, pointer in enumerate(pointers):
+        record = _spread(builder, _load(builder, pointer, step, 1))
+        found += [_dot(builder, sums[i * columns + c], asked[c], record) for c in range(columns)]
+    following = builder.add(step, ir.Constant(_I64, 1))
+    builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
+    for phi, start, new in zip(
+        [step, *sums],
+        [ir.Constant(_I64, 0), *(start for start in starts for _ in range(columns))],
+        [following, *found],
+        strict=True,
+    ):
+        phi.add_incoming(start, before)
+        phi.add_incoming(new, loop)
+    builder.position_at_end(after)
+    return found
+
+
+def _keep(builder: Any, sums: list[Any], limits: Any, products: Any, columns: int) -> list[Any]:
+    """Emit the comparison with the limits; store the products of records that reach any."""
+    limits = builder.inttoptr(limits, _SUMS.as_pointer())
+    products = builder.inttoptr(products, _SUMS.as_pointer())
+    bars = [_load(builder, limits, ir.Constant(_I64, c), 64) for c in range(columns)]
+    masks = []
+    for first in range(0, len(sums), columns):
+        mask = ir.Constant(_I64, 0)
+        for c in range(columns):
+            reached = builder.icmp_signed(">=", sums[first + c], bars[c])
+            bits = builder.zext(builder.bitcast(reached, _I16), _I64)
+            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * c)))
+        masks.append(mask)
+        with builder.if_then(builder.icmp_unsigned("!=", mask, ir.Constant(_I64, 0))):
+            for c in range(columns):
+                place = builder.gep(products, [ir.Constant(_I64, first + c)])
+                builder.store(sums[first + c], place).align = 64
+    return masks
+
+
+panel1, panel2, panel3, panel4 = (_panel(columns) for columns in (1, 2, 3, 4))
+
+
+@_intrinsic
+def dot_and_sum(typing, unsigned, signed, size):  # type: ignore[no-untyped-def] # noqa: ARG001
+    """Return the int32 product of `size` unsigned bytes with signed ones, and the latter's sum.
+
+    The first two are addresses. Nothing beyond `size` bytes is read.
+    """
+    signature = _types.UniTuple(_types.int32, 2)(_types.intp, _types.intp, _types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = _long_dot(builder, *arguments)
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return signature, generate
+
+
+def _long_dot(builder: Any, unsigned: Any, signed: Any, size: Any) -> list[Any]:
+    """Emit a loop over 64 bytes at a time, and a masked step for the rest."""
+    none = ir.Constant(_SUMS, [0] * LANES)
+    whole = builder.and_(size, ir.Constant(_I64, -64))
+    before = builder.block
+    check, loop, after = (builder.append_basic_block(name) for name in ("check", "bytes", "rest"))
+    builder.branch(check)
+    builder.position_at_end(check)
+    at = builder.phi(_I64)
+    sums = [builder.phi(_SUMS) for _ in range(2)]
+    builder.cbranch(builder.icmp_signed("<", at, whole), loop, after)
+    builder.position_at_end(loop)
+    left, right = (_whole(builder, address, at) for address in (unsigned, signed))
+    found = _step(builder, sums, left, right)
+    following = builder.add(at, ir.Constant(_I64, 64))
+    builder.branch(check)
+    for phi, start, new in zip(
+        [at, *sums], [ir.Constant(_I64, 0), none, none], [following, *found], strict=True
+    ):
+        phi.add_incoming(start, before)
+        phi.add_incoming(new, loop)
+    builder.position_at_end(after)
+    one = ir.Constant(_I64, 1)
+    mask = builder.sub(builder.shl(one, builder.sub(size, whole)), one)
+    mask = builder.bitcast(mask, _MASK)
+    left, right = (_masked(builder, address, whole, mask) for address in (unsigned, signed))
+    return [
+        _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [total])
+        for total in _step(builder, sums, left, right)
+    ]
+
+
+def _step(builder: Any, sums: list[Any], unsigned: Any, signed: Any) -> list[Any]:
+    """Emit one step of the product with `unsigned`, and of that with ones."""
+    ones = ir.Constant(_SUMS, [0x01010101] * LANES)
+    return [_dot(builder, sums[0], unsigned, signed), _dot(builder, sums[1], ones, signed)]
+
+
+def _whole(builder: Any, address: Any, at: Any) -> Any:
+    loaded = builder.load(builder.inttoptr(builder.add(address, at), _SUMS.as_pointer()))
+    loaded.align = 1
+    return loaded
+
+
+def _masked(builder: Any, address: Any, at: Any, mask: Any) -> Any:
+    pointer = builder.inttoptr(builder.add(address, at), _BYTES.as_pointer())
+    loaded = _call(
+        builder, "llvm.masked.load.v64i8.p0", _BYTES,
+        [pointer, ir.Constant(_I32, 1), mask, ir.Constant(_BYTES, [0] * 64)],
+    )  # fmt: skip
+    return builder.bitcast(loaded, _SUMS)
+
+
+@_intrinsic
+def lowest_bit(typing, word):  # type: ignore[no-untyped-def] # noqa: ARG001
+    """Return the position of the lowest set bit of a uint64 that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return builder.cttz(arguments[0], ir.Constant(_I1, 1))
+
+    return types.int64(types.uint64), generate

@@ -1,0 +1,117 @@
+"""Engines that borrow a library's matrix product: float32 from numpy's BLAS, int8 from torch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
+
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._tiles import Hits, compress_tile, merge_tiles
+from vicinal.neighbours.engines._base import Block, Engine, Records, Room, padded
+
+TILE = 2048
+"""Records in a tile: with 256 queries its products fill 2 MiB, a core's share of cache."""
+
+
+class ProductEngine(Engine):
+    """Multiplies tile by tile, and keeps what lies inside the radii."""
+
+    def pick(self, block: Block, chosen: npt.NDArray[np.int64]) -> Block:
+        """Return a block of some of the queries."""
+        return Block(block.floors[chosen], block.factor, block.packed[chosen])
+
+    def scan(self, block: Block, records: Records, room: Room) -> Hits | None:
+        """Return the hits of every query, or None."""
+        parts = []
+        for start in range(0, max(len(records), 1), TILE):
+            tile = records[start : start + TILE]
+            products = self.multiply(block.packed, tile.features)
+            hits = compress_tile(products, tile.offsets, tile.names, block.floors, block.factor)
+            room.left -= len(hits[1])
+            if not room:
+                return None
+            parts.append(hits)
+        return parts[0] if len(parts) == 1 else joined(parts, len(block))
+
+    @abstractmethod
+    def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
+        """Return exact products, float32 or int32 (q, rows), of packed queries with a tile."""
+
+
+class Float32Engine(ProductEngine):
+    """numpy's float32 product, exact for integers of norm at most 4095, on any machine."""
+
+    name = "float32"
+
+    def prepare(
+        self,
+        queries: IntegerMatrix,
+        floors: npt.NDArray[np.int64],
+        factor: int,
+        stride: int,
+    ) -> Block:
+        """Return the block with queries in float32."""
+        return Block(floors, factor, padded(queries, stride).astype(np.float32))
+
+    def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
+        """Return exact float32 products."""
+        return np.asarray(queries @ features.astype(np.float32, copy=False).T)
+
+    def threads(self) -> AbstractContextManager[Any]:
+        """Let every product run on the thread that asks for it."""
+        return _blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+
+
+class TorchEngine(ProductEngine):
+    """torch's int8 product with int32 sums.
+
+    Raises
+    ------
+    ImportError
+        If torch is not installed.
+    """
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+        self._openmp = ThreadpoolController()
+
+    def prepare(
+        self,
+        queries: IntegerMatrix,
+        floors: npt.NDArray[np.int64],
+        factor: int,
+        stride: int,
+    ) -> Block:
+        """Return the block with queries as a tensor."""
+        return Block(floors, factor, self._torch.from_numpy(padded(queries, stride)))
+
+    def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
+        """Return exact int32 products."""
+        # A thread's first call would set its number of threads; after that the limit below holds,
+        # for this thread and this call. torch.set_num_threads would change the whole process.
+        self._torch.get_num_threads()
+        with self._openmp.limit(limits=1, user_api="openmp"):
+            tile = self._torch.from_numpy(np.ascontiguousarray(features))
+            products: npt.NDArray[Any] = self._torch._int_mm(queries, tile.T).numpy()
+        return products
+
+
+@cache
+def _blas() -> Any:
+    return ThreadpoolController()
+
+
+def joined(parts: list[Hits], n_queries: int) -> Hits:
+    """Return the hits of consecutive tiles as those of one."""
+    starts, names, values = merge_tiles(parts, n_queries)
+    return np.diff(starts), names, values

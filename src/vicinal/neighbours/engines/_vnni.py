@@ -1,0 +1,296 @@
+r"""The compiled int8 engine: products, radii and lists in one pass, on AVX-512 VNNI.
+
+Six records meet 64 queries in registers; the sums are compared with the radii before they leave
+them, and only records that lie inside somebody's radius are written at all. The n x Q matrix
+exists nowhere, not even a tile of it.
+
+The instruction wants one side unsigned, so queries are stored with 128 added, and sums start from
+
+    -128 sum(x) - floor(offset(x) / factor),
+
+so that a finished sum s satisfies  factor * <x, q> - offset(x) = factor * s - offset(x) % factor.
+Limits are ceil(floor / factor): no hit is lost by them, and each is checked exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._compiled import compiled
+from vicinal.errors import InvalidInput
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._tiles import Hits, by_query
+from vicinal.neighbours.engines._base import Block, Engine, Records, Room, padded
+from vicinal.neighbours.engines._intrinsics import (
+    LANES,
+    ROWS,
+    dot_and_sum,
+    lowest_bit,
+    panel1,
+    panel2,
+    panel3,
+    panel4,
+    supported,
+)
+
+FEW = 3
+"""Up to so many queries are multiplied one by one, along the record, at the speed of memory."""
+
+_PANEL = 4 * LANES
+_CACHED = 1 << 18
+"""Bytes of records that stay in a core's cache while all queries pass over them."""
+
+_ALL = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Queries as the compiled code reads them.
+
+    Attributes
+    ----------
+    rows : uint8 (q, stride)
+        Queries with 128 added.
+    panels : uint8 (columns * 16 * stride,)
+        Panels of up to 64 queries, each as [dword][query][4 bytes]; starts at a multiple of 64.
+    limits : int32 (columns * 16,)
+        ceil(floor / factor); the largest int32 for queries that only fill a column.
+    """
+
+    rows: npt.NDArray[np.uint8]
+    panels: npt.NDArray[np.uint8]
+    limits: npt.NDArray[np.int32]
+
+
+class VNNIEngine(Engine):
+    """Scans int8 records whose width is a multiple of 4.
+
+    Raises
+    ------
+    RuntimeError
+        If this processor lacks the instructions.
+    """
+
+    name = "vnni"
+
+    def __init__(self) -> None:
+        if not supported():
+            raise RuntimeError("the processor has no AVX-512 VNNI")
+
+    def prepare(
+        self,
+        queries: IntegerMatrix,
+        floors: npt.NDArray[np.int64],
+        factor: int,
+        stride: int,
+    ) -> Block:
+        """Return the block with queries packed for registers."""
+        rows = padded(queries, stride).view(np.uint8) ^ np.uint8(0x80)
+        return _block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
+
+    def pick(self, block: Block, chosen: npt.NDArray[np.int64]) -> Block:
+        """Return a block of some of the queries."""
+        return _block(block.packed.rows[chosen], block.floors[chosen], block.factor)
+
+    def scan(self, block: Block, records: Records, room: Room) -> Hits | None:
+        """Return the hits of every query, or None."""
+        return self._scan(block, records, _ALL, room, len(records))
+
+    def scan_some(
+        self, block: Block, records: Records, chosen: npt.NDArray[np.int32], room: Room
+    ) -> Hits | None:
+        """Scan only the records at `chosen`, where they lie."""
+        if len(chosen) == 0:
+            return self._scan(block, records[:0], _ALL, room, 0)
+        return self._scan(block, records, chosen, room, len(chosen))
+
+    def _scan(
+        self, block: Block, records: Records, chosen: npt.NDArray[np.int32], room: Room, size: int
+    ) -> Hits | None:
+        _check_memory(block.packed, records, chosen)
+        given = (records.features, records.offsets, records.names, chosen, size)
+        asked = (block.packed.rows, block.floors, block.factor)
+        if len(block) <= FEW:
+            hits = _scan_few(*given, *asked, room.left)
+        else:
+            hits = _scan_panels(*given, *asked, block.packed.panels, block.packed.limits, room.left)
+        if room.left[0] < 0:
+            return None
+        result: Hits = by_query(hits, len(block))
+        return result
+
+
+def _check_memory(packed: Packed, records: Records, chosen: npt.NDArray[np.int32]) -> None:
+    """Raise InvalidInput unless every address that follows from these lies in their arrays."""
+    features, size = records.features, len(records)
+    fits = (
+        features.dtype == np.int8
+        and features.flags.c_contiguous
+        and features.shape == (size, packed.rows.shape[1])
+        and len(records.offsets) == size
+        and (len(chosen) == 0 or (chosen.min() >= 0 and chosen.max() < size))
+    )
+    if not fits:
+        raise InvalidInput(
+            "The 'records' must be C-contiguous int8 rows as wide as the block was prepared for, "
+            "with an offset and a name each, and those chosen must be among them."
+        )
+
+
+def _aligned(size: int) -> npt.NDArray[np.uint8]:
+    """Return `size` bytes that start at a multiple of 64."""
+    spare = np.zeros(size + 64, dtype=np.uint8)
+    first = -spare.ctypes.data % 64
+    return spare[first : first + size]
+
+
+def _block(rows: npt.NDArray[np.uint8], floors: npt.NDArray[np.int64], factor: int) -> Block:
+    """Return the block of unsigned queries."""
+    limits = _aligned(-(-len(floors) // LANES) * LANES * 4).view(np.int32)
+    panels = _aligned(len(limits) * rows.shape[1])
+    _pack(rows, floors, factor, panels, limits)
+    return Block(floors, factor, Packed(rows, panels, limits))
+
+
+@compiled
+def _pack(rows, floors, factor, panels, limits):  # type: ignore[no-untyped-def]
+    """Write panels and limits, see :class:`Packed`."""
+    dwords = rows.shape[1] // 4
+    limits[:] = np.int32(2**31 - 1)
+    for j in range(len(floors)):
+        bar = -((-floors[j]) // factor)
+        limits[j] = np.int32(min(max(bar, -(2**31)), 2**31 - 1))
+        first = j // _PANEL * _PANEL
+        width = min(_PANEL, len(limits) - first)
+        base = first * 4 * dwords + 4 * (j - first)
+        for k in range(dwords):
+            for byte in range(4):
+                panels[base + 4 * width * k + byte] = rows[j, 4 * k + byte]
+
+
+@compiled
+def _scan_few(  # type: ignore[no-untyped-def]
+    features, offsets, names, chosen, size, queries, floors, factor, left
+):
+    """Return hits (query, name, value) of one record after the other."""
+    width = features.shape[1]
+    base, asked = features.ctypes.data, queries.ctypes.data
+    hits = np.empty((1024, 3), dtype=np.int32)
+    at = np.int64(0)  # not a literal, which would have every callee compiled twice
+    for i in range(size):
+        row = chosen[i] if len(chosen) else i
+        record = base + row * width
+        for j in range(len(floors)):
+            total = dot_and_sum(asked + j * width, record, width)
+            # A sum of bytes may wrap around; the product itself fits into int32.
+            product = np.int32(np.int64(total[0]) - 128 * np.int64(total[1]))
+            value = np.int64(product) * factor - offsets[row]
+            if value >= floors[j]:
+                if at == len(hits):
+                    hits = _roomier(hits, at)
+                hits[at, 0], hits[at, 1], hits[at, 2] = j, names[row], value
+                at += 1
+        if at > left[0]:
+            left[0] = -1
+            return hits[:0]
+    left[0] -= at
+    return hits[:at]
+
+
+@compiled
+def _scan_panels(  # type: ignore[no-untyped-def]
+    features, offsets, names, chosen, size, queries, floors, factor, panels, limits, left
+):
+    """Return hits (query, name, value), cached rows and panel by panel."""
+    width = features.shape[1]
+    tile = max(ROWS, _CACHED // width)
+    addresses = np.empty(tile, dtype=np.int64)
+    rows = np.empty(tile, dtype=np.int64)
+    biases = np.empty(tile, dtype=np.int32)
+    products = _aligned_products()
+    hits = np.empty((4096, 3), dtype=np.int32)
+    at = np.int64(0)
+    for first in range(0, size, tile):
+        count = min(tile, size - first)
+        before = at
+        for i in range(count):
+            rows[i] = chosen[first + i] if len(chosen) else first + i
+            addresses[i] = features.ctypes.data + rows[i] * width
+            total = np.int64(dot_and_sum(queries.ctypes.data, addresses[i], width)[1])
+            biases[i] = np.int32(-128 * total - offsets[rows[i]] // factor)
+        for query in range(0, len(limits), _PANEL):
+            hits, at = _scan_panel(
+                addresses, biases, rows, count, offsets, names, query,
+                panels, limits, floors, factor, width, products, hits, at,
+            )  # fmt: skip
+        left[0] -= at - before
+        if left[0] < 0:
+            left[0] = -1
+            return hits[:0]
+    return hits[:at]
+
+
+@compiled
+def _scan_panel(  # type: ignore[no-untyped-def]
+    addresses, biases, rows, count, offsets, names, query,
+    panels, limits, floors, factor, width, products, hits, at,
+):  # fmt: skip
+    """Append the hits of `count` records with the panel of queries that starts at `query`."""
+    columns = min(4, (len(limits) - query) // LANES)
+    asked = panels.ctypes.data + query * width
+    bars = limits.ctypes.data + 4 * query
+    out = products.ctypes.data
+    last = count - 1
+    for i in range(0, count, ROWS):
+        # A short last group repeats its last record and leaves the repetitions unread.
+        a, b, c = i, min(i + 1, last), min(i + 2, last)
+        d, e, f = min(i + 3, last), min(i + 4, last), min(i + 5, last)
+        where = (
+            addresses[a], addresses[b], addresses[c], addresses[d], addresses[e], addresses[f],
+        )  # fmt: skip
+        bias = (biases[a], biases[b], biases[c], biases[d], biases[e], biases[f])
+        if columns == 4:
+            masks = panel4(where, bias, asked, width // 4, bars, out)
+        elif columns == 3:
+            masks = panel3(where, bias, asked, width // 4, bars, out)
+        elif columns == 2:
+            masks = panel2(where, bias, asked, width // 4, bars, out)
+        else:
+            masks = panel1(where, bias, asked, width // 4, bars, out)
+        if not (masks[0] | masks[1] | masks[2] | masks[3] | masks[4] | masks[5]):
+            continue
+        if at + ROWS * _PANEL > len(hits):
+            hits = _roomier(hits, at)
+        for k in range(min(ROWS, count - i)):
+            row = rows[i + k]
+            rest = offsets[row] % factor
+            mask = masks[k]
+            while mask:
+                j = lowest_bit(mask)
+                mask &= mask - np.uint64(1)
+                value = np.int64(products[k * columns * LANES + j]) * factor - rest
+                if value >= floors[query + j]:
+                    hits[at, 0], hits[at, 1], hits[at, 2] = query + j, names[row], value
+                    at += 1
+    return hits, at
+
+
+@compiled
+def _aligned_products():  # type: ignore[no-untyped-def]
+    """Return int32 memory for the products of one panel, at a multiple of 64 bytes."""
+    spare = np.empty((ROWS * _PANEL + LANES), dtype=np.int32)
+    first = (-spare.ctypes.data % 64) // 4
+    return spare[first : first + ROWS * _PANEL]
+
+
+@compiled
+def _roomier(hits, size):  # type: ignore[no-untyped-def]
+    """Return a copy with the first `size` hits and room for those of a group beyond them."""
+    larger = np.empty((2 * len(hits) + ROWS * _PANEL, 3), dtype=np.int32)
+    for hit in range(size):
+        for k in range(3):
+            larger[hit, k] = hits[hit, k]
+    return larger

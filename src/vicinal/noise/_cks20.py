@@ -1,0 +1,143 @@
+"""Exact discrete Gaussian and Laplace noise in 64-bit integers, compiled.
+
+Proof note: cks20.md. Source: Canonne, Kamath & Steinke 2020, Algorithms 1 to 3; the acceptance
+probability of Algorithm 3 is split into factors whose numerators and denominators fit 64 bits.
+
+Every function reads its bits through `words` and `place` (see :mod:`vicinal.noise._uniform_bits`) and may
+raise `OutOfBits`. Arguments n, d and `scale` are integers, 0 <= n and 1 <= d, scale <= 2^40.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vicinal._compiled import compiled
+from vicinal.noise._uniform_bits import MARK, NEXT, next_bit, take
+
+MAX_SCALE = 1 << 40
+"""Largest noise scale in grid steps; a million scales stay inside int64."""
+
+MOST_SCALES = 1 << 20
+"""A magnitude ends here, in scales: probability exp(-2^20), and no product can overflow."""
+
+
+@compiled
+def coin(words, place, n, d):  # type: ignore[no-untyped-def]
+    """Return True with probability min(1, n/d): compare bits with the binary digits of n/d."""
+    while 0 < n < d:
+        n *= 2
+        digit = n >= d
+        if digit:
+            n -= d
+        if next_bit(words, place) != digit:
+            return digit
+    return n >= d
+
+
+@compiled
+def exp_coin(words, place, n, d):  # type: ignore[no-untyped-def]
+    """Return True with probability exp(-n/d), for n <= d (Algorithm 1)."""
+    k = 1
+    while coin(words, place, 1, k) and coin(words, place, n, d):
+        k += 1
+    return k & 1 == 1
+
+
+@compiled
+def exp_half_square_coin(words, place, n, d):  # type: ignore[no-untyped-def]
+    """Return True with probability exp(-(n/d)^2 / 2), for n <= d (Algorithm 1)."""
+    k = 1
+    while coin(words, place, 1, 2 * k) and coin(words, place, n, d) and coin(words, place, n, d):
+        k += 1
+    return k & 1 == 1
+
+
+@compiled
+def below(words, place, bound):  # type: ignore[no-untyped-def]
+    """Return a uniform integer, 0 <= u < bound, by rejection: no remainder is ever taken."""
+    count = 0
+    while (bound - 1) >> count > 0:
+        count += 1
+    while True:
+        found = np.int64(take(words, place, count))
+        if found < bound:
+            return found
+
+
+@compiled
+def whole_scales(words, place):  # type: ignore[no-untyped-def]
+    """Return v with probability proportional to exp(-v), v = 0, 1, ... (Algorithm 2)."""
+    v = 0
+    while v < MOST_SCALES and exp_coin(words, place, 1, 1):
+        v += 1
+    return v
+
+
+@compiled
+def rest_of_scale(words, place, scale):  # type: ignore[no-untyped-def]
+    """Return u < scale with probability proportional to exp(-u/scale) (Algorithm 2)."""
+    while True:
+        u = below(words, place, scale)
+        if exp_coin(words, place, u, scale):
+            return u
+
+
+@compiled
+def laplace_trial(words, place, scale):  # type: ignore[no-untyped-def]
+    """Return (whether it counts, value): one round of Algorithm 2."""
+    negative = next_bit(words, place)
+    v = whole_scales(words, place)
+    u = rest_of_scale(words, place, scale)
+    magnitude = u + scale * v
+    if negative:
+        return magnitude > 0, -magnitude
+    return True, magnitude
+
+
+@compiled
+def gaussian_trial(words, place, scale):  # type: ignore[no-untyped-def]
+    """Return (whether it counts, value): one round of Algorithm 3 with t = scale.
+
+    The proposal is the discrete Laplace u + scale v; what is accepted with probability
+    exp(-(|y| - scale)^2 / (2 scale^2)) is asked factor by factor, the cheapest first.
+    """
+    negative = next_bit(words, place)
+    v = whole_scales(words, place)
+    whole = max(v - 1, 0)
+    for _ in range(whole * whole):
+        if not exp_coin(words, place, 1, 2):
+            return False, 0
+    u = rest_of_scale(words, place, scale)
+    rest = u if v > 0 else scale - u
+    for _ in range(whole):
+        if not exp_coin(words, place, rest, scale):
+            return False, 0
+    if not exp_half_square_coin(words, place, rest, scale):
+        return False, 0
+    magnitude = u + scale * v
+    if negative:
+        return magnitude > 0, -magnitude
+    return True, magnitude
+
+
+@compiled
+def fill_gaussian(words, place, out, done, scale):  # type: ignore[no-untyped-def]
+    """Fill int64 `out` from entry `done[0]` on with discrete Gaussian draws."""
+    while done[0] < len(out):
+        counts, value = gaussian_trial(words, place, scale)
+        if counts:
+            out[done[0]] = value
+            done[0] += 1
+        # A round that does not count is over, too: the next one needs none of its bits.
+        place[MARK] = place[NEXT]
+
+
+@compiled
+def fill_laplace(words, place, out, done, scale):  # type: ignore[no-untyped-def]
+    """Fill int64 `out` from entry `done[0]` on with discrete Laplace draws."""
+    while done[0] < len(out):
+        counts, value = laplace_trial(words, place, scale)
+        if counts:
+            out[done[0]] = value
+            done[0] += 1
+        place[MARK] = place[NEXT]

@@ -1,0 +1,1 @@
+"""What several estimators share: checks of inputs, fixed plans, the text of guarantees."""

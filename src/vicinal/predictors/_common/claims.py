@@ -1,0 +1,123 @@
+"""What an estimator claims in ``fit``: its records, for the only interaction they take part in.
+
+See :mod:`vicinal.mechanisms._interactions` and decision 0045.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+
+from vicinal.mechanisms._interactions import REGISTRY, Claimed, Interaction, id_digests
+from vicinal.predictors._common.inputs import Records
+
+
+class Claiming(Protocol):
+    """Checked settings, as far as claims need them."""
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """The names of the classes."""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of a simulation, which protects nobody."""
+
+    @property
+    def interactions(self) -> int:
+        """How many interactions share the budget; 0 where the records are public."""
+
+    @property
+    def terms(self) -> Hashable:
+        """What interactions that share a budget have in common."""
+
+
+@dataclass(eq=False)
+class OneOfSeveralFits:
+    """Several fits that are priced as one interaction: the rounds of a labelling.
+
+    Attributes
+    ----------
+    resumed : bool
+        Whether an earlier holder, of this process perhaps, was cut off.
+    interaction : Interaction or None
+        Theirs, since the first fit.
+    """
+
+    resumed: bool = False
+    interaction: Interaction | None = None
+
+    def join(self, estimator: BaseEstimator) -> None:
+        """Let the next fit of `estimator` be one of these."""
+        estimator._one_of = self
+
+
+def claim(
+    estimator: BaseEstimator, settings: Claiming, records: Records, labels: npt.NDArray[Any]
+) -> Interaction | None:
+    """Claim the records of a ``fit`` for `estimator`, before anything is drawn.
+
+    Returns None for simulations and public records, which are not counted.
+
+    Parameters
+    ----------
+    labels : int (n,) or bool (n, c)
+        Places of classes, or which attributes each record has.
+
+    Raises
+    ------
+    PrivacyRefused
+        If the records took part in another interaction.
+    """
+    sized = getattr(settings, "n_records", 0) is None
+    state = vars(estimator)
+    before, several = state.get("_interaction"), state.get("_one_of")
+    if settings.seed is not None or settings.interactions == 0:
+        estimator._interaction = None
+        return None
+    given = Claimed.of(records.features, named(labels, settings.classes), records.ids)
+    found: Interaction
+    if several is not None and several.interaction and not several.interaction.withdrawn:
+        REGISTRY.extend(several.interaction, given)
+        found = several.interaction
+    elif several is not None and several.resumed:
+        found = REGISTRY.adopt(given, settings.terms, settings.interactions)
+    else:
+        terms = settings.terms, settings.interactions
+        found = REGISTRY.begin(given, *terms, before, sized=sized)
+    if several is not None:
+        several.interaction = found
+    estimator._interaction = found
+    return found
+
+
+def extend(
+    interaction: Interaction | None,
+    records: Records,
+    labels: npt.NDArray[Any],
+    classes: npt.NDArray[Any],
+) -> None:
+    """Claim records that join an interaction, or its records with other features."""
+    if interaction is not None:
+        given = Claimed.of(records.features, named(labels, classes), records.ids)
+        REGISTRY.extend(interaction, given)
+
+
+def release(estimator: BaseEstimator) -> None:
+    """Note that `estimator` is about to release something."""
+    interaction: Interaction | None = vars(estimator).get("_interaction")
+    if interaction is not None:
+        interaction.release()
+
+
+def named(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Return a number for every label that does not depend on the order of `classes`."""
+    if labels.ndim == 2:
+        return labels.astype(np.int32)
+    numbers = (id_digests(classes.tolist()) >> np.uint64(33)).astype(np.int32)
+    return np.asarray(numbers[labels])

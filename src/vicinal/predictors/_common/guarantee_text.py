@@ -1,0 +1,72 @@
+"""What a predictor guarantees, in words."""
+
+from __future__ import annotations
+
+from vicinal.accounting._guarantee import Guarantee
+from vicinal.predictors.ind_knn._parameters import Settings
+
+_METHODS = {
+    "gdp": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023; Smith and "
+    "Thakurta 2022), 1 % of delta kept for the integer grid",
+    "rdp": "individual Renyi filter (Feldman and Zrnic 2021), converted to (epsilon, delta) by "
+    "Balle et al. 2020",
+    "label": "individual Renyi filter at one order (Feldman and Zrnic 2021) over releases of the "
+    "label alone, converted to (epsilon, delta) by Balle et al. 2020",
+}
+
+
+def only_release(interactions: int) -> str:
+    """Return what is assumed about other interactions with the same subjects."""
+    if interactions <= 1:
+        return (
+            "the subjects take part in no other release (fitting again on the same subjects is "
+            "one; inside one process it is refused, elsewhere nobody sees it)"
+        )
+    return (
+        f"the subjects take part in at most {interactions} interactions of this kind, with this "
+        "budget and this declaration, which the guarantee covers together, and in no other release"
+    )
+
+
+def ind_knn_guarantee(settings: Settings) -> Guarantee:
+    """Return the guarantee of an Ind-KNN classifier over all its answers since ``fit``."""
+    void = settings.seed is not None or settings.interactions == 0
+    size = (
+        "the number of records, as estimated once with noise"
+        if settings.n_records is None
+        else "the number of records as declared"
+    )
+    return Guarantee(
+        epsilon=float("inf") if void else settings.epsilon,
+        delta=1.0 if void else settings.delta,
+        neighbouring="they differ by one subject with all records of that subject, added or "
+        "removed, at any time",
+        protected=(
+            (
+                "features, labels and presence of every record, and how much of its budget a "
+                "subject has spent, over all answers since fit together, however chosen"
+            ),
+        ),
+        public=(
+            "the queries",
+            "the class names",
+            "the public reference set",
+            "all parameters",
+            size,
+            "all answers given",
+        ),
+        method=_METHODS["label" if settings.label_only else settings.method],
+        assumptions=(
+            (
+                "each person's records carry that person's subject id (without ids, one record is "
+                "one person)"
+            ),
+            "features are computed record by record, with nothing learnt from private records",
+            "the reference set holds no private record",
+            "the system's entropy is unpredictable",
+            "time and memory use are not observed",
+            only_release(settings.interactions),
+        ),
+        holds=not void,
+        public_records=settings.interactions == 0,
+    )

@@ -1,0 +1,225 @@
+"""What a classifier makes of its own earlier answers; they are public, so it costs nothing.
+
+Everything here sees queries, released answers and public facts, and nothing else: whatever it
+decides is post-processing of the public transcript.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.neighbours import ExactIndex, Kernel
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.predictors.ind_knn._planning import GATE_OPENS, Pace
+from vicinal.predictors.ind_knn._public_model import PublicModel
+from vicinal.predictors.ind_knn._reference_neighborhoods import Located, Surroundings
+
+Places = npt.NDArray[np.int64]
+Steps = npt.NDArray[np.int64]
+
+UNKNOWN = -1
+"""Where :meth:`Memory.known` has no answer of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Public votes for a block of queries, which join the private ones.
+
+    Attributes
+    ----------
+    votes : int64 (q, c)
+        Sums of kernel weights, in grid steps.
+    counts : int64 (q,)
+        How many earlier answers took part.
+    """
+
+    votes: Steps
+    counts: Places
+
+    def of(self, part: slice) -> Support:
+        """Return the support of consecutive queries."""
+        return Support(self.votes[part], self.counts[part])
+
+
+class Memory(ABC):
+    """What earlier answers do for later queries.
+
+    ``block`` queries at most are answered between two lessons, so that answers are put to use.
+    """
+
+    block: int
+    unsure: float | None = None
+    """Share of public points that it would ask about; None where nothing tells."""
+
+    @abstractmethod
+    def known(self, queries: IntegerMatrix) -> Places:
+        """Return answers that need not be asked for, int64 (q,), or `UNKNOWN`."""
+
+    @abstractmethod
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> Support | None:
+        """Return the public votes on queries inside their radii; None for none at all."""
+
+    @abstractmethod
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Take in queries that were asked, and the answers that were released."""
+
+
+def take_in(
+    memory: Memory, pace: Pace, queries: IntegerMatrix, asked: npt.NDArray[np.bool_], labels: Places
+) -> None:
+    """Tell memory and pace what a block of queries was answered, and which of them were asked."""
+    memory.learn(queries[asked], labels[asked])
+    pace.passed(len(queries), int(asked.sum()), memory.unsure)
+
+
+class Forgetful(Memory):
+    """Makes nothing of earlier answers."""
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+
+    def known(self, queries: IntegerMatrix) -> Places:
+        """Return `UNKNOWN` throughout."""
+        return np.full(len(queries), UNKNOWN, dtype=np.int64)
+
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
+        """Return None."""
+        return
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Do nothing."""
+
+
+class AnsweredNeighbours(Memory):
+    """Answered queries vote like records, with their kernel weight and for free (ZZGW23, 3.1).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel of the private votes.
+    weights : int64 (LEVELS,)
+        Its table of values in grid steps.
+    n_features, n_classes, block : int
+        Sizes; queries between two lessons.
+    """
+
+    def __init__(
+        self, kernel: Kernel, weights: Steps, n_features: int, n_classes: int, block: int
+    ) -> None:
+        self.block = block
+        self._kernel = kernel
+        self._weights = weights
+        self._n_classes = n_classes
+        self._index = ExactIndex(kernel, n_features)
+        self._labels = np.zeros(0, dtype=np.int64)
+
+    def known(self, queries: IntegerMatrix) -> Places:
+        """Return `UNKNOWN` throughout: every query is asked."""
+        return np.full(len(queries), UNKNOWN, dtype=np.int64)
+
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> Support:
+        """Return the votes of earlier queries inside the radii."""
+        near = self._index.search(queries, thresholds)
+        counts = np.diff(near.starts)
+        votes = np.zeros((len(queries), self._n_classes), dtype=np.int64)
+        place = np.repeat(np.arange(len(queries)), counts), self._labels[near.rows]
+        np.add.at(votes, place, self._weights[self._kernel.levels(near.similarities)])
+        return Support(votes, counts)
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Add queries with their answers as public records."""
+        self._index.add(queries)
+        self._labels = np.concatenate([self._labels, labels])
+
+
+@dataclass(slots=True)
+class Gate(Memory):
+    """Answers from a model of earlier answers where it is sure, and asks the others.
+
+    One in `FLOOR` queries on which it is sure is asked all the same, so that it goes on seeing all
+    kinds of queries.
+
+    Attributes
+    ----------
+    scale : float
+        Integer length of a unit vector: features are brought back to length one.
+    n_classes : int
+        Number of classes.
+    reference : integer matrix (m, d), optional
+        Public points among which queries are located.
+    sure : float
+        Probability of the best class from which on the model answers.
+    block : int
+        Queries between two lessons.
+    """
+
+    scale: float
+    n_classes: int
+    reference: IntegerMatrix | None = None
+    sure: float = 0.95
+    block: int = 128
+    unsure: float | None = None
+    _queries: list[Located] = field(default_factory=list)
+    _labels: list[Places] = field(default_factory=list)
+    _fitted_on: int = 0
+    _seen: int = 0
+    _model: PublicModel | None = None
+    _surroundings: Surroundings = field(init=False)
+
+    def __post_init__(self) -> None:
+        points = np.zeros((0, 1)) if self.reference is None else self._floats(self.reference)
+        self._surroundings = Surroundings(points)
+
+    def known(self, queries: IntegerMatrix) -> Places:
+        """Return the model's answers where it is sure, but for one in `FLOOR`."""
+        answers = np.full(len(queries), UNKNOWN, dtype=np.int64)
+        if self._model is None:
+            return answers
+        chances = self._model.chances(self._located(queries))
+        sure = np.flatnonzero(chances.max(axis=1) >= self.sure)
+        turns = self._seen + np.arange(len(sure))
+        self._seen += len(sure)
+        free = sure[turns % FLOOR != 0]
+        answers[free] = chances[free].argmax(axis=1)
+        return answers
+
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
+        """Return None: a query that is asked is answered by the private votes alone."""
+        return
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Keep answers, and refit once there are a seventh more than at the last fit."""
+        self._queries.append(self._located(queries))
+        self._labels.append(labels)
+        known = sum(map(len, self._labels))
+        if known >= max(GATE_OPENS, self._fitted_on + self._fitted_on // 7):
+            self._fit(known)
+
+    def _fit(self, known: int) -> None:
+        queries, labels = Located.joined(self._queries), np.concatenate(self._labels)
+        self._model = PublicModel(self.n_classes).fit(queries, labels)
+        self._fitted_on = known
+        if self.reference is not None:
+            self.unsure = self._share_unsure(self.reference[:_PROBES])
+
+    def _share_unsure(self, points: IntegerMatrix) -> float:
+        """Return the share of points that would be asked for, were they queries."""
+        assert self._model is not None  # noqa: S101 (narrows the type: just fitted)
+        chances = self._model.chances(self._located(points))
+        sure = float((chances.max(axis=1) >= self.sure).mean())
+        return 1 - sure * (1 - 1 / FLOOR)
+
+    def _located(self, queries: IntegerMatrix) -> Located:
+        return self._surroundings.locate(self._floats(queries))
+
+    def _floats(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+        return queries.astype(np.float64) / self.scale
+
+
+_PROBES = 500
+FLOOR = 25
+"""One in so many queries on which the gate is sure is asked nevertheless."""

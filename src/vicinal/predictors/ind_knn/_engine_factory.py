@@ -1,0 +1,305 @@
+"""From checked settings to an engine: plan from public facts, and fill the first shard."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._checks import SubjectId
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms import (
+    Grid,
+    NoiseSource,
+    NoisyCount,
+    NoisyLabels,
+    NoisyVotes,
+    SlackMeter,
+    Votes,
+    noisy_size,
+    randomness,
+    size_noise,
+)
+from vicinal.mechanisms._interactions import Interaction
+from vicinal.neighbours import (
+    FLOAT32,
+    RBF,
+    AdaptiveRadius,
+    Cosine,
+    ExactIndex,
+    FixedRadius,
+    HyperplaneLSH,
+    IndexFactory,
+    Kernel,
+    PublicCentroids,
+    Radius,
+    Reference,
+    int8_precision,
+    learn_cells,
+)
+from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn._answer_reuse import AnsweredNeighbours, Forgetful, Gate, Memory
+from vicinal.predictors.ind_knn._engine import BLOCK, Engine
+from vicinal.predictors.ind_knn._noise_schedule import Planned, ShadowPace, WatchedPace
+from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, Settings
+from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ShadowLedger
+from vicinal.predictors.ind_knn._shard import Shard, SharedShard
+
+FloatMatrix = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A ready engine, with the public facts it was planned from."""
+
+    engine: Engine
+    n_records: int
+    n_neighbors: int | None
+
+
+def assemble(
+    settings: Settings,
+    X: FloatMatrix,
+    labels: npt.NDArray[np.int32],
+    subjects: Sequence[SubjectId],
+    public: FloatMatrix | None,
+    interaction: Interaction | None = None,
+) -> Assembled:
+    """Return an engine that holds the records, planned from public facts only.
+
+    The one look at private data is the size: declared, or estimated with noise and charged.
+    """
+    kernel = kernel_for(settings, public)
+    shard = Shard(kernel, X.shape[1], index=first_index(settings))
+    shard.add(kernel.encode(X), labels, subjects)
+    slack = slack_meter(settings)
+    return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction)
+
+
+def slack_meter(settings: Settings, spent: float = 0.0) -> SlackMeter:
+    """Return the meter of what the grid costs; only votes in GDP need one."""
+    needed = settings.method == "gdp" and not settings.label_only
+    return SlackMeter(settings.grid_delta, needed=needed, spent=spent)
+
+
+def engine_on(
+    shard: Shard | SharedShard,
+    kernel: Kernel,
+    settings: Settings,
+    n_features: int,
+    public: FloatMatrix | None,
+    slack: SlackMeter,
+    interaction: Interaction | None = None,
+) -> Assembled:
+    """Return an engine over records that are there already, planned as :func:`assemble` does."""
+    reference = None if public is None else Reference(kernel, kernel.encode(public))
+    noise = randomness(settings.seed)
+    n_records = settings.n_records or _estimated_size(settings, shard, noise, slack, interaction)
+    k, radius = _radius(settings, kernel, n_features, reference, n_records)
+    if settings.index["kind"] == CENTROIDS:
+        shard.replace_index(_centroids(settings, reference, radius))
+    if settings.kernel == "rbf" and settings.bandwidth is None:
+        # The shard and the radius go by similarities, which the bandwidth does not change.
+        kernel = _tuned_rbf(kernel, radius, reference)
+    count = settings.typical_count(k)
+    pace = _pace(settings, kernel, radius, reference, n_records, n_features, count)
+    if reference is not None and not settings.private_count:
+        pace = _watched(settings, pace, Reference(kernel, reference.points), radius, n_records)
+    least = pace.least * math.sqrt(settings.least_count(k))
+    grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
+    votes = _votes(settings, kernel, n_features, grid, noise, slack)
+    counter = _count(settings, noise, slack) if settings.private_count else None
+    memory = _memory(settings, votes, n_features, reference)
+    engine = Engine(shard, radius, votes, counter, pace, memory, slack, least, interaction)
+    return Assembled(engine, n_records, k)
+
+
+def _votes(
+    settings: Settings,
+    kernel: Kernel,
+    n_features: int,
+    grid: Grid,
+    noise: NoiseSource,
+    slack: SlackMeter,
+) -> Votes:
+    n_classes = len(settings.classes)
+    if settings.label_only:
+        return NoisyLabels(kernel, n_features, n_classes, settings.charges, grid, noise)
+    return NoisyVotes(kernel, n_features, n_classes, settings.spendable, grid, noise, slack)
+
+
+def _check_reference(settings: Settings, public: FloatMatrix | None) -> None:
+    """Name the first setting that needs a public reference, if there is none."""
+    if public is not None:
+        return
+    needs = {
+        "radius='adaptive'": settings.tau is None,
+        "count='public'": not settings.private_count,
+        "noise_multiplier='auto'": settings.multiplier is None,
+        "norm_bound='auto'": settings.kernel == "rbf" and settings.norm_bound is None,
+        "index='centroids'": settings.index["kind"] == CENTROIDS,
+    }
+    for setting, needed in needs.items():
+        if needed:
+            raise InvalidInput(
+                f"The 'public' parameter of fit must be given for {setting}: an (m, d) array of "
+                "unlabelled reference points that nobody needs to protect, such as past queries."
+            )
+
+
+def _check_bandwidth(settings: Settings) -> None:
+    """A fixed radius is a kernel value, which means nothing before the bandwidth is known."""
+    if settings.kernel == "rbf" and settings.bandwidth is None and settings.tau is not None:
+        raise InvalidInput(
+            "The 'bandwidth' parameter must be a number when 'radius' is a kernel value. Got "
+            "'auto'; give the bandwidth that the radius was chosen for."
+        )
+
+
+def kernel_for(settings: Settings, public: FloatMatrix | None) -> Kernel:
+    """Return the kernel whose integers records are stored in; checks what it needs."""
+    _check_reference(settings, public)
+    _check_bandwidth(settings)
+    if settings.kernel == "cosine":
+        return Cosine(FLOAT32 if public is None else int8_precision(public))
+    bound = settings.norm_bound
+    if bound is None:
+        assert public is not None  # noqa: S101 (checked by _check_reference)
+        bound = float(np.linalg.norm(public.astype(np.float64), axis=1).max())
+    # An automatic bandwidth is set once the radius is known; similarities do not depend on it.
+    precision = FLOAT32 if public is None else int8_precision(public, bound)
+    return RBF(settings.bandwidth or 1.0, bound, precision)
+
+
+def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> Kernel:
+    """Return the RBF kernel whose bandwidth is the median radius around public points."""
+    assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
+    assert reference is not None  # noqa: S101 (checked by _check_reference: adaptive radius)
+    squares = -np.median(radius.thresholds(reference.points))
+    bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
+    return RBF(bandwidth, kernel.bound, kernel.precision)
+
+
+def first_index(settings: Settings) -> IndexFactory:
+    """Return the index that records are put into first; centroids need the radius."""
+    if settings.index["kind"] == LSH:
+        return partial(HyperplaneLSH, **settings.index_options)
+    return ExactIndex
+
+
+def _centroids(settings: Settings, reference: Reference | None, radius: Radius) -> IndexFactory:
+    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    cells = learn_cells(reference, radius, **settings.index_options)
+    return partial(PublicCentroids, cells=cells)
+
+
+def _radius(
+    settings: Settings,
+    kernel: Kernel,
+    n_features: int,
+    reference: Reference | None,
+    n_records: int,
+) -> tuple[int | None, Radius]:
+    """Return the number of neighbours to expect, if it is the same for all, and the radius."""
+    if settings.tau is not None:
+        return None, FixedRadius(kernel, settings.tau, n_features, reference, n_records)
+    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    least = math.ceil(n_records / len(reference))
+    k = settings.n_neighbors or _planning.fitting_neighbors(
+        reference, n_records, settings.n_asked, settings.affordable(), len(settings.classes)
+    )
+    if k < least:
+        warnings.warn(
+            f"The public reference is too small to tell a radius of {k} neighbours; taking "
+            f"{least}. Pass more reference points as 'public'.",
+            UserWarning,
+            stacklevel=4,
+        )
+        k = least
+    return k, AdaptiveRadius(reference, k, n_records)
+
+
+def _pace(
+    settings: Settings,
+    kernel: Kernel,
+    radius: Radius,
+    reference: Reference | None,
+    n_records: int,
+    n_features: int,
+    count: float,
+) -> _planning.Pace:
+    if settings.multiplier is not None:
+        return _planning.Pace(settings.multiplier)
+    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    reference = Reference(kernel, reference.points)
+    left = 1.0
+    if settings.private_count:
+        counted = _planning.COUNT_SHARE * float(radius.expected(reference.points).mean())
+        left -= min(0.5, counted / n_records)
+    found = _planning.usage(reference, radius, n_features)
+
+    def affordable(shift: float) -> float:
+        return left * settings.affordable(shift)
+
+    multiplier = _planning.planned_multiplier(found, n_records, settings.n_asked, count, affordable)
+    if settings.reuse == GATE:
+        unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
+        return _planning.GatedPace(unit, settings.n_queries)
+    return _planning.Pace(multiplier)
+
+
+def _watched(
+    settings: Settings, pace: _planning.Pace, reference: Reference, radius: Radius, n_records: int
+) -> _planning.Pace:
+    """Return the pace beside a shadow ledger, which the noise follows if that is wanted."""
+    if not settings.follows_wear:
+        return WatchedPace(pace, ShadowLedger(reference, radius, WATCHED))
+    shadow = ShadowLedger(reference, radius)
+    typical = _planning.usage(reference, radius, reference.points.shape[1])
+    rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
+    if isinstance(pace, _planning.GatedPace):
+        return ShadowPace(pace, shadow, pace, pace.unit, rate)
+    unit = pace.multiplier**2 / settings.n_queries
+    return ShadowPace(pace, shadow, Planned(settings.n_queries), unit, rate)
+
+
+def _memory(
+    settings: Settings, votes: Votes, n_features: int, reference: Reference | None
+) -> Memory:
+    kernel = votes.kernel
+    if settings.reuse == GATE:
+        points = None if reference is None else reference.points
+        return Gate(kernel.precision.scale(n_features), votes.n_classes, points)
+    if settings.reuse == NEIGHBORS:
+        block = 1 if settings.sequential else BLOCK
+        return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
+    return Forgetful(BLOCK)
+
+
+def _estimated_size(
+    settings: Settings,
+    shard: Shard | SharedShard,
+    noise: NoiseSource,
+    slack: SlackMeter,
+    interaction: Interaction | None,
+) -> int:
+    budget = settings.spendable
+    grid = Grid.fitting(size_noise(budget), 1, 1, settings.grid_delta)
+    estimate, spent = noisy_size(shard.people, budget, grid, noise, slack)
+    shard.ledger.record(spent)
+    if interaction is not None:
+        # The same people with the same budget: the charge pays for the size that was told first.
+        estimate = interaction.first_size(estimate)
+    return max(1, round(estimate))
+
+
+def _count(settings: Settings, noise: NoiseSource, slack: SlackMeter) -> NoisyCount:
+    budget = settings.spendable
+    sigma = _planning.count_noise(settings.n_queries, budget)
+    grid = Grid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)
+    return NoisyCount(sigma, budget, grid, noise, slack)

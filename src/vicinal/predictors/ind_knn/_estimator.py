@@ -1,0 +1,517 @@
+"""Ind-KNN: private prediction with a budget for every person.
+
+Source: Zhu, Zhao, Guo & Wang 2023 (ZZGW23), *"Private Prediction Strikes Back!" Private Kernelized
+Nearest Neighbors with Individual Renyi Filter*.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import _checks
+from vicinal.accounting._guarantee import Guarantee
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.predictors._common import claims, inputs
+from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors.ind_knn._engine import Answers
+from vicinal.predictors.ind_knn._engine_factory import Assembled, assemble
+from vicinal.predictors.ind_knn._noise_schedule import WatchedPace
+from vicinal.predictors.ind_knn._parameters import GATE, Settings
+from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, Wear
+from vicinal.predictors.ind_knn._shard import Shard
+
+ABSTAIN = -1
+"""The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
+
+_LOOKED_AT = 256
+"""Queries that are compared with the public reference, to warn where they are unlike it."""
+
+
+class IndKNNClassifier(ClassifierMixin, BaseEstimator):
+    r"""Answers queries from private records; every subject has a budget of its own.
+
+    The neighbours of a query vote with their kernel weight; a subject is charged exactly for what
+    its records contributed, contributes less when its budget runs out, then nothing (it retires).
+    Everything that leaves is a noisy vote. Whoever sees all answers learns about any one subject
+    no more than (epsilon, delta) allows, however many queries are asked.
+
+    Parameters
+    ----------
+    classes : sequence of int or str
+        All class names. Public, and an input: they are never read off the private labels.
+    epsilon, delta : float
+        The guarantee for a subject over all answers since ``fit``; add/remove-one-subject.
+    n_queries : int
+        T, how many answers to plan for. More can be asked; they become noisier as budgets run out.
+    n_neighbors : int or "auto"
+        k, the records expected in an adaptive radius.
+    noise_multiplier : float or "auto"
+        sigma2: the noise on each class's votes has scale sigma2 sqrt(K), K the count. "auto" takes
+        what the plan can afford, from public facts.
+    kernel : {"cosine", "rbf"}
+        Weight of a neighbour.
+    radius : "adaptive" or float
+        "adaptive": as near as the k n-th share of the public reference. A float: records whose
+        kernel value is at least this.
+    count : {"public", "private"}
+        Whether K is estimated from public facts, or released with noise at a charge.
+    budget : {"gdp", "rdp"}
+        How epsilon and delta become a budget, see :mod:`vicinal.accounting._budget`. Labels alone
+        are charged at one Renyi order whatever is given here.
+    release : {"votes", "label"}
+        What leaves: all noisy votes, which tell how sure an answer is, or the label alone, which
+        costs less (for 10 classes the same budget goes 1.2 to 1.5 times as far, for 2 classes
+        2.2 to 2.7 times), see :mod:`vicinal.accounting._label_only`.
+    index : {"exact", "lsh", "centroids"} or mapping
+        How neighbours are found: exhaustively; by hashing with random hyperplanes (ZZGW23: 30
+        tables of 8 bits); in lists around centroids learnt from `public`. Options go into a
+        mapping: ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``, ``{"kind": "centroids",
+        "cells": 256, "recall": 0.95}``. What an index overlooks costs accuracy, never privacy.
+    execution : {"block", "sequential"}
+        Order of work. With a public count both give the same answers, bit for bit.
+    reuse_predictions : False, True, "neighbors" or "gate"
+        What answers already given do for later queries; they are public, so it costs nothing.
+        True or "neighbors" (ZZGW23, 3.1): they vote, with the released label, and count towards K.
+        "gate" (ours): a model of them answers where it is sure, and only the others are asked; the
+        noise follows the questions still expected, and answers go on after `n_queries`.
+    pace : {"plan", "shadow"}
+        Whether the noise stays as planned, for queries that fall as the public points do, or
+        follows the wear of these points, which are charged as records are
+        (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or one region.
+    n_records : int, optional
+        Public size of the data. Without it the size is estimated once with noise, for .05 % of
+        each record's budget.
+    bandwidth : float or "auto"
+        nu of the RBF kernel; "auto" is the median radius around public points (adaptive radius).
+    norm_bound : float or "auto"
+        Largest norm of a feature vector under the RBF kernel (longer ones are pulled back);
+        "auto" is the largest norm in the public reference.
+    interactions : int or "public"
+        How many interactions with the same subjects share the budget, each of which gets an equal
+        part; the guarantee then covers all of them together. A further one is refused. "public":
+        the records need no protection, nothing is counted, and the guarantee is void.
+    simulation_seed : int, optional
+        Makes noise repeatable for experiments, and the guarantee void.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        Class names as declared.
+    n_features_in_ : int
+        Number of features.
+    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
+        The public plan.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    Notes
+    -----
+    ``fit`` starts new budgets: fitting again on the same subjects is a second interaction, whose
+    loss adds to the first. It is refused in the process that made the first, unless `interactions`
+    declared it. For the same reason a fitted classifier cannot be copied or pickled.
+    """
+
+    def __init__(
+        self,
+        classes: Iterable[Any],
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_queries: int = 1000,
+        *,
+        n_neighbors: int | str = "auto",
+        noise_multiplier: float | str = "auto",
+        kernel: str = "cosine",
+        radius: float | str = "adaptive",
+        count: str = "public",
+        budget: str = "gdp",
+        release: str = "votes",
+        index: str | Mapping[str, Any] = "exact",
+        execution: str = "block",
+        reuse_predictions: bool | str = False,
+        pace: str = "plan",
+        n_records: int | None = None,
+        bandwidth: float | str = "auto",
+        norm_bound: float | str = "auto",
+        interactions: int | str = 1,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.classes = classes
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_queries = n_queries
+        self.n_neighbors = n_neighbors
+        self.noise_multiplier = noise_multiplier
+        self.kernel = kernel
+        self.radius = radius
+        self.count = count
+        self.budget = budget
+        self.release = release
+        self.index = index
+        self.execution = execution
+        self.reuse_predictions = reuse_predictions
+        self.pace = pace
+        self.n_records = n_records
+        self.bandwidth = bandwidth
+        self.norm_bound = norm_bound
+        self.interactions = interactions
+        self.simulation_seed = simulation_seed
+
+    @classmethod
+    def zhu2023(
+        cls,
+        classes: Iterable[Any],
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_queries: int = 1000,
+        *,
+        tau: float,
+        noise_multiplier: float,
+        kernel: str = "cosine",
+        bandwidth: float = float(np.exp(1.5)),
+        norm_bound: float | str = "auto",
+        execution: str = "sequential",
+        simulation_seed: int | None = None,
+    ) -> Self:
+        r"""Return the published algorithm: ZZGW23 Algorithm 3, with its mistakes corrected.
+
+        Fixed radius `tau`; the count K = max(#selected + N(0, sigma1^2), 30) is released at
+        sigma1 = sqrt(T / (6 B)); weights min(kappa, sigma2 sqrt(2 K z)); noise sigma2 sqrt(K).
+
+        Corrected against the printed texts and the authors' code:
+
+        1. Alg. 4, line 12 mixes units (the charge is min(kappa^2 / (2 sigma2^2 K), z)), and line
+           15 must sum the clipped weight, not kappa.
+        2. The theorem's proof charges the count 1 / (2 sigma1^2 K); it is 1 / (2 sigma1^2).
+        3. The code tests the budget before the count's charge and overspends, answers label 0
+           without noise when nobody is near, and with hashing lets a negative budget become a NaN
+           that wins the argmax. Here all cases take the same path.
+        4. The code centres features by the private mean, calibrates B by the Gaussian formula
+           while the paper says RDP (here: RDP), seeds the noise with 0, and divides the RBF's
+           exponent by e^1.5 where the paper's nu = e^1.5 gives e^3 (here: the paper's nu).
+        5. sigma1 = sqrt(T / (6 B)) charges 3 B / T a selection, not "half of the budget".
+
+        Parameters are those of the class; `tau` is the radius as a kernel value.
+        """
+        return cls(
+            classes, epsilon, delta, n_queries,
+            noise_multiplier=noise_multiplier, kernel=kernel, radius=tau, count="private",
+            budget="rdp", execution=execution, bandwidth=bandwidth, norm_bound=norm_bound,
+            simulation_seed=simulation_seed,
+        )  # fmt: skip
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        public: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Take in private records and plan from public facts.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Private features, any float type, finite.
+        y : array (n,)
+            Private labels, each one of `classes`.
+        subjects : array (n,), optional
+            Integer or string id of the subject behind each record; the guarantee is for a subject
+            with all its records. The number 5 and the text "5" are one id, see
+            :func:`vicinal._checks.subject_id`. Without it every record is a subject, its id its row
+            number.
+        public : array (m, d), optional
+            Public, unlabelled reference points; needed for everything that is "adaptive",
+            "public" or "auto".
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is changed; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
+        """
+        with inputs.unchanged_if_refused(self):
+            self._take_in(X, y, subjects, public)
+        return self
+
+    def _take_in(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+        public: npt.ArrayLike | None,
+    ) -> None:
+        settings = Settings.of(self)
+        records = inputs.records(self, X, subjects, public)
+        labels = inputs.labels(y, len(records), settings.classes)
+        claimed = claims.claim(self, settings, records, labels)
+        assembled = assemble(
+            settings, records.features, labels, records.names, records.reference, claimed
+        )
+        self._install(assembled, settings, records)
+        self.n_answers_ = 0
+
+    def _install(self, assembled: Assembled, settings: Settings, records: inputs.Records) -> None:
+        self._engine, self._settings = assembled.engine, settings
+        self._next_number = len(records) if records.ids is None else 0
+        self._subjects_given = records.ids is not None
+        self._reference_rows = records.reference_rows
+        self.classes_ = settings.classes
+        self.n_records_ = assembled.n_records
+        self.n_neighbors_ = assembled.n_neighbors
+        self.noise_multiplier_ = assembled.engine.pace.multiplier
+        self.budget_ = assembled.engine.votes.budget
+
+    def add(
+        self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
+    ) -> Self:
+        """Add records; a subject that is known, or was before it left, keeps what it has left.
+
+        Arguments as in :meth:`fit`, with `subjects` exactly if they were given there. Without,
+        every record is a new subject, whose id continues the row numbers. The radius and the noise
+        stay as planned.
+        """
+        check_is_fitted(self)
+        X = inputs.features(self, X)
+        labels = inputs.labels(y, len(X), self.classes_)
+        inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
+        ids = None if subjects is None else inputs.subjects(subjects, len(X))
+        inputs.refuse_shared_rows(self._reference_rows, X)
+        records = inputs.Records(X, ids, None)
+        claims.extend(self._interaction, records, labels, self.classes_)
+        with self._engine.turn:
+            integers = self._engine.votes.kernel.encode(X)
+            self._shard.add(integers, labels, ids or self._new_numbers(len(X)))
+        return self
+
+    def forget(self, subjects: npt.ArrayLike) -> int:
+        """Erase all records of `subjects`; return how many records went.
+
+        Features, labels and ids are overwritten. What stays is a keyed hash of each id with what
+        was left of its budget, so that coming back does not refill it. Answers already given stay
+        as they are. Ids that are not there are passed over.
+        """
+        check_is_fitted(self)
+        ids = _checks.subject_ids("subjects", subjects)
+        with self._engine.turn:
+            return self._shard.forget(ids)
+
+    def decision_function(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return noisy votes, float64 (q, c), one column for each of ``classes_``.
+
+        Spends budget like :meth:`predict`: ask once, and derive labels and confidence from the
+        votes. `progress` is called with the number of queries just answered.
+
+        Raises
+        ------
+        PrivacyRefused
+            With release="label": the votes are not paid for.
+        """
+        check_is_fitted(self)
+        self._check_votes_leave("The noisy votes")
+        votes = self.ask(X, progress=progress).votes
+        assert votes is not None  # noqa: S101 (votes leave: just checked)
+        return votes
+
+    def _check_votes_leave(self, what: str) -> None:
+        if self._settings.label_only:
+            raise PrivacyRefused(
+                f"{what} cannot be given with release='label': only labels are paid for. Fit "
+                "with release='votes'."
+            )
+        if self._settings.reuse == GATE:
+            raise InvalidInput(
+                f"{what} cannot be given with reuse_predictions='gate': most queries are not put "
+                "to the vote. Use predict or ask, or fit without the gate."
+            )
+
+    def ask(self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None) -> Answers:
+        """Return :class:`~vicinal.predictors.ind_knn._engine.Answers`; spends budget.
+
+        They hold positions in ``classes_``, the noisy votes where these leave, and which queries
+        were asked of private records: where not, the answer cost nothing.
+        """
+        check_is_fitted(self)
+        queries = inputs.features(self, X)
+        engine = self._engine
+        with engine.turn:
+            self._warn_beyond_plan(len(queries))
+            integers = engine.votes.kernel.encode(queries)
+            self._warn_of_far_queries(integers)
+            answers = engine.answer(
+                integers,
+                sequential=self._settings.sequential,
+                progress=progress,
+            )
+            self.n_answers_ += len(queries)
+        return answers
+
+    def predict(
+        self,
+        X: npt.ArrayLike,
+        *,
+        abstain_below: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return labels, (q,); spends budget.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        abstain_below : float, optional
+            Give no answer (-1, or None for string classes) where the best class leads the next by
+            less than this many standard deviations of the noise on the lead; see
+            :meth:`confidence`. Costs nothing: it looks at the noisy votes only. Refused with
+            release="label".
+        progress : callable, optional
+            Called with the number of queries just answered.
+        """
+        check_is_fitted(self)
+        if abstain_below is None:
+            return np.asarray(self.classes_[self.ask(X, progress=progress).labels])
+        least = _checks.real("abstain_below", abstain_below, least=0)
+        self._check_votes_leave("Abstentions")
+        integer_names = self.classes_.dtype.kind in "iu"
+        if integer_names and ABSTAIN in self.classes_:
+            raise InvalidInput(
+                "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
+                "an abstention. Rename the class."
+            )
+        answers = self.ask(X, progress=progress)
+        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        labels = self.classes_[answers.labels]
+        labels = labels.astype(np.int64) if integer_names else labels.astype(object)
+        leads = self.confidence(answers.votes, answers.noise)
+        labels[leads < least] = ABSTAIN if integer_names else None
+        return np.asarray(labels)
+
+    def confidence(
+        self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return the lead of the best class over the next, (q,), in noise standard deviations.
+
+        Post-processing of noisy votes: costs nothing.
+
+        Parameters
+        ----------
+        votes : float (q, c)
+            As :meth:`decision_function` or :meth:`ask` returned them; NaN stays NaN.
+        noise : float (q,), optional
+            The noise in them, as :meth:`ask` tells it. Not needed where it is the same in all
+            answers: with public counts, without reuse, at the planned pace.
+
+        Raises
+        ------
+        InvalidInput
+            If `noise` is needed.
+        """
+        check_is_fitted(self)
+        if noise is None:
+            if not self._settings.even_noise:
+                raise InvalidInput(
+                    "The noise differs from answer to answer here. Take votes and noise from "
+                    "ask(), and pass both."
+                )
+            noise = self.noise_multiplier_ * np.sqrt(
+                self._settings.typical_count(self.n_neighbors_)
+            )
+        leads = np.diff(np.sort(np.asarray(votes, dtype=np.float64), axis=1)[:, -2:])[:, 0]
+        return np.asarray(leads / (np.sqrt(2.0) * np.asarray(noise, dtype=np.float64)))
+
+    def wear(self, regions: int = REGIONS) -> Wear:
+        """Return a public estimate of how much of their budgets people have used.
+
+        It is made of public points that are charged as records are, so anybody may see it; the
+        true budgets are private. It is about people who have been there since ``fit``: who comes
+        later has used less.
+
+        Parameters
+        ----------
+        regions : int
+            Regions of the feature space to tell it for, around public centroids; fewer where
+            there are less than 16 public points for each.
+
+        Raises
+        ------
+        InvalidInput
+            Without a public reference, or with private counts.
+        """
+        check_is_fitted(self)
+        pace = self._engine.pace
+        if not isinstance(pace, WatchedPace):
+            raise InvalidInput(
+                "Wear is estimated on the public reference, with public counts. Pass 'public' to "
+                "fit, and count='public'."
+            )
+        with self._engine.turn:
+            return pace.shadow.wear(regions)
+
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee, whole; ``str()`` of it reads as a paragraph."""
+        check_is_fitted(self)
+        return ind_knn_guarantee(self._settings)
+
+    @property
+    def _shard(self) -> Shard:
+        """The records and budgets, which are this classifier's own."""
+        shard = self._engine.shard
+        assert isinstance(shard, Shard)  # noqa: S101 (assemble made it)
+        return shard
+
+    def _new_numbers(self, size: int) -> list[_checks.SubjectId]:
+        """Return ids for new subjects: the next numbers that nobody has, or had."""
+        numbers: list[_checks.SubjectId] = []
+        while len(numbers) < size:
+            if self._next_number not in self._shard.ledger:
+                numbers.append(self._next_number)
+            self._next_number += 1
+        return numbers
+
+    def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
+        """Warn, when the first are asked, if queries lie elsewhere than the public set."""
+        if self.n_answers_ == 0 and not self._engine.radius.covers(queries[:_LOOKED_AT]):
+            warnings.warn(
+                "The queries do not look like the public reference set: they are further from it "
+                "than its own points are. Radius and noise were planned for other queries, so "
+                "answers may be poor and budgets gone early. Take a public set that is like the "
+                "queries, past ones for example.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _warn_beyond_plan(self, size: int) -> None:
+        """Warn once that budgets will run out; behind a gate they are made to last."""
+        if self._settings.reuse == GATE:
+            return
+        if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
+            warnings.warn(
+                f"More answers are asked for than the {self._settings.n_queries} that were "
+                "planned. The guarantee holds, but answers turn into noise as budgets run out; "
+                "plan with a larger 'n_queries'.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to copy budgets: two copies could each spend them."""
+        if hasattr(self, "_engine"):
+            _refuse_copy()
+        return dict(super().__getstate__())
+
+
+def _refuse_copy() -> NoReturn:
+    raise PrivacyRefused(
+        "A fitted classifier cannot be copied or pickled: every copy could spend the same budgets "
+        "again. Copy it before fit (sklearn.base.clone), or share the one object."
+    )

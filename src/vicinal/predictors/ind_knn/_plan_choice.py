@@ -1,0 +1,148 @@
+"""What a plan chooses, from public facts alone: neighbours, noise, and what a question costs.
+
+It is the very planning that ``IndKNNClassifier.fit`` does (:mod:`vicinal.predictors.ind_knn._planning`),
+before there is a private record.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from vicinal import _checks
+from vicinal.neighbours import AdaptiveRadius, Reference
+from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
+from vicinal.predictors.ind_knn._parameters import GATE, Settings
+
+LARGEST_WEIGHT = 1.0
+"""Mean squared kernel weight where no public point tells it: no weight is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked of a plan; everything in it is public.
+
+    Attributes
+    ----------
+    n_records, n_queries, n_classes : int
+        Declared size of the private data, answers wanted, classes.
+    epsilon, delta : float
+        The guarantee.
+    release : {"votes", "label"}
+        What leaves.
+    gate : bool
+        Whether a model of earlier answers gives those that it is sure of.
+    """
+
+    n_records: int
+    n_queries: int
+    epsilon: float
+    delta: float
+    n_classes: int
+    release: str = "votes"
+    gate: bool = False
+
+    def settings(self) -> Settings:
+        """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
+        classes = range(_checks.integer("classes", self.n_classes, least=2))
+        return Settings.of(
+            IndKNNClassifier(
+                classes, self.epsilon, self.delta, self.n_queries,
+                release=self.release, reuse_predictions=GATE if self.gate else False,
+                n_records=_checks.integer("records", self.n_records, least=1),
+            )
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plan: the wish, and what public facts make of it.
+
+    Attributes
+    ----------
+    wish : Wish
+        What it is for.
+    n_neighbors : int
+        k, records expected to take part in a question.
+    multiplier : float
+        sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
+    n_asked : int
+        Questions expected to be put to private records.
+    budget : float
+        What a record may spend in all, in zCDP, as a planned contribution feels it.
+    usage : Usage
+        How records are expected to be used, as measured on public points or assumed.
+    """
+
+    wish: Wish
+    n_neighbors: int
+    multiplier: float
+    n_asked: int
+    budget: float
+    usage: _planning.Usage
+
+    @classmethod
+    def of(
+        cls, wish: Wish, reference: Reference | None = None, n_neighbors: int | None = None
+    ) -> Self:
+        """Choose; without public points kernel weights count as the largest there are.
+
+        Parameters
+        ----------
+        wish : Wish
+            What the plan is for.
+        reference : Reference, optional
+            Public points.
+        n_neighbors : int, optional
+            k, if it is not to be chosen; the noise is made to fit it.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the first value of the wish that a classifier would refuse.
+        """
+        settings, n = wish.settings(), wish.n_records
+        points = n if reference is None else len(reference)
+        k = n_neighbors or _neighbors(settings, n, reference)
+        k = max(k, math.ceil(n / points))
+        usage = _planning.Usage(LARGEST_WEIGHT, _planning.TYPICAL_SPREAD)
+        if reference is not None:
+            width = reference.points.shape[1]
+            usage = _planning.usage(reference, AdaptiveRadius(reference, k, n), width)
+        multiplier = _planning.planned_multiplier(
+            usage, n, settings.n_asked, k, settings.affordable
+        )
+        if wish.gate:
+            multiplier *= math.sqrt(_planning.GATE_HEADROOM / _planning.HEADROOM)
+        shift = math.sqrt(usage.weight / k) / multiplier
+        return cls(wish, k, multiplier, settings.n_asked, settings.affordable(shift), usage)
+
+    @property
+    def noise(self) -> float:
+        """The scale of the noise on each class, in votes."""
+        return self.multiplier * math.sqrt(self.n_neighbors)
+
+    @property
+    def cost(self) -> float:
+        """The share of its budget that a record pays for taking part in a question."""
+        return self.usage.weight / (2 * self.noise**2 * self.budget)
+
+    @property
+    def participations(self) -> float:
+        """How many questions a record is expected to take part in."""
+        return self.n_asked * self.n_neighbors / self.wish.n_records
+
+    @property
+    def lasts(self) -> int:
+        """How many questions a busy record lasts for, if they fall as the public points do."""
+        busy = self.usage.spread * self.n_neighbors / self.wish.n_records
+        return math.floor(1 / (busy * self.cost))
+
+
+def _neighbors(settings: Settings, n_records: int, reference: Reference | None) -> int:
+    plan = n_records, settings.n_asked, settings.affordable(), len(settings.classes)
+    if reference is None:
+        return _planning.expected_neighbors(*plan, n_records)
+    return _planning.fitting_neighbors(reference, *plan)

@@ -1,0 +1,237 @@
+"""One set of budgets, several sets of features: re-embedding, and going on after a kill.
+
+A student trained on released answers is public, and so is the map that it makes of raw records. A
+record's next features are therefore a function of that record and of the transcript, which is all
+that the individual filter asks (ZZGW23, Algorithm 3; Feldman & Zrnic 2021): contributions go on
+depending on a record, its own remaining budget and public things. What must not happen is that a
+budget is refilled on the way. Here every subject keeps its slot in the one ledger; the index, the
+radius and the noise are planned anew, from public numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import _checks
+from vicinal.accounting._filter import UNITS
+from vicinal.errors import InvalidInput
+from vicinal.ledger import MemoryLedger
+from vicinal.mechanisms import NoisyVotes
+from vicinal.predictors._common import claims, inputs
+from vicinal.predictors.ind_knn._engine_factory import engine_on, kernel_for, slack_meter
+from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
+from vicinal.predictors.ind_knn._parameters import Settings
+from vicinal.predictors.ind_knn._shard import Shard
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spending:
+    """What an interaction has used up, which is as private as the records.
+
+    Attributes
+    ----------
+    remaining : int64 (s,)
+        Units that every subject has left, in the order of their first records.
+    slack : float
+        Delta that the grid has used up.
+    answers : int
+        Answers given.
+    n_records : int
+        The public size, as declared or as estimated once with noise.
+    """
+
+    remaining: npt.NDArray[np.int64]
+    slack: float
+    answers: int
+    n_records: int
+
+    def __post_init__(self) -> None:
+        units = self.remaining
+        sound = units.ndim == 1 and units.dtype == np.int64
+        if not sound or (units < 0).any() or (units > UNITS).any():
+            raise InvalidInput("The 'remaining' budgets must be int64 units between none and all.")
+        _checks.real("slack", self.slack, least=0)
+        _checks.integer("answers", self.answers, least=0)
+        _checks.integer("n_records", self.n_records, least=1)
+
+
+def planned_queries(n_queries: int, share: float) -> int:
+    """Return how many queries a whole budget would last for at this pace, rounded up.
+
+    Planning goes by queries over budget: n queries from a share of all budgets get the noise and
+    the neighbours that n / share queries get from whole budgets.
+    """
+    n_queries = _checks.integer("n_queries", n_queries, least=1)
+    return math.ceil(n_queries / _checks.real("share", share, above=0, most=1))
+
+
+def spending(classifier: IndKNNClassifier) -> Spending:
+    """Return what `classifier` has used up; for the curator, to go on from after a kill. Private.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        If it was not fitted.
+    """
+    check_is_fitted(classifier)
+    with classifier._engine.turn:
+        return Spending(
+            classifier._shard.ledger.remaining.copy(),
+            _slack_of(classifier),
+            classifier.n_answers_,
+            classifier.n_records_,
+        )
+
+
+def reembed(
+    classifier: IndKNNClassifier,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    subjects: npt.ArrayLike | None = None,
+    public: npt.ArrayLike | None = None,
+    *,
+    n_queries: int,
+    share: float = 1.0,
+) -> None:
+    """Give the records of a fitted classifier other features; every subject keeps its budget.
+
+    Parameters
+    ----------
+    classifier : IndKNNClassifier
+        Fitted; changed in place. Parameters set since ``fit`` have no effect.
+    X : array (n, d)
+        New features of all records, made record by record by a public map.
+    y, subjects : array (n,)
+        As given to ``fit``, and with `subjects` exactly if they were given there. A known subject
+        keeps what it has left; one that is new starts with a full budget.
+    public : array (m, d), optional
+        The public reference in the new features.
+    n_queries : int
+        How many more queries to plan for.
+    share : float
+        From which share of full budgets; shares of all rounds should come to 1.
+
+    Raises
+    ------
+    InvalidInput
+        Before anything is changed. Without `subjects` the records must be those of ``fit``, in
+        that order, with none erased.
+    """
+    check_is_fitted(classifier)
+    before = classifier._engine
+    with before.turn, inputs.unchanged_if_refused(classifier):
+        planned = classifier._settings
+        settings = _settings(classifier, planned, n_queries, share)
+        claims.OneOfSeveralFits(interaction=classifier._interaction).join(classifier)
+        if settings.seed is not None:
+            # Simulated noise must not repeat itself from round to round.
+            settings = replace(settings, seed=settings.seed + classifier.n_answers_ + 1)
+        ledger = classifier._shard.ledger
+        if not isinstance(ledger, MemoryLedger):
+            raise InvalidInput("The classifier must hold its budgets in memory. Got a store.")
+        inputs.check_subjects_given(subjects is not None, before=classifier._subjects_given)
+        if subjects is None and not _as_at_fit(classifier, np.shape(X)[0], y):
+            raise InvalidInput(
+                "The records must be those of fit, in that order and with their labels, where no "
+                "'subjects' are given. Give subjects to fit and here if records come and go."
+            )
+        _embed(classifier, settings, ledger, (X, y, subjects, public), _slack_of(classifier))
+        classifier._engine = replace(classifier._engine, turn=before.turn)
+        _plan_on(classifier, planned, settings.n_queries)
+
+
+def resume(
+    classifier: IndKNNClassifier,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    subjects: npt.ArrayLike | None,
+    public: npt.ArrayLike | None,
+    spent: Spending,
+    *,
+    n_queries: int,
+    share: float = 1.0,
+) -> None:
+    """Fit `classifier` with the budgets that an earlier process left, instead of new ones.
+
+    Arguments as of :func:`reembed`; the records must be those of the earlier process, in the
+    same order, and `spent` what :func:`spending` said there last.
+
+    Raises
+    ------
+    InvalidInput
+        Before anything is changed; also if `spent` is about another number of subjects.
+    """
+    with inputs.unchanged_if_refused(classifier):
+        claims.OneOfSeveralFits(resumed=True).join(classifier)
+        settings = _settings(classifier, Settings.of(classifier), n_queries, share)
+        settings = replace(settings, n_records=spent.n_records)
+        if settings.seed is not None:
+            settings = replace(settings, seed=settings.seed + spent.answers + 1)
+        ledger = MemoryLedger()
+        rows = len(np.asarray(y)) if subjects is None else 0
+        ids = list(range(rows)) if subjects is None else inputs.subjects(subjects, np.shape(X)[0])
+        ledger.enroll(ids)
+        if ledger.remaining.shape != spent.remaining.shape:
+            raise InvalidInput("The budgets to go on with must be those of the same records.")
+        ledger.remaining[:] = spent.remaining
+        classifier.n_answers_ = spent.answers
+        _embed(classifier, settings, ledger, (X, y, subjects, public), spent.slack)
+        _plan_on(classifier, Settings.of(classifier), settings.n_queries)
+
+
+def _settings(
+    classifier: IndKNNClassifier, settings: Settings, n_queries: int, share: float
+) -> Settings:
+    """Return settings that plan for a round; the size is not estimated again."""
+    known = getattr(classifier, "n_records_", settings.n_records)
+    return replace(settings, n_queries=planned_queries(n_queries, share), n_records=known)
+
+
+def _plan_on(classifier: IndKNNClassifier, settings: Settings, n_queries: int) -> None:
+    """Let the classifier warn once it has answered so many more."""
+    classifier._settings = replace(settings, n_queries=classifier.n_answers_ + n_queries)
+
+
+def _as_at_fit(classifier: IndKNNClassifier, rows: int, y: npt.ArrayLike) -> bool:
+    """Tell whether records without subject ids are those of fit, as far as can be seen."""
+    shard = classifier._engine.shard
+    if not isinstance(shard, Shard) or not classifier._next_number == rows == len(shard):
+        return False
+    labels = inputs.labels(y, rows, classifier.classes_)
+    return bool((labels == shard.people.labels).all())
+
+
+def _embed(
+    classifier: IndKNNClassifier,
+    settings: Settings,
+    ledger: MemoryLedger,
+    given: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
+    slack: float,
+) -> None:
+    """Put records with their features, on the budgets of `ledger`, behind the classifier."""
+    X, y, subjects, public = given
+    records = inputs.records(classifier, X, subjects, public)
+    labels = inputs.labels(y, len(records), settings.classes)
+    claimed = claims.claim(classifier, settings, records, labels)
+    del classifier._one_of
+    n_features = records.features.shape[1]
+    kernel = kernel_for(settings, records.reference)
+    shard = Shard(kernel, n_features, ledger)
+    shard.ledger = ledger
+    # What can still be refused comes before subjects are enrolled.
+    integers = kernel.encode(records.features)
+    shard.add(integers, labels, records.names)
+    meter = slack_meter(settings, slack)
+    assembled = engine_on(shard, kernel, settings, n_features, records.reference, meter, claimed)
+    classifier._install(assembled, settings, records)
+
+
+def _slack_of(classifier: IndKNNClassifier) -> float:
+    """Return the delta that the grid has used up; labels alone need none."""
+    votes = classifier._engine.votes
+    return votes._slack.spent if isinstance(votes, NoisyVotes) else 0.0

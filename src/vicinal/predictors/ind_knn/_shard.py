@@ -1,0 +1,198 @@
+"""A shard: records with their features, labels and subjects, and the ledger of those subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._checks import SubjectId
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger import Account, MemoryLedger, Register
+from vicinal.mechanisms import People
+from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, Neighbours
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._tiles import fill_holes
+from vicinal.predictors.ind_knn._shards import Carrier
+
+
+class Shard(Carrier):
+    """Holds records, charges them and sums their votes; knows nothing of noise or answers.
+
+    Subjects live on one shard with all their records. Sums of integer votes over shards equal
+    those of a single shard that holds everything.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        register: Register | None = None,
+        index: IndexFactory = ExactIndex,
+    ) -> None:
+        self.index: Index = index(kernel, n_features)
+        self.ledger: MemoryLedger = MemoryLedger()
+        self._register: Register = self.ledger if register is None else register
+        self._labels = np.zeros(0, dtype=np.int32)
+        self._slots = np.zeros(0, dtype=np.int32)
+        self._records = np.zeros(0, dtype=np.int32)
+        self._whole = True
+
+    def __len__(self) -> int:
+        """Return the number of records. Private."""
+        return len(self._labels)
+
+    @property
+    def people(self) -> People:
+        """Labels, subjects and budgets as the mechanisms see them."""
+        return self.people_of(self.ledger)
+
+    def people_of(self, account: Account) -> People:
+        """Return the same people with the budgets of another account."""
+        return People(self._labels, self._slots, self._records, account.remaining)
+
+    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> Neighbours:
+        """Return the records inside each query's radius."""
+        self._check_whole()
+        return self.index.search(queries, thresholds)
+
+    def parts(
+        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
+    ) -> Iterator[Neighbours]:
+        """Yield the same for consecutive queries, as many at a time as memory allows."""
+        self._check_whole()
+        return self.index.parts(queries, thresholds)
+
+    def add(
+        self,
+        integers: IntegerMatrix,
+        labels: npt.NDArray[np.int32],
+        subjects: Sequence[SubjectId],
+    ) -> None:
+        """Add records; a subject that is known, or was, continues with the budget it has left."""
+        with self._changing():
+            slots = self._register.enroll(subjects)
+            self.index.add(integers)
+            self._labels = np.concatenate([self._labels, labels])
+            self._slots = np.concatenate([self._slots, slots])
+            self._recount()
+
+    def forget(self, subjects: Sequence[SubjectId]) -> int:
+        """Erase all records of `subjects` physically; return how many records went."""
+        rows = self.rows_of(subjects)
+        movers = fill_holes(rows, len(self._labels))
+        kept = len(self._labels) - len(rows)
+        with self._changing():
+            self.index.remove(rows, movers)
+            self._labels = _moved(self._labels, rows, movers, kept)
+            self._slots = _moved(self._slots, rows, movers, kept)
+            self._register.dismiss(subjects)
+            self._recount()
+        return len(rows)
+
+    def replace_index(self, factory: IndexFactory) -> None:
+        """Move all records into another index, in the same order."""
+        if not isinstance(self.index, ExactIndex):
+            raise InvalidInput("Only an exact index can be replaced: it can give its records back.")
+        with self._changing():
+            moved = factory(self.index.kernel, self.index.n_features)
+            moved.add(self.index.features)
+            self.index = moved
+
+    def rows_of(self, subjects: Iterable[SubjectId]) -> npt.NDArray[np.int64]:
+        """Return the positions of all records of `subjects`, ascending. Private."""
+        return np.flatnonzero(np.isin(self._slots, self._register.slots(subjects)))
+
+    def resume(
+        self,
+        parts: Iterable[IntegerMatrix],
+        labels: npt.NDArray[np.int32],
+        slots: npt.NDArray[np.int32],
+    ) -> None:
+        """Take in records whose subjects the register already knows, into an empty shard.
+
+        Parameters
+        ----------
+        parts : iterable of (m, d)
+            Integer features in consecutive parts, together n rows.
+        labels, slots : int32 (n,)
+            Class index and subject of every record.
+        """
+        with self._changing():
+            for part in parts:
+                self.index.add(part)
+            self._labels, self._slots = labels, slots
+            self._recount()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Mark the shard unusable until the body is through.
+
+        A change that is broken off half-way, by an interrupt say, could leave rows beside the wrong
+        labels or subjects, and charge the wrong person.
+        """
+        self._check_whole()
+        self._whole = False
+        yield
+        self._whole = True
+
+    def _check_whole(self) -> None:
+        if not self._whole:
+            raise PrivacyRefused(
+                "A change of the records was interrupted, so they can no longer be trusted to "
+                "stand beside their subjects. Fit again."
+            )
+
+    def _recount(self) -> None:
+        counts = np.bincount(self._slots, minlength=self._register.size)
+        self._records = counts.astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedShard(Carrier):
+    """A shard as one of several accounts sees it: the same records, budgets of its own.
+
+    Attributes
+    ----------
+    shard : Shard
+        The records, which all accounts share.
+    ledger : Account
+        The budgets that answers through this object are charged to.
+    """
+
+    shard: Shard
+    ledger: Account
+
+    @property
+    def people(self) -> People:
+        """Labels and subjects of the shard, budgets of the account."""
+        return self.shard.people_of(self.ledger)
+
+    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> Neighbours:
+        """Return the records inside each query's radius."""
+        return self.shard.search(queries, thresholds)
+
+    def replace_index(self, factory: IndexFactory) -> None:
+        """Move all records, for every account, into another index."""
+        self.shard.replace_index(factory)
+
+    def parts(
+        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
+    ) -> Iterator[Neighbours]:
+        """Yield the same for consecutive queries, as many at a time as memory allows."""
+        return self.shard.parts(queries, thresholds)
+
+
+def _moved(
+    column: npt.NDArray[np.int32],
+    rows: npt.NDArray[np.int64],
+    movers: npt.NDArray[np.int64],
+    kept: int,
+) -> npt.NDArray[np.int32]:
+    """Return a new column in which `movers` fill the holes left by `rows`."""
+    filled = column.copy()
+    filled[rows[rows < kept]] = column[movers]
+    return filled[:kept].copy()

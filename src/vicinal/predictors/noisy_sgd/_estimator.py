@@ -1,0 +1,236 @@
+"""NoisySGD: a linear softmax classifier trained with clipped gradients and noise.
+
+Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, *Deep Learning with
+Differential Privacy*; norms of gradients in closed form after Goodfellow 2015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import _checks
+from vicinal.accounting._guarantee import Guarantee
+from vicinal.mechanisms._gradients import SubjectRows
+from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
+from vicinal.predictors._common import claims, inputs
+from vicinal.predictors._common.fixed_plan import Plan, guarantee_of, several, subject_slots
+from vicinal.predictors.noisy_sgd._parameters import SgdSettings
+
+BIAS = 0.3
+"""A feature that every record has besides its own, which are of length 1."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
+    r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
+
+    In every step each subject is in the batch by an independent coin of probability gamma; its
+    gradient, summed over its records, is clipped to norm `clip`, and Gaussian noise is added to the
+    sum. The noise is calibrated so that all steps together keep (epsilon, delta). The trained
+    weights can be published, and the classifier copied, stored and asked without limit.
+
+    Features are scaled to length 1, each record by itself. The defaults fit features of
+    :class:`vicinal.features.PublicMap`, and need no tuning; tuning on private records would cost
+    privacy that nobody accounts for.
+
+    Parameters
+    ----------
+    classes : sequence of int or str
+        All class names. Public, and an input: they are never read off the private labels.
+    epsilon, delta : float
+        The guarantee for a subject; add/remove-one-subject.
+    n_steps : int
+        How many steps to train.
+    gamma : float
+        The probability with which each subject is in a batch.
+    clip : float
+        The clipping bound on a subject's gradient; features have length 1.
+    learning_rate : float
+        Step on the clipped mean gradient, in units of `clip`.
+    momentum : float
+        How much of the last step is kept in the next, 0 <= momentum < 1.
+    n_records : int, optional
+        Public number of subjects, which the mean is taken by. Without it the number is released
+        once with noise, which the guarantee includes.
+    interactions : int or "public"
+        How many interactions with the same subjects, each carrying out this same plan, the
+        guarantee covers together. A further one is refused. "public": the records need no
+        protection, nothing is counted, and the guarantee is void.
+    simulation_seed : int, optional
+        Makes noise and batches repeatable for experiments, and the guarantee void.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        Class names as declared.
+    coef_, intercept_ : float64 (c, d), (c,)
+        Weights on features of length 1, averaged over the second half of the steps; public.
+    noise_multiplier_ : float
+        Noise over the clipping bound.
+    n_records_ : float
+        The number of subjects that the mean was taken by; public.
+    n_features_in_ : int
+        Number of features.
+    """
+
+    def __init__(
+        self,
+        classes: Iterable[Any],
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        n_steps: int = 200,
+        gamma: float = 0.1,
+        clip: float = 0.5,
+        learning_rate: float = 4.0,
+        momentum: float = 0.9,
+        n_records: int | None = None,
+        interactions: int | str = 1,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.classes = classes
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_steps = n_steps
+        self.gamma = gamma
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.n_records = n_records
+        self.interactions = interactions
+        self.simulation_seed = simulation_seed
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        public: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Train on private records; the whole budget is spent here.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Private features, any float type, finite.
+        y : array (n,)
+            Private labels, each one of `classes`.
+        subjects : array (n,), optional
+            Integer or string id of the subject behind each record. Without it every record is a
+            subject.
+        public : array (m, d), optional
+            Public, unlabelled rows; features are centred by their mean and divided by their
+            standard deviation, before they are scaled to length 1. Leave it out for features that
+            are standardised already.
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is changed or spent; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
+        """
+        with inputs.unchanged_if_refused(self):
+            self._train(X, y, subjects, public)
+        return self
+
+    def _train(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+        public: npt.ArrayLike | None,
+    ) -> None:
+        settings = SgdSettings.of(self)
+        records = inputs.records(self, X, subjects, public)
+        labels = inputs.labels(y, len(records), settings.classes)
+        n_features = records.features.shape[1]
+        self._center, self._spread = _standard(records.reference, n_features)
+        rows = SubjectRows(self._rows(records.features), labels, *subject_slots(records.names))
+        claims.claim(self, settings, records, labels)
+        claims.release(self)
+        # The process remembers it; the model is free of it, and may be copied.
+        del self._interaction
+        n_records, weights = settings.train(rows, self._unit(n_features))
+        self._settings = settings
+        self.classes_ = settings.classes
+        self.noise_multiplier_ = settings.multiplier
+        self.n_records_ = n_records
+        self.coef_, self.intercept_ = weights[:-1].T.copy(), BIAS * weights[-1]
+
+    def _rows(self, features: inputs.FloatMatrix) -> npt.NDArray[np.float32]:
+        """Return integer rows, float32 (n, d + 1): every row by itself."""
+        rows = unit_vectors((features - self._center) / self._spread)
+        bias = round(BIAS * self._unit(rows.shape[1]))
+        return np.hstack([rows, np.full((len(rows), 1), bias, dtype=np.float32)])
+
+    @staticmethod
+    def _unit(n_features: int) -> float:
+        return FLOAT32.scale(n_features)
+
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
+        """Return the scores of all classes, float64 (q, c); costs nothing."""
+        check_is_fitted(self)
+        rows = self._rows(inputs.features(self, X))[:, :-1].astype(np.float64)
+        return np.asarray(rows @ self.coef_.T / self._unit(rows.shape[1]) + self.intercept_)
+
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
+        """Return the model's probabilities of all classes, float64 (q, c); costs nothing."""
+        scores = self.decision_function(X)
+        grown = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(grown / grown.sum(axis=1, keepdims=True))
+
+    def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return labels, (q,); costs nothing."""
+        scores = self.decision_function(X)
+        return np.asarray(self.classes_[scores.argmax(axis=1)])
+
+    def _planned(self) -> SgdSettings:
+        """Return the settings of ``fit``, or before it those that the parameters make."""
+        return getattr(self, "_settings", None) or SgdSettings.of(self)
+
+    def plan(self, delta: float | None = None) -> Plan:
+        """Return the releases of the training as the JSON that ``vicinal account`` reads.
+
+        At `delta`, or the estimator's own.
+        """
+        settings = self._planned()
+        given = self.delta if delta is None else delta
+        plan = {
+            "delta": _checks.real("delta", given, above=0, below=1),
+            "releases": settings.releases(settings.multiplier),
+        }
+        return several(plan, settings.interactions)
+
+    def guarantee(self, delta: float | None = None) -> Guarantee:
+        """Return the guarantee of the training, whole; known before ``fit``.
+
+        Its epsilon, at most the one asked for, is what ``vicinal account`` says of :meth:`plan`.
+        At the estimator's own delta, unless told otherwise.
+        """
+        settings = self._planned()
+        # Before fit, a number of features that is large enough for most.
+        n_features = getattr(self, "n_features_in_", 1000) + 1
+        return guarantee_of(
+            self.plan(delta),
+            settings.draws(n_features),
+            simulated=settings.seed is not None,
+            interactions=settings.interactions,
+            public=("the public rows that features are standardised by", "the trained weights"),
+        )
+
+
+def _standard(public: inputs.FloatMatrix | None, n_features: int) -> tuple[Floats, Floats]:
+    """Return what to take off features, and what to divide them by, from public rows."""
+    if public is None:
+        return np.zeros(n_features), np.ones(n_features)
+    rows = public.astype(np.float64)
+    spread = rows.std(axis=0)
+    return rows.mean(axis=0), np.where(spread > 0, spread, 1.0)

@@ -1,0 +1,143 @@
+"""From the parameters of a NoisySGD classifier to its plan, and to trained weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.accounting._calibrate import calibrate
+from vicinal.mechanisms import randomness
+from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
+from vicinal.mechanisms._interactions import interactions
+from vicinal.mechanisms._release_counter import Quota
+from vicinal.mechanisms._sampling import coin_source
+from vicinal.predictors._common.fixed_plan import Plan, several, summed
+
+SIZE_NOISE = 50.0
+"""The noise on the number of subjects has scale 50 / epsilon: less than 1 % of the cost."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class Parameters(Protocol):
+    """The estimator's parameters, as its constructor takes them; meanings are told there."""
+
+    classes: Any
+    epsilon: float
+    delta: float
+    n_steps: int
+    gamma: float
+    clip: float
+    learning_rate: float
+    momentum: float
+    n_records: int | None
+    interactions: int | str
+    simulation_seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SgdSettings:
+    """Checked parameters of a NoisySGD classifier."""
+
+    classes: npt.NDArray[Any]
+    epsilon: float
+    delta: float
+    n_steps: int
+    gamma: float
+    clip: float
+    learning_rate: float
+    momentum: float
+    n_records: int | None
+    interactions: int
+    seed: int | None
+
+    @classmethod
+    def of(cls, given: Parameters) -> Self:
+        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
+        return cls(
+            classes=_checks.class_names(given.classes),
+            epsilon=_checks.real("epsilon", given.epsilon, above=0),
+            delta=_checks.real("delta", given.delta, above=0, below=1),
+            n_steps=_checks.integer("n_steps", given.n_steps, least=1, most=10**6),
+            gamma=_checks.real("gamma", given.gamma, above=0, most=1),
+            clip=_checks.real("clip", given.clip, least=1e-6, most=1e6),
+            learning_rate=_checks.real("learning_rate", given.learning_rate, above=0),
+            momentum=_checks.real("momentum", given.momentum, least=0, below=1),
+            n_records=None
+            if given.n_records is None
+            else _checks.integer("n_records", given.n_records, least=1),
+            interactions=interactions(given.interactions),
+            seed=None
+            if given.simulation_seed is None
+            else _checks.integer("simulation_seed", given.simulation_seed, least=0),
+        )
+
+    @property
+    def terms(self) -> Hashable:
+        """What interactions that share the guarantee must have in common: all of the plan."""
+        return "NoisySGD", json.dumps(self.releases(self.multiplier)), self.epsilon, self.delta
+
+    @property
+    def multiplier(self) -> float:
+        """The noise multiplier with which the plan just keeps (epsilon, delta)."""
+        return _calibrated(
+            self.epsilon, self.delta, self.gamma, self.n_steps,
+            self.n_records is None, self.interactions,
+        )  # fmt: skip
+
+    def releases(self, multiplier: float) -> list[Plan]:
+        """Return the releases as in the JSON of a plan."""
+        return _releases(
+            multiplier, self.epsilon, self.gamma, self.n_steps, sized=self.n_records is None
+        )
+
+    def draws(self, n_features: int) -> dict[int, float]:
+        """Return how many draws of noise are planned at each scale in steps."""
+        steps = (gradient_grid(self.multiplier)[1], float(self.n_steps) * n_features)
+        size = (gradient_grid(SIZE_NOISE / self.epsilon)[1], float(self.n_records is None))
+        return summed([(steps[0], steps[1] * len(self.classes)), size])
+
+    def train(self, records: SubjectRows, unit: float) -> tuple[float, Floats]:
+        """Return the number that means are taken by, and the averaged weights, float64 (d, c)."""
+        noise = randomness(self.seed)
+        gradient = NoisyGradient(
+            records, len(self.classes), unit, self.gamma, self.clip, self.multiplier,
+            Quota(self.n_steps, "steps"), noise, coin_source(self.seed),
+        )  # fmt: skip
+        size = float(self.n_records or 0)
+        if self.n_records is None:
+            size = max(1.0, NoisySize(SIZE_NOISE / self.epsilon, noise).publish(len(records)))
+        rate = self.learning_rate / (self.gamma * size)
+        weights = np.zeros((records.rows.shape[1], len(self.classes)))
+        velocity, total = np.zeros_like(weights), np.zeros_like(weights)
+        for step in range(self.n_steps):
+            velocity = self.momentum * velocity + gradient.publish(weights)
+            weights = weights - rate * velocity
+            if step >= self.n_steps // 2:
+                total += weights
+        return size, total / (self.n_steps - self.n_steps // 2)
+
+
+@lru_cache(maxsize=64)
+def _calibrated(
+    epsilon: float, delta: float, gamma: float, n_steps: int, sized: bool, interactions: int
+) -> float:
+    releases = _releases(1.0, epsilon, gamma, n_steps, sized=sized)
+    plan = several({"delta": delta, "releases": releases}, interactions)
+    found = calibrate(plan, epsilon, "sigma")
+    return float(found.value)
+
+
+def _releases(
+    multiplier: float, epsilon: float, gamma: float, n_steps: int, *, sized: bool
+) -> list[Plan]:
+    steps = {"kind": "gaussian", "sigma": multiplier, "sensitivity": 1.0, "gamma": gamma}
+    size: Plan = {"kind": "gaussian", "sigma": SIZE_NOISE / epsilon, "sensitivity": 1.0}
+    return [{**steps, "count": n_steps}, *([{**size, "gamma": 1.0, "count": 1}] if sized else [])]

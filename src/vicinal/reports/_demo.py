@@ -1,0 +1,157 @@
+"""The demonstration: public test images, classified by the private neighbours among the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.accounting._guarantee import Guarantee
+from vicinal.datasets import Dataset
+from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
+from vicinal.predictors import IndKNNClassifier
+from vicinal.reports._outcomes import Outcome
+from vicinal.reports._progress import Begin
+from vicinal.reports._sweep import Grid, Sweep, sweep, sweep_work
+from vicinal.reports._trials import Trial, image_benchmark, split
+
+CLASSES = tuple(range(10))
+
+MOST_REFERENCE = 5000
+LEAST_REFERENCE = 20
+"""Public reference points: as many as the test part has besides the queries, in these bounds."""
+
+FEATURES = (
+    "histograms of oriented gradients of square-rooted pixels, minus the mean of the public "
+    f"reference, {PublicMap().n_components} principal components of the public reference, "
+    "half-whitened, unit length"
+)
+
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
+GRID = Grid(
+    taus=(0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
+    multipliers=(0.06, 0.1, 0.15, 0.25, 0.4, 0.6, 0.9, 1.3, 2.0),
+)
+
+_SPLIT_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PublicPlan:
+    """What was fixed before the first answer; everybody may know all of it.
+
+    Attributes
+    ----------
+    n_records : int
+        Private records, as estimated once with noise.
+    n_reference, n_queries : int
+        Public reference points; answers planned for.
+    n_neighbors : int
+        k, the records expected to take part in an answer.
+    noise_multiplier : float
+        sigma2: the noise on each class's votes has standard deviation sigma2 sqrt(k).
+    budget : float
+        B, what each person may lose in zero-concentrated terms, over all answers.
+    features : str
+        The feature map in words.
+    """
+
+    n_records: int
+    n_reference: int
+    n_queries: int
+    n_neighbors: int
+    noise_multiplier: float
+    budget: float
+    features: str = FEATURES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """What one run with real noise gave: answers, and what may be told about them.
+
+    Attributes
+    ----------
+    labels, truth : arrays (q,)
+        Answers, and the queries' true labels.
+    confidence : array (q,)
+        Lead of the best class over the next, in standard deviations of the noise on that lead.
+    guarantee : Guarantee
+        What holds for every private record.
+    plan : PublicPlan
+        How it was done.
+    """
+
+    labels: npt.NDArray[Any]
+    truth: npt.NDArray[Any]
+    confidence: npt.NDArray[np.float64]
+    guarantee: Guarantee
+    plan: PublicPlan
+
+    @property
+    def outcome(self) -> Outcome:
+        """How many answers were right."""
+        return Outcome.of(self.labels, self.truth)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A trial, with the images of its queries."""
+
+    trial: Trial
+    images: npt.NDArray[Any]
+
+
+def prepare(
+    dataset: Dataset, n_queries: int, begin: Begin, classes: Sequence[int] = CLASSES
+) -> Prepared:
+    """Split the test part, extract features, and map them by what the reference teaches.
+
+    Raises
+    ------
+    InvalidInput
+        If the test part is too small for that many queries.
+    """
+    _, test = dataset.split()
+    n_reference = min(MOST_REFERENCE, len(test) - n_queries)
+    if n_reference < LEAST_REFERENCE:
+        raise InvalidInput(
+            f"The test part must have at least {n_queries + LEAST_REFERENCE} images for "
+            f"{n_queries} queries and a public reference. Got {len(test)}; ask fewer queries."
+        )
+    parts = split(len(test), n_reference, n_queries, _SPLIT_SEED)
+    benchmark = image_benchmark(dataset, classes, begin)
+    trial = benchmark.trial(PublicMap(), parts)
+    return Prepared(trial, np.asarray(test.features)[parts.queries])
+
+
+def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> Answers:
+    """Answer all queries with real noise, nothing tuned."""
+    n_queries = len(trial.truth)
+    classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries)
+    classifier.fit(trial.records, trial.labels, public=trial.reference)
+    votes = classifier.decision_function(trial.queries, progress=begin("answers", n_queries))
+    plan = PublicPlan(
+        classifier.n_records_,
+        len(trial.reference),
+        n_queries,
+        int(classifier.n_neighbors_ or 0),
+        classifier.noise_multiplier_,
+        classifier.budget_,
+    )
+    return Answers(
+        classifier.classes_[votes.argmax(axis=1)],
+        trial.truth,
+        classifier.confidence(votes),
+        classifier.guarantee(),
+        plan,
+    )
+
+
+def compare(trial: Trial, delta: float, begin: Begin) -> Sweep:
+    """Simulate other epsilons, and the published algorithm; for public data only."""
+    step = begin("comparison", sweep_work(len(trial.truth), EPSILONS, GRID))
+    return sweep(trial, EPSILONS, delta, GRID, step)

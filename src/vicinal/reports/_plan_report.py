@@ -1,0 +1,204 @@
+"""What a plan is and why, what it may expect, and what else could be had; as text and JSON."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from vicinal.predictors.ind_knn._plan_choice import Choice, Wish
+from vicinal.predictors.ind_knn._plan_simulation import Outlook, Stage, simulate
+from vicinal.reports._progress import Step
+from vicinal.reports._text import percent
+
+MOST_QUERIES = 2000
+"""Behind a gate, this many answers are simulated at most: its model's time grows with the cube."""
+
+ENOUGH = 4000
+"""Answers that an outlook should rest on."""
+
+MOST_ROUNDS = 10
+
+AS_WISHED = "as wished"
+FEWER, MORE = "half the neighbours", "twice the neighbours"
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to do it: its name, its plan, and its outlook if there are public points."""
+
+    name: str
+    choice: Choice
+    outlook: Outlook | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        choice = self.choice
+        return {
+            "name": self.name,
+            **asdict(choice.wish),
+            "n_neighbors": choice.n_neighbors,
+            "noise_multiplier": choice.multiplier,
+            "noise_scale": choice.noise,
+            "questions_expected": choice.n_asked,
+            "questions_until_worn": choice.lasts,
+            "participations": choice.participations,
+            "cost_of_one": choice.cost,
+            "outlook": None if self.outlook is None else asdict(self.outlook),
+        }
+
+
+def wishes(wish: Wish) -> dict[str, Wish]:
+    """Return the wish and what else could be wished for, by name."""
+    others = {
+        "votes": replace(wish, release="votes", gate=False),
+        "label alone": replace(wish, release="label", gate=False),
+        "label, behind a gate": replace(wish, release="label", gate=True),
+        "half the queries": replace(wish, n_queries=max(1, wish.n_queries // 2)),
+        "twice the queries": replace(wish, n_queries=2 * wish.n_queries),
+        "half the epsilon": replace(wish, epsilon=wish.epsilon / 2),
+        "twice the epsilon": replace(wish, epsilon=wish.epsilon * 2),
+    }
+    return {AS_WISHED: wish, **{name: other for name, other in others.items() if other != wish}}
+
+
+def options(wish: Wish, stage: Stage | None, seed: int, step: Step) -> list[Option]:
+    """Plan every wish, and simulate it where there are public points.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the first value that a classifier would refuse.
+    """
+    reference = None if stage is None else stage.reference
+    choices = {name: Choice.of(other, reference) for name, other in wishes(wish).items()}
+    k = choices[AS_WISHED].n_neighbors
+    for name, other in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, wish.n_records))):
+        choices[name] = Choice.of(wish, reference, other)
+    found = []
+    for name, choice in choices.items():
+        outlook = None if stage is None else _simulated(stage, choice, seed)
+        found.append(Option(name, choice, outlook))
+        step(1)
+    return found
+
+
+def work(wish: Wish) -> int:
+    """Return how many options there are, for a progress bar."""
+    return len(wishes(wish)) + 2
+
+
+def _simulated(stage: Stage, choice: Choice, seed: int) -> Outlook:
+    if choice.wish.gate:
+        return simulate(stage, choice, seed, most=MOST_QUERIES)
+    rounds = math.ceil(ENOUGH / min(choice.wish.n_queries, len(stage.reference)))
+    played = [simulate(stage, choice, seed + turn) for turn in range(min(rounds, MOST_ROUNDS))]
+    return Outlook.mean(played)
+
+
+def as_text(found: Sequence[Option]) -> str:
+    """Return everything for people to read; the first option is the wish itself."""
+    wished = found[0]
+    facts = "\n".join(
+        textwrap.fill(words, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
+        for name, words in [*_plan(wished.choice), *_expected(wished.outlook)]
+    )
+    lines = [_heading(wished.choice.wish), "", facts, "", *_table(found)]
+    if wished.outlook is not None:
+        lines += ["", textwrap.fill(_UNCHANGED, _WIDTH)]
+    return "\n".join(lines)
+
+
+def _heading(wish: Wish) -> str:
+    return (
+        f"{wish.n_queries:,} answers from {wish.n_records:,} records of {wish.n_classes} classes, "
+        f"epsilon {wish.epsilon:g} at delta {wish.delta:g}"
+    )
+
+
+def _plan(choice: Choice) -> list[tuple[str, str]]:
+    """Return the plan with its reasons."""
+    scale = f"sigma2 = {choice.multiplier:.4g}, that is {choice.noise:.4g} votes on each class"
+    used = (
+        f"each takes part in {choice.participations:.3g} of {choice.n_asked:,} questions expected, "
+        f"for {percent(choice.cost, 2)} of its budget each (mean squared kernel weight "
+        f"{choice.usage.weight:.2f})"
+    )
+    lasts = f"a busy record lasts for {choice.lasts:,} questions, {_AS_PUBLIC}"
+    return [
+        ("neighbours", f"k = {choice.n_neighbors:,}: {_NEIGHBOURS}"),
+        ("noise", f"{scale}: {_NOISE}"),
+        ("release", _RELEASES[choice.wish.release, choice.wish.gate]),
+        ("records", used),
+        ("wear", lasts),
+    ]
+
+
+_UNCHANGED = (
+    "Unchanged is by comparison with the same neighbours without noise: it says what noise and "
+    "wear cost, and not which number of neighbours answers best. Accuracy does, by real labels."
+)
+_AS_PUBLIC = "if they fall as the public points do"
+_NEIGHBOURS = "more of them drown the noise, fewer are nearer; the best number grows with the noise"
+_NOISE = "what a busy record can pay for, with room to spare"
+_RELEASES = {
+    ("votes", False): "all noisy votes: scores, confidence and abstention come with them",
+    ("label", False): "the label alone, which costs less than the votes",
+    ("votes", True): "votes of the queries that are asked; a model of earlier answers gives others",
+    ("label", True): "the label alone, and only where a model of earlier answers is not sure",
+}
+_NOTHING_PLAYED = (
+    "nothing, for want of public points; kernel weights count as the largest there are, and with "
+    "points (--public) the noise comes out smaller"
+)
+_CLUSTERS = (
+    "cannot be told: clusters of the public points played the classes. Classes that overlap more "
+    "than clusters do lose more to noise. Labels of public points (--labels) would tell"
+)
+
+
+def _expected(outlook: Outlook | None) -> list[tuple[str, str]]:
+    """Return what to expect, in words that claim no more than was simulated."""
+    if outlook is None:
+        return [("simulated", _NOTHING_PLAYED)]
+    played = (
+        f"{percent(outlook.agreement)} (± {percent(2 * outlook.error)}) of {outlook.answers:,} "
+        "answers on public points come out as without noise and wear, "
+        f"{percent(outlook.at_end)} of the last quarter; {percent(outlook.used)} of all budgets "
+        f"are used then, {percent(outlook.retired)} spent"
+    )
+    return [("simulated", played), ("accuracy", _accuracy(outlook))]
+
+
+def _accuracy(outlook: Outlook) -> str:
+    if outlook.accuracy is None or outlook.plain_accuracy is None:
+        return _CLUSTERS
+    return (
+        f"{percent(outlook.accuracy)}, and {percent(outlook.plain_accuracy)} without noise: by the "
+        "labels of the public points, if private records are like them"
+    )
+
+
+def _table(found: Sequence[Option]) -> list[str]:
+    """Return the options side by side."""
+    head = (
+        f"{'':22}{'queries':>8} {'eps':>6} {'k':>6} {'sigma2':>7} {'a question costs':>17} "
+        f"{'asked':>7} {'unchanged':>10} {'accuracy':>9}"
+    )
+    return [head, *map(_table_row, found)]
+
+
+def _table_row(option: Option) -> str:
+    choice, outlook = option.choice, option.outlook
+    unchanged = "-" if outlook is None else percent(outlook.agreement)
+    accuracy = outlook and outlook.accuracy
+    asked = choice.n_asked / choice.wish.n_queries if outlook is None else outlook.asked
+    return (
+        f"{option.name:22}{choice.wish.n_queries:8,} {choice.wish.epsilon:6g} "
+        f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
+        f"{percent(asked, 0):>7} {unchanged:>10} {percent(accuracy) if accuracy else '-':>9}"
+    )

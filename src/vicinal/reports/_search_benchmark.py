@@ -1,0 +1,206 @@
+"""Measuring searches on this machine, next to the bare matrix product.
+
+Works that are compared run in turn, so that a machine that slows down slows all of them; times are
+medians. Everything here is made-up data: points around a thousand centres, from fixed seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.neighbours import _threads
+from vicinal.neighbours._cells import learn_cells
+from vicinal.neighbours._centroids import PublicCentroids
+from vicinal.neighbours._exact import ExactIndex
+from vicinal.neighbours._index import Index
+from vicinal.neighbours._integer_features import int8_precision
+from vicinal.neighbours._kernels import Cosine
+from vicinal.neighbours._lsh import HyperplaneLSH
+from vicinal.neighbours._radius import AdaptiveRadius, Reference
+
+Works = dict[str, Callable[[], object]]
+Rows = npt.NDArray[np.float32]
+
+TABLES = (10, 20, 30)
+"""Numbers of hash tables that ZZGW23 report, of 8 bits each (Table 3, Figure 4)."""
+
+_CENTRES = 1000
+_LATENT = 12
+_BATCH = 1 << 17
+N_PUBLIC = 20_000
+"""Points of a public reference."""
+
+_TILE = 2048
+_LEAST_SECONDS = 0.02
+
+
+def interleaved(works: Works, repeats: int) -> dict[str, float]:
+    """Return the median seconds of every work, run in turn `repeats` times after a warm-up.
+
+    A work of a few microseconds is repeated within its turn, so that the clock can tell.
+    """
+    often = {name: _calls(work) for name, work in works.items()}
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            start = time.perf_counter()
+            for _ in range(often[name]):
+                work()
+            times[name].append((time.perf_counter() - start) / often[name])
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """Warm up and return how many calls fill a turn."""
+    work()
+    start = time.perf_counter()
+    work()
+    return max(1, math.ceil(_LEAST_SECONDS / max(time.perf_counter() - start, 1e-6)))
+
+
+def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
+    """Return the power of n that times grow with: the slope on logarithmic axes."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkData:
+    """Made-up records of one size, in batches that are drawn anew each time.
+
+    Attributes
+    ----------
+    n, d : int
+        Number of records and of features.
+    share : float
+        Share of the records that a radius selects.
+    """
+
+    n: int
+    d: int
+    share: float = 0.001
+
+    @property
+    def n_neighbors(self) -> int:
+        """The number of records that a radius is to select."""
+        return max(1, round(self.n * self.share))
+
+    def draw(self, size: int, seed: int) -> Rows:
+        """Return points of the mixture, float32 (size, d)."""
+        fixed = np.random.default_rng(0)  # noqa: TID251 (made-up data to time searches on)
+        centres = fixed.normal(size=(_CENTRES, self.d)).astype(np.float32)
+        axes = fixed.normal(size=(_LATENT, self.d)).astype(np.float32)
+        drawn = np.random.default_rng(seed)  # noqa: TID251 (made-up data to time searches on)
+        points = drawn.normal(size=(size, _LATENT)).astype(np.float32) @ (
+            axes * (0.6 / math.sqrt(_LATENT))
+        )
+        points += centres[drawn.integers(0, _CENTRES, size)]
+        points += 0.1 * drawn.normal(size=(size, self.d)).astype(np.float32)
+        return points
+
+    def batches(self) -> Iterator[Rows]:
+        """Yield all records, some at a time."""
+        for number, start in enumerate(range(0, self.n, _BATCH)):
+            yield self.draw(min(_BATCH, self.n - start), 100 + number)
+
+
+class SearchBenchmark:
+    """Indexes over one data, and the same radii for all of them.
+
+    Parameters
+    ----------
+    data : BenchmarkData
+        What is searched.
+    block : int
+        The largest number of queries asked together.
+    hashing : sequence of int
+        Numbers of hash tables to measure, if any.
+    recall : float
+        What the public centroids are asked to find of what the radius selects; an estimate, so
+        a little more than what is wanted.
+    """
+
+    def __init__(
+        self, data: BenchmarkData, block: int, hashing: Sequence[int] = (), recall: float = 0.97
+    ) -> None:
+        self.data = data
+        public = data.draw(N_PUBLIC, 1)
+        self.kernel = Cosine(int8_precision(public))
+        reference = Reference(self.kernel, self.kernel.encode(public))
+        radius = AdaptiveRadius(reference, data.n_neighbors, data.n)
+        self.queries = self.kernel.encode(data.draw(block, 2))
+        self.thresholds = radius.thresholds(self.queries)
+        self.indexes: dict[str, Index] = {
+            "exact": ExactIndex(self.kernel, data.d),
+            "centroids": PublicCentroids(
+                self.kernel, data.d, learn_cells(reference, radius, _cells(data.n), recall)
+            ),
+        }
+        for tables in hashing:
+            self.indexes[f"hashing {tables}"] = HyperplaneLSH(self.kernel, data.d, tables)
+        for rows in data.batches():
+            integers = self.kernel.encode(rows)
+            for index in self.indexes.values():
+                index.add(integers)
+
+    def works(self, block: int) -> Works:
+        """Return one search of `block` queries for every index; blocks follow each other."""
+        return {name: self._search(index, block) for name, index in self.indexes.items()}
+
+    def _search(self, index: Index, block: int) -> Callable[[], object]:
+        at = 0
+
+        def search() -> object:
+            nonlocal at
+            at = at + block if at + 2 * block <= len(self.queries) else 0
+            part = slice(at, at + block)
+            return list(index.parts(self.queries[part], self.thresholds[part]))
+
+        return search
+
+    def recalls(self) -> dict[str, float]:
+        """Return the share of the exact search's hits that every index finds."""
+        hits = {
+            name: sum(len(near.rows) for near in index.parts(self.queries, self.thresholds))
+            for name, index in self.indexes.items()
+        }
+        return {name: found / max(1, hits["exact"]) for name, found in hits.items()}
+
+    def products(self, block: int) -> Works:
+        """Return bare products of `block` queries with all records, in one-thread tiles."""
+        asked, index = self.queries[:block], self.indexes["exact"]
+        assert isinstance(index, ExactIndex)  # noqa: S101 (narrows the type: made so above)
+        tiles = [part.features for part in index.store.parts(_TILE)]
+        wide = np.zeros((block, index.stride), dtype=np.int8)
+        wide[:, : asked.shape[1]] = asked
+        works: Works = {}
+        if find_spec("torch") is not None:
+            works["int8 product"] = _torch_product(wide, tiles)
+        return works
+
+
+def _torch_product(asked: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[], object]:
+    from vicinal.neighbours.engines._products import TorchEngine
+
+    engine = TorchEngine()
+    width = asked.shape[1]
+    block = engine.prepare(asked, np.zeros(len(asked), dtype=np.int64), 1, width)
+
+    def product() -> None:
+        for _ in _threads.mapped(lambda tile: engine.multiply(block.packed, tile), tiles):
+            pass
+
+    return product
+
+
+def _cells(n_records: int) -> int:
+    """Return a number of cells that keeps some hundred records in each."""
+    return min(N_PUBLIC // 16, max(16, n_records // 512))

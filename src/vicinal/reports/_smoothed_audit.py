@@ -1,0 +1,135 @@
+"""What `vicinal smoothed` shows: audits and elections, as plain values and as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.smoothed import (
+    WARNINGS,
+    FixedSize,
+    Histogram,
+    adjusted_utility,
+    bounds,
+    database_delta,
+    quantiles,
+    smoothed_delta,
+    worst_case_delta,
+)  # fmt: skip
+from vicinal.smoothed._answers import power_of_ten
+from vicinal.smoothed._specification import mechanism_of, population_of
+
+_FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}
+_NEEDED = {"mechanism", "population", "n", "epsilons"}
+
+
+def audit(spec: object) -> dict[str, Any]:
+    """Return the audit of a specification: a row for every epsilon, and what has to be said.
+
+    Parameters
+    ----------
+    spec : dict
+        ``mechanism``, ``population`` (see :mod:`vicinal.smoothed._specification`), ``n``,
+        ``epsilons``; optional ``draws`` and ``seed`` for Monte Carlo, ``levels`` for quantiles,
+        and ``database`` for the delta of one database, which is marked as private.
+
+    Raises
+    ------
+    InvalidInput
+        If a field is missing, unknown or not usable.
+    PrivacyRefused
+        If releases that share coins are composed.
+    """
+    if not isinstance(spec, dict) or not _NEEDED <= set(spec) <= _FIELDS:
+        raise InvalidInput(
+            f"The audit must be an object with the fields {sorted(_NEEDED)} and perhaps "
+            f"{sorted(_FIELDS - _NEEDED)}. Got others."
+        )
+    epsilons = spec["epsilons"]
+    if not isinstance(epsilons, list) or not epsilons:
+        raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
+    mechanism, population = mechanism_of(spec["mechanism"]), population_of(spec["population"])
+    n = _checks.integer("n", spec["n"], least=1)
+    rows = [_row(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
+    return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
+
+
+def _row(
+    mechanism: Any, population: Any, n: int, epsilon: float, spec: dict[str, Any]
+) -> dict[str, Any]:
+    draws, seed = spec.get("draws", 0), spec.get("seed", 0)
+    smoothed = smoothed_delta(mechanism, population, n, epsilon, draws=draws, seed=seed)
+    row: dict[str, Any] = {
+        "epsilon": epsilon,
+        "smoothed": smoothed.to_dict(),
+        "worst_case": worst_case_delta(mechanism, n, epsilon).to_dict(),
+    }
+    if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
+        row["bounds"] = bounds(population, n, mechanism.sampler.size, epsilon).to_dict()
+    if "levels" in spec:
+        found = quantiles(mechanism, population, n, epsilon, spec["levels"])
+        row["quantiles"] = [
+            {"level": level, "chance_above": chance.to_dict()}
+            for level, chance in zip(spec["levels"], found, strict=True)
+        ]
+    if "database" in spec:
+        row["database"] = database_delta(mechanism, spec["database"], epsilon).to_dict()
+    return row
+
+
+def audit_text(report: dict[str, Any]) -> str:
+    """Return an audit as a table with its warnings."""
+    lines = [f"{report['n']:,} records of {report['types']} types", ""]
+    lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
+    for row in report["rows"]:
+        found, worst = row["smoothed"], row["worst_case"]["upper"]
+        lines.append(
+            f"{row['epsilon']:>8g}  {interval_text(found):>24}  {found['method']:<12} "
+            f"{worst:>10.4g}"
+        )
+        if found["note"]:
+            lines.append(f"{'':>10}{found['note']}")
+        for entry in row.get("quantiles", []):
+            chance = interval_text(entry["chance_above"])
+            lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {chance}")
+        if "database" in row:
+            lines.append(f"{'':>10}PRIVATE delta of the database: {interval_text(row['database'])}")
+    return "\n".join([*lines, "", *warning_lines(report["warnings"])])
+
+
+def interval_text(found: dict[str, Any]) -> str:
+    """Return both ends of an interval, or one number where they agree to four digits."""
+    low, high = (_end(found[name]) for name in ("log10_lower", "log10_upper"))
+    return high if low == high else f"{low} to {high}"
+
+
+def warning_lines(warnings: Sequence[str]) -> list[str]:
+    """Return what has to be said, as a list."""
+    return ["To be said with it:", *(f"- {words}" for words in warnings)]
+
+
+def _end(log10: float | None) -> str:
+    return "0" if log10 is None else power_of_ten(log10 * 2.302585092994046)
+
+
+def election_row(name: str, counts: Sequence[int], lost: float, accuracy: float) -> dict[str, Any]:
+    """Return delta and utility of one election: `counts` votes, a share of them lost."""
+    n = sum(counts)
+    mechanism = Histogram(FixedSize(round((1 - lost) * n)))
+    epsilon = math.log(accuracy / (1 - accuracy))
+    delta = database_delta(mechanism, counts, epsilon)
+    gain = adjusted_utility(mechanism, counts, 2 * accuracy - 1)
+    return {
+        "election": name,
+        "votes": n,
+        "log10_delta": _finite(delta.log10_upper),
+        "log10_utility": _finite(gain.log10_upper),
+        "below_1_over_n": delta.upper < 1 / n,
+    }
+
+
+def _finite(log10: float) -> float | None:
+    return log10 if math.isfinite(log10) else None

@@ -1,0 +1,115 @@
+"""The page of a knowledge transfer: its guarantee, its rounds, and some of the questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.labelling import ABSTAINED, Outcome, Plan
+from vicinal.labelling._journal import Asked
+from vicinal.reports import _text as words
+from vicinal.reports._html import Markup, document, image, table, tag
+from vicinal.reports._plots import picture
+
+_TITLE = "From private records to a student"
+
+_SHOWN = 16
+"""Questions shown of each round."""
+
+
+def transfer_page(
+    outcome: Outcome, plan: Plan, pool: npt.NDArray[Any], classes: Sequence[Any]
+) -> str:
+    """Return a page of HTML that needs nothing else; everything on it is released.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        What came of the rounds.
+    plan : Plan
+        What was planned.
+    pool : array (m, ...)
+        The public examples; images are shown.
+    classes : sequence
+        Class names.
+    """
+    sections = [_guarantee(outcome), _rounds(outcome, plan)]
+    if pool.ndim > 2:
+        sections += [
+            _questions(number, outcome, pool, classes) for number in range(len(outcome.rounds))
+        ]
+    return document(_TITLE, _headline(outcome), tag("main", *sections))
+
+
+def _headline(outcome: Outcome) -> Markup:
+    total = sum(len(asked.labels) for asked in outcome.rounds)
+    lead = (
+        f"{total:,} questions about public examples were answered by noisy votes of private "
+        "records. A student learnt from the answers, and nothing else; it may be published."
+    )
+    return tag("header", tag("h1", _TITLE), tag("p", lead, class_="lead"))
+
+
+def _guarantee(outcome: Outcome) -> Markup:
+    text = tag("blockquote", tag("p", str(outcome.guarantee)))
+    return tag("section", tag("h2", "What is guaranteed"), text)
+
+
+def _rounds(outcome: Outcome, plan: Plan) -> Markup:
+    rows = []
+    for number, part in enumerate(plan.rounds):
+        asked, kept = outcome.rounds[number], outcome.kept[number]
+        rows.append(
+            (
+                str(number + 1),
+                f"{len(asked.labels):,}",
+                words.percent(part.share, 0),
+                f"{len(kept):,}",
+            )
+        )
+    header = ("round", "questions", "share of every budget", "kept")
+    note = (
+        "All of it was planned before the first question. Answers are kept by their noisy margin, "
+        "which costs nothing; where the last student is least sure, questions are hardest."
+    )
+    return tag("section", tag("h2", "Rounds"), table(header, rows), tag("p", note))
+
+
+def _questions(
+    number: int, outcome: Outcome, pool: npt.NDArray[Any], classes: Sequence[Any]
+) -> Markup:
+    asked, kept = outcome.rounds[number], outcome.kept[number]
+    places = _evenly(asked)
+    chosen = set(kept.tolist())
+    tiles = [_tile(asked, place, place in chosen, pool, classes) for place in places]
+    return tag(
+        "section",
+        tag("h2", f"Some questions of round {number + 1}"),
+        tag("p", "From the surest answer to the least sure; outlined ones were not learnt from."),
+        tag("ul", *tiles, class_="gallery"),
+    )
+
+
+def _evenly(asked: Asked) -> list[int]:
+    margins = asked.margins if asked.margins is not None else np.zeros(len(asked.labels))
+    order = np.argsort(-margins, kind="stable")
+    steps = np.linspace(0, len(order) - 1, min(_SHOWN, len(order)))
+    return [int(order[round(float(step))]) for step in steps]
+
+
+def _tile(
+    asked: Asked, place: int, kept: bool, pool: npt.NDArray[Any], classes: Sequence[Any]
+) -> Markup:
+    row, label = int(asked.questions[place]), int(asked.labels[place])
+    given = label != ABSTAINED
+    margin = "" if asked.margins is None or not given else f"lead {asked.margins[place]:.1f}"
+    caption = tag(
+        "figcaption",
+        tag("span", str(classes[label]) if given else "not answered", class_="answer"),
+        tag("span", margin, class_="lead-of"),
+    )
+    shown = image(picture(pool[row]), "png", f"public example {row}")
+    return tag("li", tag("figure", shown, caption, class_="right" if kept else "wrong"))

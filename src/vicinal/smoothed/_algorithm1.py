@@ -1,0 +1,117 @@
+"""Algorithm 1 of LWX23, for databases small enough to list: the exact maximum over all worlds.
+
+Step 1 is the delta of every histogram. For the rest, let G_w(h) be the expected delta given that
+some records make up the histogram h and the others come, independently, from the list w of
+distributions. Then G_{w + pi}(h) = sum over types t of pi(t) G_w(h + e_t), so that every multiset
+of distributions costs one pass over the histograms of the records that are left. All terms are
+positive, and nothing is convolved twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from vicinal.smoothed._intervals import UNIT, Array, Log
+from vicinal.smoothed._mechanism import Counts, Mechanism
+
+_MOST_RECORDS = 200
+_MOST_WORK = 2 * 10**7
+_MOST_DATABASES = 20_000
+_DEEPEST = 600.0
+
+
+def listable(n: int, types: int, worlds: int) -> bool:
+    """Return whether all histograms and all multisets of worlds can be gone through."""
+    if n > _MOST_RECORDS:
+        return False
+    databases = math.comb(n + types - 1, types - 1)
+    work = math.comb(n + worlds, worlds) * (n + 1) ** (types - 1) * types
+    return databases <= _MOST_DATABASES and work <= _MOST_WORK
+
+
+def histograms(n: int, types: int) -> Iterator[Counts]:
+    """Yield all histograms of n records."""
+    for bars in itertools.combinations(range(n + types - 1), types - 1):
+        edges = np.array([-1, *bars, n + types - 1])
+        yield np.diff(edges) - 1
+
+
+def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> Array:
+    """Return log deltas of all histograms, (2, n + 1, ..., n + 1) by all counts but one."""
+    table = np.full((2,) + (n + 1,) * (types - 1), -np.inf)
+    for database in histograms(n, types):
+        place = tuple(database[:-1].tolist())
+        for loss in mechanism.losses(database, epsilon):
+            ends = (loss.forward, loss.backward)
+            table[(0, *place)] = max(table[(0, *place)], *(end.low for end in ends))
+            table[(1, *place)] = max(table[(1, *place)], *(end.high for end in ends))
+    return table
+
+
+def maximum(table: Array, vertices: Array, n: int) -> tuple[Log, tuple[int, ...]]:
+    """Return the largest expected delta over multisets of vertices, and which it is.
+
+    Parameters
+    ----------
+    table : ndarray
+        As :func:`listed_deltas` returns it.
+    vertices : ndarray, shape (l, m)
+        Distributions.
+    n : int
+        Number of records.
+    """
+    scale = float(table[1].max())
+    if scale == -math.inf:
+        return Log(-math.inf, -math.inf), (0,) * n
+    # What is 600 below the largest cannot be held beside it; it is rounded up to that, or to 0.
+    shifted = np.stack([table[0] - scale, np.maximum(table[1] - scale, -_DEEPEST)])
+    shifted[1][table[1] == -np.inf] = -np.inf
+    best: list[tuple[float, tuple[int, ...]]] = [(-1.0, ()), (-1.0, ())]
+    for world, means in _worlds(np.exp(shifted), vertices, n):
+        for row in (0, 1):
+            value = float(means[row].ravel()[0])
+            best[row] = max(best[row], (value, tuple(-v for v in world)))
+    slack = UNIT * (4 * n * vertices.shape[1] + 64) + 4 * UNIT * abs(scale)
+    low, high = (math.log(value) if value > 0 else -math.inf for value, _ in best)
+    return Log(scale + low - slack, scale + high + slack), tuple(-v for v in best[1][1])
+
+
+def _worlds(
+    means: Array, vertices: Array, left: int, world: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Yield every multiset of vertices, as a sorted tuple, with its expected deltas."""
+    if not left:
+        yield world, means
+        return
+    for vertex in range(world[-1] if world else 0, len(vertices)):
+        drawn = draw(means, vertices[vertex])
+        yield from _worlds(drawn, vertices, left - 1, (*world, vertex))
+
+
+def draw(means: Array, distribution: Array) -> Array:
+    """Return means over one more record that comes from a distribution."""
+    inside = tuple(slice(None, -1) for _ in range(means.ndim - 1))
+    drawn = distribution[-1] * means[(slice(None), *inside)]
+    for kind, chance in enumerate(distribution[:-1]):
+        moved = tuple(
+            slice(1, None) if axis == kind else slice(None, -1) for axis in range(means.ndim - 1)
+        )
+        drawn = drawn + chance * means[(slice(None), *moved)]
+    return np.asarray(drawn)
+
+
+def mean(table: Array, rows: Array) -> Log:
+    """Return the expected delta when record r comes from row r, in the form of `maximum`."""
+    scaled = np.exp(table)
+    for row in rows:
+        scaled = draw(scaled, row)
+    slack = UNIT * (4 * len(rows) * rows.shape[1] + 64)
+    low, high = (float(scaled[end].ravel()[0]) for end in (0, 1))
+    return Log(
+        math.log(low) - slack if low > 0 else -math.inf,
+        math.log(high) + slack if high > 0 else -math.inf,
+    )

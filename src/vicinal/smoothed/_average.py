@@ -1,0 +1,179 @@
+"""The rounded mean of a sample of quantised numbers: a step of SGD with 8-bit gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._compiled import compiled
+from vicinal.errors import InvalidInput
+from vicinal.smoothed._histogram import check_records
+from vicinal.smoothed._intervals import UNIT, Array, Log, from_sum
+from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss
+from vicinal.smoothed._samplers import FixedSize, boundary
+
+ROUNDINGS = ("half away", "none")
+
+_MOST_CELLS = 2 * 10**7
+
+
+@dataclass(frozen=True)
+class Average(CountMechanism):
+    """Draw `size` records without replacement and publish their rounded mean.
+
+    Parameters
+    ----------
+    levels : sequence of int
+        The numbers that a record can be, in whole units, increasing; a database is a histogram
+        over them.
+    size : int
+        T, at least 1.
+    rounding : {"half away", "none"}
+        The mean is rounded to a whole unit, halves away from zero; or the exact sum is published.
+    """
+
+    levels: Sequence[int]
+    size: int
+    rounding: str = "half away"
+
+    def __post_init__(self) -> None:
+        given: npt.NDArray[np.float64] = np.asarray(self.levels, dtype=np.float64)
+        whole = given.ndim == 1 and len(given) > 1 and np.isfinite(given).all()
+        if not whole or (given != np.floor(given)).any() or (np.diff(given) <= 0).any():
+            raise InvalidInput(
+                "The 'levels' parameter must be at least two increasing whole numbers. Got others."
+            )
+        object.__setattr__(self, "levels", tuple(int(v) for v in given))
+        object.__setattr__(self, "types", len(given))
+        _checks.integer("size", self.size, least=1)
+        _checks.choice("rounding", self.rounding, ROUNDINGS)
+        if (self.size + 1) * self._sums > _MOST_CELLS:
+            raise InvalidInput(
+                "The 'levels' and 'size' parameters must give at most "
+                f"{_MOST_CELLS} sums and sizes. Got {(self.size + 1) * self._sums}."
+            )
+
+    @property
+    def _sums(self) -> int:
+        return self.size * (self.levels[-1] - self.levels[0]) + 1
+
+    def check_size(self, n: int) -> None:
+        """Refuse databases smaller than the sample."""
+        check_records(n)
+        FixedSize(self.size).check(n)
+
+    def touched(self, n: int) -> float:
+        """Return T / n: reached for continuous data (Theorem 4), a bound after rounding."""
+        return self.size / n
+
+    def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
+        """Yield a loss for every value in the database and every other level in its place."""
+        e, n = boundary(epsilon), int(database.sum())
+        for value, laws in self._laws(database):
+            own, slack = laws[value], 8 * (n + len(laws[0])) * UNIT
+            forward = _excess(own, laws, e, slack)
+            backward = _excess(laws, own, e, slack)
+            for level in range(len(laws)):
+                if level != value:
+                    change = f"{self.levels[value]} -> {self.levels[level]}"
+                    yield Loss(change, _log(forward, level), _log(backward, level))
+
+    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
+        """Yield a gain for every value in the database and every other level in its place."""
+        e, n = boundary(epsilon), int(database.sum())
+        for value, laws in self._laws(database):
+            own, slack = laws[value], 16 * (n + len(laws[0])) * UNIT
+            share = own / np.maximum(own + laws, np.finfo(np.float64).tiny)
+            sums = _excess(own, laws, e, slack, share) + _excess(laws, own, e, slack, share)
+            yield from (_log(sums, level) for level in range(len(laws)) if level != value)
+
+    def _laws(self, database: Counts) -> Iterator[tuple[int, Array]]:
+        """Yield every value that occurs, with the laws of the outcome for all replacements.
+
+        Yields
+        ------
+        value : int
+            Index of the level of the record that is replaced.
+        laws : ndarray, shape (levels, outcomes)
+            Row v: the law when that record is at level v, so row `value` is the database's own.
+        """
+        share = self.size / int(database.sum())
+        outcome = self._outcomes()
+        offsets = np.array(self.levels) - self.levels[0]
+        for value, table in self._left_out(database):
+            with_it = grouped(table[-2], outcome, offsets)
+            without = grouped(table[-1], outcome, offsets[:1])
+            yield value, (1 - share) * without + share * with_it
+
+    def _outcomes(self) -> npt.NDArray[np.int64]:
+        """Return which outcome every sum of a sample has, counted from 0."""
+        sums = np.arange(self._sums) + self.size * self.levels[0]
+        if self.rounding == "none":
+            return np.arange(self._sums)
+        rounded = np.sign(sums) * ((2 * np.abs(sums) + self.size) // (2 * self.size))
+        return np.asarray(rounded - rounded[0])
+
+    def _left_out(self, database: Counts) -> Iterator[tuple[int, Array]]:
+        """Yield for every value that occurs the laws of sums over subsets of the other records."""
+        values = np.repeat(np.arange(len(database)), database)
+        start = np.zeros((self.size + 1, self._sums))
+        start[0, 0] = 1.0
+        yield from self._split(start, 0, values)
+
+    def _split(
+        self, table: Array, held: int, values: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[int, Array]]:
+        """Leave out every different one of the sorted `values`, half by half."""
+        if len(values) == 1:
+            yield int(values[0]), table
+            return
+        left, right = np.array_split(values, 2)
+        yield from self._split(self._grown(table, held, right), held + len(right), left)
+        again = right == left[-1]
+        fresh, added = right[~again], np.concatenate([left, right[again]])
+        if len(fresh):
+            yield from self._split(self._grown(table, held, added), held + len(added), fresh)
+
+    def _grown(self, table: Array, held: int, values: npt.NDArray[np.int64]) -> Array:
+        """Return the laws of sums of t-subsets after more records have come in.
+
+        A uniform t-subset of k + 1 records holds the last one with probability t / (k + 1). All
+        terms are positive, so relative precision is kept.
+        """
+        sizes = np.arange(self.size + 1)[:, None]
+        for count, value in enumerate(values, start=held + 1):
+            offset = self.levels[value] - self.levels[0]
+            grown = np.maximum(count - sizes, 0) / count * table
+            grown[1:, offset:] += (sizes[1:] / count) * table[:-1, : self._sums - offset]
+            table = grown
+        return table
+
+
+@compiled
+def grouped(masses: Array, outcome: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> Array:
+    """Return the mass of every outcome when each sum is raised by an offset: (offsets, outcomes).
+
+    What would be raised beyond the last sum has no mass.
+    """
+    laws = np.zeros((len(offsets), outcome[-1] + 1))
+    for row in range(len(offsets)):
+        for place in range(len(masses) - offsets[row]):
+            laws[row, outcome[place + offsets[row]]] += masses[place]
+    return laws
+
+
+def _excess(p: Array, q: Array, e: float, slack: float, share: Array | None = None) -> Array:
+    """Return sums of (P - E P')+ along outcomes, computed (row 0) and with errors (row 1)."""
+    exact = np.maximum(p - e * q, 0.0)
+    raised = np.maximum(p - e * q + slack * (p + e * q), 0.0)
+    weight = 1.0 if share is None else share
+    return np.stack([(weight * exact).sum(-1), (weight * raised).sum(-1) * (1 + slack)])
+
+
+def _log(sums: Array, place: int) -> Log:
+    value, raised = sums[:, place]
+    return from_sum(float(value), float(raised - value)).capped()

@@ -1,0 +1,134 @@
+"""The delta of one database, and what an adversary gains from it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.smoothed._answers import BOUND, EXACT, DatabaseDelta, Delta, delta_of
+from vicinal.smoothed._edges import database_profile
+from vicinal.smoothed._histogram import Histogram
+from vicinal.smoothed._intervals import Array, Log, known, largest
+from vicinal.smoothed._mechanism import Counts, Mechanism
+from vicinal.smoothed._samplers import FixedSize, boundary
+
+_MOST_PROFILE = 10**7
+
+
+def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float) -> DatabaseDelta:
+    """Return delta(x) of one database: Definition 2 of LWX23, both directions.
+
+    The largest, over all neighbours x' that replace one record, of the sums over outcomes of
+    (P_x - E P_x')+ and (P_x' - E P_x)+, E = exp(epsilon). The result is private.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What is published.
+    database : array-like
+        Counts (m,) of the types; for ``KNNVotes`` the labels (n,), nearest first.
+    epsilon : float
+        At least 0.
+
+    Raises
+    ------
+    InvalidInput
+        If the database does not suit the mechanism, or epsilon is not a number >= 0.
+    """
+    eps = check_epsilon(epsilon)
+    checked = check_mechanism(mechanism).check(database)
+    found = [
+        (loss, largest([loss.forward, loss.backward])) for loss in mechanism.losses(checked, eps)
+    ]
+    best = largest(value for _, value in found)
+    worst = max(found, key=lambda pair: pair[1].high)[0].change if found else ""
+    return DatabaseDelta(best.low, best.high, EXACT, "", worst)
+
+
+def log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> Log:
+    """Return the same for a checked database, as an interval of logarithms."""
+    losses = mechanism.losses(database, epsilon)
+    return largest(end for loss in losses for end in (loss.forward, loss.backward))
+
+
+def adjusted_utility(
+    mechanism: Mechanism, database: npt.ArrayLike, threshold: float
+) -> DatabaseDelta:
+    """Return u_t(x): what an adversary who lacks one entry gains above an accuracy threshold.
+
+    The largest over neighbours x' of the mean, under the true database, of
+    max(0, 1 - 2 loss - t) / (1 - t), where the loss is that of guessing between x and x' with equal
+    prior odds: 0 for guesses no better than (1 + t) / 2, 1 for certainty (LWX23, eq. 3; two
+    hypotheses). By Lemma 10 in its sharp form, max(u(P;Q), u(Q;P)) is between E/(1+E) and
+    (E+2)/(E+1) times the larger loss at E = (1 + t) / (1 - t). The result is private.
+
+    Parameters
+    ----------
+    mechanism, database
+        As for :func:`database_delta`.
+    threshold : float
+        t in [0, 1).
+    """
+    t = _checks.real("threshold", threshold, least=0, below=1)
+    checked = check_mechanism(mechanism).check(database)
+    best = largest(mechanism.gains(checked, math.log1p(t) - math.log1p(-t))).capped()
+    return DatabaseDelta(best.low, best.high)
+
+
+def profile(mechanism: Mechanism, n: int, epsilon: float) -> Array:
+    """Return log delta of every database with two types, as float64 (2, n + 1).
+
+    Row 0 holds lower and row 1 upper ends; column k is the database with k records of the first
+    type and n - k of the second. -inf is a delta of 0.
+
+    Raises
+    ------
+    InvalidInput
+        If n is above 10^7, or the mechanism needs more than two types.
+    """
+    eps, count = check_epsilon(epsilon), _checks.integer("n", n, least=1, most=_MOST_PROFILE)
+    checked = check_mechanism(mechanism)
+    checked.check([count, 0])
+    if isinstance(checked, Histogram) and isinstance(checked.sampler, FixedSize):
+        return np.minimum(database_profile(count, checked.sampler.size, boundary(eps)), 0.0)
+    columns = [log_delta(checked, np.array([k, count - k]), eps) for k in range(count + 1)]
+    return np.array([[value.low for value in columns], [value.high for value in columns]])
+
+
+def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
+    """Return the delta of differential privacy: the largest delta of any database of n records.
+
+    By coupling it is at most the chance that a given record is sampled, and for counts it is that
+    chance at *every* epsilon: T / n, gamma, 1 - (1 - 1/n)^T (Theorem 3 of LWX23, made exact). For
+    other mechanisms, whose outcome need not show a lone record, only the bound is given.
+
+    Raises
+    ------
+    InvalidInput
+        If no database of n records can be sampled so.
+    """
+    check_epsilon(epsilon)
+    count = _checks.integer("n", n, least=1)
+    chance = check_mechanism(mechanism).touched(count)
+    if chance > 1:
+        raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")
+    value = known(math.log(chance) if chance > 0 else -math.inf, 2.0**-50)
+    if mechanism.attains_touched:
+        return delta_of(value, EXACT, "attained at every epsilon where a record is alone")
+    return delta_of(Log(-math.inf, value.high), BOUND, "chance that a record is sampled")
+
+
+def check_epsilon(epsilon: float) -> float:
+    """Return epsilon if it is a finite number of at least 0."""
+    return _checks.real("epsilon", epsilon, least=0)
+
+
+def check_mechanism(mechanism: Mechanism) -> Mechanism:
+    """Return the mechanism if it is one."""
+    if not isinstance(mechanism, Mechanism):
+        raise InvalidInput(f"The 'mechanism' parameter must be a Mechanism. Got {mechanism!r}.")
+    return mechanism

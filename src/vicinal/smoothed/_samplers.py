@@ -1,0 +1,181 @@
+"""How records come to be in the sample: the only randomness of a mechanism without noise."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.smoothed import _saddle
+from vicinal.smoothed._edges import LOSS, edge_loss
+from vicinal.smoothed._intervals import Log
+from vicinal.smoothed._mixing import draws_loss, mean_over, mixed_edge
+
+Counts = npt.NDArray[np.int64]
+
+MOST_RECORDS = 10**9
+_LARGEST_EXPONENT = 600.0
+
+
+class Sampler(ABC):
+    """A way to draw a sample from a database, without regard to what the records say."""
+
+    @abstractmethod
+    def check(self, n: int) -> None:
+        """Refuse a database of n records that cannot be sampled so.
+
+        Raises
+        ------
+        InvalidInput
+            If the sample is larger than the database.
+        """
+
+    @abstractmethod
+    def touched(self, n: int) -> float:
+        """Return the probability that a given record of n is in the sample."""
+
+    @abstractmethod
+    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> Log:
+        """Return the divergence when the sampled counts of all types are published.
+
+        Parameters
+        ----------
+        a, b : int
+            X has a + 1 records of one type and b of another; in X' it is a and b + 1.
+        n : int
+            All records, those of further types too.
+        epsilon : float
+            E = exp(epsilon) in the sum over outcomes of (P - E P')+.
+        what : int
+            Whether that sum or a gain of the adversary (:mod:`vicinal.smoothed._edges`).
+        """
+
+    @abstractmethod
+    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        """Return every sampled histogram of a small database with its log probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSize(Sampler):
+    """`size` records, uniformly without replacement (the paper's SHM; T in SMOOTHED)."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
+
+    def check(self, n: int) -> None:
+        """Refuse databases smaller than the sample."""
+        if self.size > n:
+            raise InvalidInput(
+                f"The 'size' parameter must be at most the number of records. Got {self.size}."
+            )
+
+    def touched(self, n: int) -> float:
+        """Return T / n."""
+        return self.size / n
+
+    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> Log:
+        """Return the divergence; two types need no mixture."""
+        both, e = a + b + 1, boundary(epsilon)
+        if both == n:
+            return edge_loss(a, b, self.size, e, what).capped()
+        low, high = max(0, self.size - (n - both)), min(both, self.size)
+        log_p = _saddle.hypergeometric(both, n - both, self.size, low, high + 1)
+        return mixed_edge(log_p, low, a, b, e, what).capped()
+
+    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        """Return sampled histograms, type by type."""
+        states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+        left = int(counts.sum())
+        for count in counts.tolist():
+            left -= count
+            states = [
+                ((*drawn, o), log_p + _saddle.log_hypergeometric(o, count, left, rest))
+                for drawn, log_p in states
+                for rest in [self.size - sum(drawn)]
+                for o in range(max(0, rest - left), min(count, rest) + 1)
+            ]
+        return states
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson(Sampler):
+    """Every record with probability `gamma`, independently; how many were drawn is seen too."""
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", _checks.real("gamma", self.gamma, least=0, most=1))
+
+    def check(self, n: int) -> None:
+        """Refuse databases without records."""
+        _checks.integer("n", n, least=1, most=MOST_RECORDS)
+
+    def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+        """Return gamma."""
+        return self.gamma
+
+    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> Log:  # noqa: ARG002
+        """Return the divergence: the size of the sample is seen, so a mixture over it."""
+        log_p = _saddle.binomial(a + b + 1, self.gamma)
+        return mixed_edge(log_p, 0, a, b, boundary(epsilon), what).capped()
+
+    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        """Return sampled histograms: independent binomials."""
+        states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+        for count in counts.tolist():
+            law = [(o, float(p)) for o, p in enumerate(_saddle.binomial(count, self.gamma))]
+            states = [((*drawn, o), log_p + p) for drawn, log_p in states for o, p in law]
+        return [state for state in states if state[1] > -math.inf]
+
+
+@dataclass(frozen=True, slots=True)
+class WithReplacement(Sampler):
+    """`size` draws of one record each, every time from the whole database."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
+
+    def check(self, n: int) -> None:
+        """Refuse databases without records."""
+        _checks.integer("n", n, least=1, most=MOST_RECORDS)
+
+    def touched(self, n: int) -> float:
+        """Return 1 - (1 - 1/n)^T."""
+        return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
+
+    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> Log:
+        """Return the divergence; two types need no mixture."""
+        both = a + b + 1
+        if both == n:
+            return draws_loss(a, b, self.size, epsilon, what).capped()
+        log_p = _saddle.binomial(self.size, both / n)
+        return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, what)).capped()
+
+    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        """Return sampled histograms, type by type."""
+        states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+        left = int(counts.sum())
+        for count in counts.tolist():
+            share = count / left if left else 0.0
+            left -= count
+            states = [
+                ((*drawn, o), log_p + float(p))
+                for drawn, log_p in states
+                for o, p in enumerate(_saddle.binomial(self.size - sum(drawn), share))
+                if p > -math.inf
+            ]
+        return [state for state in states if sum(state[0]) == self.size]
+
+
+def boundary(epsilon: float) -> float:
+    """Return E = exp(epsilon); from epsilon = 600 on a smaller E, which gives larger deltas."""
+    return math.exp(min(epsilon, _LARGEST_EXPONENT))

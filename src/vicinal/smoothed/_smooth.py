@@ -1,0 +1,253 @@
+"""The delta of smoothed differential privacy: the worst plausible world, over its data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.smoothed import _algorithm1, _sandwich
+from vicinal.smoothed._answers import BOUND, EXACT, MONTE_CARLO, SANDWICH, Delta, delta_of
+from vicinal.smoothed._databases import check_epsilon, check_mechanism, worst_case_delta
+from vicinal.smoothed._expectation import Column, World, mean_delta
+from vicinal.smoothed._histogram import Histogram
+from vicinal.smoothed._intervals import Array, Log, largest
+from vicinal.smoothed._knn import KNNVotes
+from vicinal.smoothed._mechanism import CountMechanism, Mechanism
+from vicinal.smoothed._monte_carlo import CONFIDENCE, estimate
+from vicinal.smoothed._populations import Heterogeneous, Population
+from vicinal.smoothed._radius import RadiusVotes
+from vicinal.smoothed._radius_mean import radius_listable, radius_mean
+from vicinal.smoothed._samplers import FixedSize
+from vicinal.smoothed._sequences import listable_sequences, sequence_maximum
+from vicinal.smoothed._theorems import bounds
+from vicinal.smoothed._two_types import column_of, largest_mean, majorant_mean, rest_bound
+
+WARNINGS = (
+    "The population must be fixed before the data is seen; the delta of a database is private.",
+    "A mean over databases hides rare groups: look at the quantiles, and at each type's delta.",
+    "Records must be independent of each other.",
+    "Publishing more finely (precincts, many queries) makes types rarer: rare types are revealed.",
+    "Neighbours replace one record.",
+)
+"""What has to be said with every smoothed delta (SMOOTHED, section 6)."""
+
+_CLOSE = 1e-6
+_MOST_COLUMNS = 3000
+
+
+def smoothed_delta(
+    mechanism: Mechanism, population: Population, n: int, epsilon: float, *, draws: int = 0,
+    seed: int = 0,
+) -> Delta:  # fmt: skip
+    """Return the smoothed delta: the maximum over plausible worlds of the expected delta(x).
+
+    Definition 3 of LWX23 as a certified interval. Small databases are listed (Algorithm 1); two
+    types are summed in log space up to n = 10^9; more types are put between two sums or under the
+    bounds of :func:`bounds`; anything else is answered by the worst case, or, if asked for draws,
+    by an interval from drawn databases.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What is published.
+    population : Population
+        Which worlds are plausible: `types` must be those of the mechanism.
+    n : int
+        Number of records, public.
+    epsilon : float
+        At least 0.
+    draws : int
+        Databases to draw where nothing else is sharp; 0 for none. The interval then holds with
+        confidence .999, and for several vertices only its lower end uses the draws.
+    seed : int
+        Which databases are drawn.
+
+    Raises
+    ------
+    InvalidInput
+        If the population has other types or other counts than the mechanism and n, or a sample
+        is larger than n.
+    """
+    eps, count = check_epsilon(epsilon), _check_worlds(mechanism, population, n)
+    _checks.integer("draws", draws, least=0)
+    _checks.integer("seed", seed, least=0)
+    worst = worst_case_delta(mechanism, count, eps)
+    answer = _without_draws(mechanism, population, count, eps)
+    if answer is None and draws:
+        answer = _by_draws(mechanism, population, count, eps, draws, seed)
+    if answer is None:
+        return Delta(-math.inf, worst.log_upper, BOUND, "no better than the worst case")
+    return Delta(
+        answer.log_lower, min(answer.log_upper, worst.log_upper), answer.method, answer.note
+    )
+
+
+def _check_worlds(mechanism: Mechanism, population: Population, n: int) -> int:
+    if not isinstance(population, Population):
+        raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
+    population.check_records(n)
+    m = population.types
+    if isinstance(check_mechanism(mechanism), KNNVotes):
+        mechanism.check(np.full(n, m - 1))
+    else:
+        mechanism.check([n, *[0] * (m - 1)])
+    return n
+
+
+def _without_draws(
+    mechanism: Mechanism, population: Population, n: int, epsilon: float
+) -> Delta | None:
+    """Return the best answer that no draws are needed for; None if there is none."""
+    if isinstance(mechanism, KNNVotes):
+        return _listed_sequences(mechanism, population, n, epsilon)
+    if isinstance(population, Heterogeneous):
+        return _mixed_world(mechanism, population, n, epsilon)
+    m, worlds = population.types, len(population.vertices)
+    if _algorithm1.listable(n, m, worlds) and _quick(mechanism, n, m):
+        table = _algorithm1.listed_deltas(mechanism, n, m, epsilon)
+        return delta_of(_algorithm1.maximum(table, population.vertices, n)[0])
+    if m == 2 and _has_columns(mechanism, n):
+        return _two_types(mechanism, population, n, epsilon)
+    return _summed(mechanism, population, n, epsilon)
+
+
+def _summed(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta | None:
+    if isinstance(mechanism, Histogram):
+        return _many_types(mechanism, population, n, epsilon)
+    if isinstance(mechanism, RadiusVotes) and radius_listable(mechanism, population, n):
+        found = radius_mean(mechanism, population, n, epsilon)
+        return delta_of(found, SANDWICH, "the largest single label below, all together above")
+    return None
+
+
+def _quick(mechanism: Mechanism, n: int, m: int) -> bool:
+    """Return whether every delta of a listing takes little time."""
+    fast = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
+    return math.comb(n + m - 1, m - 1) <= (20_000 if fast and m == 2 else 2_000)
+
+
+def _has_columns(mechanism: Mechanism, n: int) -> bool:
+    fast = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
+    return fast or (isinstance(mechanism, CountMechanism) and n <= _MOST_COLUMNS)
+
+
+def _listed_sequences(
+    mechanism: KNNVotes, population: Population, n: int, epsilon: float
+) -> Delta | None:
+    worlds = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
+    if not listable_sequences(n, mechanism.classes, worlds):
+        return None
+    return delta_of(sequence_maximum(mechanism, population, n, epsilon))
+
+
+def _mixed_world(
+    mechanism: Mechanism, population: Heterogeneous, n: int, epsilon: float
+) -> Delta | None:
+    """Return the expected delta of one world with groups of different records."""
+    m = population.types
+    if m == 2 and _has_columns(mechanism, n):
+        world = World(tuple(population.counts.tolist()), tuple(population.vertices[:, 0].tolist()))
+        return delta_of(mean_delta(column_of(mechanism, n, epsilon), world))
+    if _algorithm1.listable(n, m, 1) and _quick(mechanism, n, m):
+        table = _algorithm1.listed_deltas(mechanism, n, m, epsilon)
+        rows = np.repeat(population.vertices, population.counts, axis=0)
+        return delta_of(_algorithm1.mean(table, rows))
+    return _summed(mechanism, population, n, epsilon)
+
+
+def _two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
+    chances = population.vertices[:, 0]
+    p, q = float(chances.min()), float(chances.max())
+    if p == q:
+        return delta_of(mean_delta(column_of(mechanism, n, epsilon), World((n,), (p,))))
+    found = largest_mean(mechanism, n, epsilon, p, q)
+    close = found.high - found.low < _CLOSE
+    return delta_of(found, EXACT if close else SANDWICH, "mixtures of worlds enclosed")
+
+
+def _many_types(
+    mechanism: Histogram, population: Population, n: int, epsilon: float
+) -> Delta | None:
+    """Return what sums and theorems say of counts of many types."""
+    sampler = mechanism.sampler
+    fixed = isinstance(sampler, FixedSize)
+    if not fixed and n > _MOST_COLUMNS:
+        return None
+    lower = _sandwich.lower_mean(mechanism, population, n, epsilon).low
+    upper, method = 0.0, BOUND
+    if isinstance(sampler, FixedSize):
+        known = bounds(population, n, sampler.size, epsilon)
+        lower, upper = max(lower, known.log_floor), known.log_upper
+    if _sandwich.pair_work(sampler, population.least, n) <= _sandwich.MOST_WORK:
+        summed = _sandwich.pair_sum(sampler, population.least, n, epsilon)
+        upper, method = min(upper, summed), SANDWICH
+    return Delta(lower, upper, method, "one type against the rest, below")
+
+
+def _by_draws(
+    mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
+) -> Delta:
+    found = estimate(mechanism, population, n, epsilon, draws, seed)
+    single = isinstance(population, Heterogeneous) or len(population.vertices) == 1
+    low = math.log(found.lower) if found.lower > 0 else -math.inf
+    high = math.log(found.upper) if single and found.upper > 0 else 0.0
+    note = (
+        f"mean of {draws} drawn databases {found.mean:.3g}, standard error {found.error:.2g}; "
+        f"the interval holds with confidence {CONFIDENCE}"
+    )
+    return Delta(low, high, MONTE_CARLO, note)
+
+
+def quantiles(
+    mechanism: Mechanism, population: Population, n: int, epsilon: float, levels: Array
+) -> list[Delta]:
+    """Return for every level s an interval of Pr[delta(x) > s], for the world worst for that s.
+
+    For two types. A mean over databases hides rare ones; this is how rare they are.
+
+    Parameters
+    ----------
+    mechanism, population, n, epsilon
+        As for :func:`smoothed_delta`; the population has two types.
+    levels : sequence of float
+        Deltas s in (0, 1].
+
+    Raises
+    ------
+    InvalidInput
+        If there are more than two types, or more records than can be gone through.
+    """
+    eps, count = check_epsilon(epsilon), _check_worlds(mechanism, population, n)
+    if population.types != 2 or not _has_columns(mechanism, count):
+        raise InvalidInput("The 'population' parameter must have two types for quantiles.")
+    column = column_of(mechanism, count, eps)
+    cuts = [math.log(_checks.real("levels", level, above=0, most=1)) for level in levels]
+    rest = rest_bound(mechanism, count, eps)
+    return [_above(column, population, count, cut, rest) for cut in cuts]
+
+
+def _above(
+    column: Column, population: Population, n: int, cut: float, rest: Callable[[int], float]
+) -> Delta:
+    """Return the chance that log delta is above `cut`: an expected value of zeros and ones."""
+
+    def indicator(low: int, high: int) -> Array:
+        return np.where(column(low, high) > cut, 0.0, -np.inf)
+
+    def beyond(k: int) -> float:
+        return 0.0 if rest(k) > cut else -math.inf
+
+    if isinstance(population, Heterogeneous):
+        counts, chances = population.counts.tolist(), population.vertices[:, 0].tolist()
+        return delta_of(mean_delta(indicator, World(tuple(counts), tuple(chances))))
+    chances = population.vertices[:, 0].tolist()
+    worlds = [World((n,), (p,)) for p in {min(chances), max(chances)}]
+    found = largest(mean_delta(indicator, world) for world in worlds)
+    if len(worlds) == 1:
+        return delta_of(found)
+    upper = max(majorant_mean(indicator, world, beyond) for world in worlds)
+    return delta_of(Log(found.low, max(found.high, upper)), SANDWICH, "mixtures of worlds enclosed")

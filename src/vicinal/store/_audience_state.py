@@ -1,0 +1,200 @@
+"""One desk for each audience: its plan, its engine, and the answers it has given."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vicinal.accounting._guarantee import Guarantee
+from vicinal.errors import InvalidInput
+from vicinal.ledger._answer_blocks import bytes_of
+from vicinal.ledger._answers import Answers
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._database import Database
+from vicinal.mechanisms import SlackMeter
+from vicinal.neighbours import RBF
+from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors.ind_knn._engine import Engine, Turn
+from vicinal.predictors.ind_knn._engine_factory import Assembled, engine_on, slack_meter
+from vicinal.predictors.ind_knn._noise_schedule import WatchedPace
+from vicinal.predictors.ind_knn._parameters import GATE, NO_REUSE, Settings
+from vicinal.predictors.ind_knn._proxy_ledger import ShadowLedger, Shares
+from vicinal.predictors.ind_knn._shard import Shard, SharedShard
+from vicinal.store._reuse_replay import Lessons
+from vicinal.store._store_schema import Frame, form_of
+
+_SHARED = ("classes", "kernel", "norm_bound", "index")
+
+
+@dataclass(eq=False)
+class Desk:
+    """Everything that answers one audience.
+
+    Attributes
+    ----------
+    audience : Audience
+        Its row in the ledger, with budgets.
+    asked : Settings
+        The plan as it was asked for.
+    settings : Settings
+        The same with everything automatic fixed.
+    engine : Engine
+        Charges this audience's budgets only.
+    slack : SlackMeter
+        What the grid costs.
+    answers : Answers
+        What was released.
+    lessons : Lessons or None
+        What the engine's memory learns from, if it has one.
+    worn : uint16 (m,)
+        How far the public points of its shadow are worn by what was released.
+    """
+
+    audience: Audience
+    asked: Settings
+    settings: Settings
+    engine: Engine
+    slack: SlackMeter
+    answers: Answers
+    lessons: Lessons | None
+    worn: Shares
+
+    def __post_init__(self) -> None:
+        self._resume_wear()
+
+    @property
+    def shadow(self) -> ShadowLedger | None:
+        """Public points that are charged along, where there is a public reference and count."""
+        pace = self.engine.pace
+        return pace.shadow if isinstance(pace, WatchedPace) else None
+
+    @property
+    def left(self) -> int:
+        """How many answers the plan has left. Public."""
+        return self.settings.n_queries - self.audience.used
+
+    def drop_answers(self) -> None:
+        """Forget answers that nobody will see; their charges and their slack stay."""
+        if self.lessons is not None:
+            self.engine = self.lessons.taught()
+        self._resume_wear()
+
+    def _resume_wear(self) -> None:
+        if self.shadow is not None:
+            self.shadow.resume(self.worn)
+
+    @property
+    def noise_scale(self) -> float | None:
+        """Noise of an answer of typical count, in votes; None if a gate sets it from day to day."""
+        if self.settings.multiplier is None:
+            return None
+        count = self.settings.typical_count(self.settings.n_neighbors)
+        return float(self.settings.multiplier * np.sqrt(count))
+
+    def guarantee(self) -> Guarantee:
+        """Return what this audience's answers guarantee to every subject."""
+        plain = ind_knn_guarantee(self.asked)
+        return dataclasses.replace(
+            plain,
+            protected=tuple(
+                words.replace("since fit", "since the audience was opened")
+                for words in plain.protected
+            ),
+            public=(*plain.public, "that and when the data changed, and how many answers are left"),
+            assumptions=(
+                *plain.assumptions,
+                (
+                    f"the audience {self.audience.name!r} shares no answers with another audience "
+                    "of the same store (inside an audience everybody may)"
+                ),
+                "backups and copies of the store are not used to answer",
+            ),
+        )
+
+    def plan(self) -> dict[str, Any]:
+        """Return the plan in numbers. Public."""
+        pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
+        fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
+        release = "label" if self.settings.label_only else "votes"
+        told = {"n_queries": self.settings.n_queries, "release": release}
+        return {**fixed, **told, "reuse_predictions": self.settings.reuse, **pinned}
+
+
+def new_plan(frame: Frame, parameters: dict[str, Any]) -> str:
+    """Return the plan of a new audience as JSON, checked.
+
+    Raises
+    ------
+    InvalidInput
+        If a parameter is unknown or out of range, or is not each audience's own.
+    """
+    for name in _SHARED:
+        if name in parameters:
+            raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
+    if _settings(frame, parameters).follows_wear:
+        raise InvalidInput("The 'pace' parameter must be 'plan' in a store, which keeps no shadow.")
+    return json.dumps({"asked": parameters, "pinned": {}})
+
+
+def pinned_plan(plan: str, settings: Settings, assembled: Assembled) -> str:
+    """Return a plan with everything fixed that was automatic, so that it stays what it was.
+
+    But for the noise behind a gate: it follows what is asked, from the same public facts.
+    """
+    gated = settings.reuse == GATE and settings.multiplier is None
+    pinned: dict[str, Any] = {"n_records": assembled.n_records}
+    if not gated:
+        pinned["noise_multiplier"] = assembled.engine.pace.multiplier
+    if assembled.n_neighbors is not None:
+        pinned["n_neighbors"] = assembled.n_neighbors
+    if isinstance(assembled.engine.votes.kernel, RBF):
+        pinned["bandwidth"] = assembled.engine.votes.kernel.bandwidth
+    return json.dumps({**json.loads(plan), "pinned": pinned})
+
+
+def open_desk(
+    database: Database, frame: Frame, shard: Shard, audience: Audience, version: int, turn: Turn
+) -> tuple[Desk, Assembled]:
+    """Return the desk of an audience; what its plan leaves open is planned now, and charged."""
+    plan = json.loads(audience.plan)
+    asked = _settings(frame, plan["asked"])
+    settings = _settings(frame, {**plan["asked"], **plan["pinned"]})
+    slack = slack_meter(settings, audience.slack)
+    assembled = engine_on(
+        SharedShard(shard, audience.account),
+        frame.kernel_of(settings.bandwidth),
+        settings,
+        frame.n_features,
+        frame.public,
+        slack,
+    )
+    n_classes = None if settings.label_only else len(frame.classes)
+    answers = Answers(database, audience, n_classes, version)
+    engine = dataclasses.replace(assembled.engine, turn=turn)
+    lessons = None
+    if settings.reuse != NO_REUSE:
+        lessons = Lessons(database, audience, frame, engine, n_classes)
+        engine = lessons.taught()
+    worn = _worn(database, audience)
+    return Desk(audience, asked, settings, engine, slack, answers, lessons, worn), assembled
+
+
+def _worn(database: Database, audience: Audience) -> Shares:
+    rows = database.execute("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
+    kept = b"".join(bytes_of(text) for (text,) in rows)
+    return np.frombuffer(kept, dtype="<u2").astype(np.uint16)
+
+
+def _settings(frame: Frame, parameters: dict[str, Any]) -> Settings:
+    shared = {"kernel": frame.kernel, "norm_bound": frame.bound or "auto"}
+    return Settings.of(form_of({"classes": frame.classes, **shared, **parameters}))
+
+
+def lead(votes: np.ndarray, scale: float) -> np.ndarray:
+    """Return the lead of the best class over the next, in noise standard deviations, (q,)."""
+    top = np.partition(votes, -2, axis=1)[:, -2:]
+    return np.asarray((top[:, 1] - top[:, 0]) / (np.sqrt(2.0) * scale))

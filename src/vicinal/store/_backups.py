@@ -1,0 +1,149 @@
+"""Backups: everything as it is at one moment, and back again without refilling a budget."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger._database import Database
+from vicinal.ledger._files import PRIVATE_FOLDER, guarded, sync_folder
+from vicinal.ledger._rollback_guard import DamagedWitness, Witness, witness_beside
+from vicinal.ledger._schema import TABLES, migrate
+from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.store._folder import (
+    KEY,
+    LEDGER,
+    Folder,
+    copy_file,
+    read_config,
+    write_config,
+)
+from vicinal.store._opening import Parts, goes_on_from
+
+_RECORDS = "records"
+_PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
+
+
+def pack(parts: Parts, path: Path) -> None:
+    """Write a backup into a new folder; the ledger as SQLite, whatever it lies in.
+
+    Raises
+    ------
+    InvalidInput
+        If there is something in that place already.
+    """
+    _make(path)
+    _copy_files(parts.folder.path, path)
+    copy = SQLiteDatabase(path / LEDGER, create=True)
+    try:
+        migrate(copy)
+        copy_tables(parts.database, copy)
+    finally:
+        copy.close()
+    # Last, so that a half-written folder is no backup.
+    write_config(path, parts.folder.identity, "sqlite", "", backup=True)
+
+
+def unpack(
+    backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
+) -> None:
+    """Make a closed store of a backup.
+
+    Raises
+    ------
+    InvalidInput
+        If `backup` is none, or there is something at `path` already.
+    PrivacyRefused
+        Without `accept_loss`, if the backup is not known to be the store's last state.
+    """
+    config = read_config(backup)
+    if not config["backup"]:
+        raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
+    place = witness_beside(path) if witness is None else witness.absolute()
+    if accept_loss:
+        _check_free(config["id"], place)
+    else:
+        _check_last(backup, config["id"], place)
+    _make(path)
+    _copy_files(backup, path)
+    copy_file(backup / LEDGER, path / LEDGER)
+    folder = Folder(path, config["id"], ledger or "sqlite", place)
+    if ledger is not None:
+        _move_ledger(folder)
+    folder.save()
+
+
+def copy_tables(source: Database, target: Database) -> None:
+    """Copy all rows of all tables into empty tables of the same schema, in one transaction."""
+    with target.transaction():
+        target.execute("DELETE FROM meta")
+        for table in TABLES:
+            rows = source.execute(f"SELECT * FROM {table}")  # noqa: S608 (a constant)
+            if rows:
+                marks = ", ".join("?" * len(rows[0]))
+                target.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+
+
+def _check_free(identity: str, witness: Path) -> None:
+    """Refuse to restore beside the store that the backup is of, while that is open."""
+    if witness.is_file():
+        with suppress(DamagedWitness):
+            Witness(witness, bytes.fromhex(identity)).close()
+
+
+def _check_last(backup: Path, identity: str, witness: Path) -> None:
+    """Refuse a backup that is older than the last thing its witness saw."""
+    if not witness.is_file():
+        raise PrivacyRefused(
+            f"There is no witness {witness} that could tell what was charged since the backup. "
+            "Bring it back, or accept the loss, which spends every budget for good."
+        )
+    database = SQLiteDatabase(backup / LEDGER, reading=True)
+    seen = Witness(witness, bytes.fromhex(identity))
+    try:
+        old = not goes_on_from(database, seen.state)
+    finally:
+        seen.close()
+        database.close()
+    if old:
+        raise PrivacyRefused(
+            "The backup is older than the store: more was charged than it knows of. Accept the "
+            "loss, which spends every budget for good, or look for a later backup."
+        )
+
+
+def _move_ledger(folder: Folder) -> None:
+    """Move a restored ledger from its file into the database that it is to lie in."""
+    source = SQLiteDatabase(folder.path / LEDGER)
+    target = folder.database(create=True)
+    try:
+        if target.has_table("meta"):
+            raise InvalidInput("The database for the ledger must be empty. It holds a store.")
+        migrate(source)
+        migrate(target)
+        copy_tables(source, target)
+    finally:
+        source.close()
+        target.close()
+    (folder.path / LEDGER).unlink()
+
+
+def _make(path: Path) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InvalidInput(f"{path} must be a new folder, or an empty one.")
+    with guarded(path):
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        path.chmod(PRIVATE_FOLDER)
+        (path / _RECORDS).mkdir(mode=PRIVATE_FOLDER)
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    """Copy everything but ledger, lock and configuration."""
+    names = [KEY, *(name for name in _PUBLIC if (source / name).exists())]
+    records = [f"{_RECORDS}/{path.name}" for path in sorted((source / _RECORDS).iterdir())]
+    for name in (*names, *records):
+        copy_file(source / name, target / name)
+    with guarded(target):
+        sync_folder(target / _RECORDS)
+        sync_folder(target)

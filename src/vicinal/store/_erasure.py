@@ -1,0 +1,141 @@
+"""Erasing subjects so that nothing of them is left in any file, whatever happens half-way.
+
+An erasure is decided by one transaction, which takes the subjects off the roll, keeps keyed hashes
+with what they had left, and writes down what is still to do. From then on it can only go forward,
+step by step; a store that is opened after a crash first finishes what it finds.
+
+=========  =========================================================================================
+step       work
+=========  =========================================================================================
+moving     the witness remembers the hashes; rows from the end are copied over the erased ones
+cutting    the end of every file is overwritten with zeros and cut off
+scrubbing  the database is rewritten without free pages, and its log cut to nothing
+=========  =========================================================================================
+
+Each step can be repeated: rows are copied from places that are not written to, and the end is
+wiped only once the copies are on the disk and the next step is on record.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._checks import SubjectId
+from vicinal.ledger._database import Database
+from vicinal.ledger._ledger import Book
+from vicinal.ledger._rollback_guard import Witness
+from vicinal.neighbours._tiles import fill_holes
+from vicinal.predictors.ind_knn._shard import Shard
+from vicinal.store._checksums import write_digests
+from vicinal.store._idempotent_adds import forget_additions
+from vicinal.store._record_files import TILE, Columns, tiles_from
+
+PENDING = "erasure"
+"""Where the ledger keeps an erasure that is under way."""
+
+_MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """An erasure that has been decided and is under way.
+
+    Attributes
+    ----------
+    step : str
+        What is to be done next.
+    size : int
+        Number of records before it.
+    rows, hashes : str
+        Positions to erase, int64, and keyed hashes of the subjects, both in base 64.
+    clock : int
+        When it was decided.
+    """
+
+    step: str
+    size: int
+    rows: str
+    hashes: str
+    clock: int
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """The rows to erase, ascending."""
+        return np.frombuffer(base64.b64decode(self.rows), dtype="<i8").astype(np.int64)
+
+    @property
+    def hash_list(self) -> list[bytes]:
+        """The keyed hashes, 32 bytes each."""
+        content = base64.b64decode(self.hashes)
+        return [content[at : at + 32] for at in range(0, len(content), 32)]
+
+    def write(self, database: Database) -> None:
+        """Put it on record, inside a transaction."""
+        database.put(PENDING, json.dumps(asdict(self)))
+
+    def at(self, step: str) -> Erasure:
+        """Return the same erasure at another step."""
+        return Erasure(step, self.size, self.rows, self.hashes, self.clock)
+
+
+def decide(book: Book, shard: Shard, subjects: Sequence[SubjectId]) -> int:
+    """Take subjects and their records out of memory and off the roll; return how many records.
+
+    Durable when this returns; the files follow in :func:`finish`. Ids that are not there are
+    passed over, and leave the same traces in version and history.
+    """
+    with book.change("erase"):
+        rows = shard.rows_of(subjects).astype("<i8")
+        present = [s for s in dict.fromkeys(subjects) if s in book.roll.slot_of]
+        hashes = b"".join(book.hash(subject) for subject in present)
+        size = len(shard)
+        shard.forget(subjects)
+        forget_additions(book.database)
+        encoded = [base64.b64encode(part).decode() for part in (rows.tobytes(), hashes)]
+        Erasure(_MOVING, size, encoded[0], encoded[1], book.clock + 1).write(book.database)
+    return len(rows)
+
+
+def finish(database: Database, columns: Columns, witness: Witness) -> None:
+    """Do whatever an erasure on record still needs; nothing if there is none.
+
+    Raises
+    ------
+    StorageFailed
+        If the disk fails. Opening the store again goes on where this stopped.
+    """
+    while (stored := database.get(PENDING)) is not None:
+        erasure = Erasure(**json.loads(stored))
+        if erasure.step == _MOVING:
+            _move(erasure, database, columns, witness)
+        elif erasure.step == _CUTTING:
+            _cut(erasure, database, columns)
+        else:
+            database.scrub()
+            with database.transaction():
+                database.execute("DELETE FROM meta WHERE name = ?", (PENDING,))
+
+
+def _move(erasure: Erasure, database: Database, columns: Columns, witness: Witness) -> None:
+    witness.add_erased(erasure.hash_list, erasure.clock)
+    rows = erasure.positions
+    kept = erasure.size - len(rows)
+    columns.move(rows[rows < kept], fill_holes(rows, erasure.size), erasure.size)
+    with database.transaction():
+        erasure.at(_CUTTING).write(database)
+
+
+def _cut(erasure: Erasure, database: Database, columns: Columns) -> None:
+    rows = erasure.positions
+    kept = erasure.size - len(rows)
+    columns.cut(kept)
+    touched = set(np.unique(rows[rows < kept] // TILE).tolist()) | set(tiles_from(kept, kept))
+    with database.transaction():
+        write_digests(database, columns, kept, sorted(touched))
+        erasure.at(_SCRUBBING).write(database)

@@ -1,0 +1,162 @@
+"""What turns raw records and queries into features: fixed, or learnt from public data only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.features import (
+    HOGFeatures,
+    ImageFeatures,
+    OnnxFeatures,
+    PublicMap,
+    ScatteringFeatures,
+    SentenceFeatures,
+)
+from vicinal.features._text import model_folder
+from vicinal.store._folder import copy_file
+from vicinal.store._models import digest_of
+
+KINDS: dict[str, Callable[..., Any] | None] = {
+    "columns": None,
+    "hog": HOGFeatures,
+    "scattering": ScatteringFeatures,
+    "image": ImageFeatures,
+    "text": SentenceFeatures,
+    "onnx": OnnxFeatures,
+}
+"""Extractors by name; "columns" takes numbers as they are."""
+
+VECTORS, IMAGES, TEXTS = "vectors", "images", "texts"
+
+MAP, MODEL = "map.npz", "model"
+
+_COPIED = {"image": "weights", "onnx": "model"}
+"""Extractors whose model is one file, which the store keeps; and the option that names it."""
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """A fixed extractor, then perhaps a map learnt from public rows. All of it is public.
+
+    Attributes
+    ----------
+    kind : {"columns", "hog", "scattering", "image", "text", "onnx"}
+        How raw records become numbers.
+    options : dict
+        Parameters of the extractor's class; of "onnx" and "image" the file of the model is one.
+    public_map : PublicMap or None
+        Applied to the numbers.
+    columns : list of str or None
+        Names of the columns of a file that raw records are read from, for whoever reads files.
+    """
+
+    kind: str = "columns"
+    options: dict[str, Any] = field(default_factory=dict)
+    public_map: PublicMap | None = None
+    columns: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse kinds that there are not, and options that a kind does not have."""
+        _checks.choice("features", self.kind, tuple(KINDS))
+        _ = self._rows
+
+    @property
+    def takes(self) -> str:
+        """What raw rows are: "vectors", "images" or "texts"."""
+        if isinstance(self._rows, OnnxFeatures):
+            return VECTORS if len(self._rows.input_shape) == 1 else IMAGES
+        return {"columns": VECTORS, "text": TEXTS}.get(self.kind, IMAGES)
+
+    @cached_property
+    def digest(self) -> str | None:
+        """SHA-256 of the model, in hexadecimal digits; None where there is none."""
+        if self.kind in _COPIED:
+            return digest_of(Path(self.options[_COPIED[self.kind]]))
+        return digest_of(model_folder(self._rows.model)) if self.kind == "text" else None
+
+    def fitted(
+        self, raw: Any, n_components: int, power: float = 0.5
+    ) -> tuple[Self, npt.NDArray[Any]]:
+        """Return an extractor with a map learnt from public raw rows, and their features.
+
+        Parameters
+        ----------
+        raw : rows
+            Public.
+        n_components, power
+            Of :class:`~vicinal.features.PublicMap`, with fewer components if rows are few.
+        """
+        numbers = self._numbers(raw)
+        components = min(n_components, *np.shape(numbers))
+        public_map = PublicMap(n_components=components, power=power).fit(numbers)
+        return replace(self, public_map=public_map), public_map.transform(numbers)
+
+    def transform(self, raw: Any) -> Any:
+        """Return features (n, d) of raw rows; row i depends on raw row i alone."""
+        numbers = self._numbers(raw)
+        return numbers if self.public_map is None else self.public_map.transform(numbers)
+
+    def spec(self) -> dict[str, Any]:
+        """Return kind, options and the model's digest, as JSON has them.
+
+        Where the store keeps the model itself, its place is not told: it is the store's folder.
+        """
+        plain: dict[str, Any] = json.loads(json.dumps(self.options))
+        plain.pop(_COPIED.get(self.kind, ""), None)
+        mapped = self.public_map is not None
+        told = {"kind": self.kind, "options": plain, "mapped": mapped, "columns": self.columns}
+        return told if self.digest is None else {**told, "model": self.digest}
+
+    def save(self, folder: Path) -> None:
+        """Write the map and the model, if it is one file, into `folder`."""
+        if self.public_map is not None:
+            self.public_map.save(folder / MAP)
+        if self.kind in _COPIED:
+            copy_file(Path(self.options[_COPIED[self.kind]]), folder / MODEL)
+
+    @classmethod
+    def load(cls, spec: dict[str, Any], folder: Path) -> Self:
+        """Return the extractor of a specification, its map and its model read from `folder`.
+
+        Raises
+        ------
+        StorageFailed
+            If its model is not the one that the store was made with, or cannot be read.
+        """
+        public_map = PublicMap.load(folder / MAP) if spec["mapped"] else None
+        options, kept = dict(spec["options"]), folder / MODEL
+        if spec["kind"] in _COPIED:
+            options[_COPIED[spec["kind"]]] = str(kept)
+        found = cls(spec["kind"], options, public_map, spec["columns"])
+        lost = spec["kind"] in _COPIED and not kept.is_file()
+        if lost or spec.get("model") not in (None, found.digest):
+            raise StorageFailed(
+                "The extractor's model is not the one that this store was made with. Features of "
+                "another one cannot be compared. Bring it back, or restore a backup."
+            )
+        return found
+
+    @cached_property
+    def _rows(self) -> Any:
+        """The extractor itself, which keeps a network once it is loaded."""
+        made = KINDS[self.kind]
+        try:
+            return None if made is None else made(**self.options)
+        except TypeError:
+            raise InvalidInput(
+                f"The 'options' of an extractor must be parameters of it. Those of {self.kind!r} "
+                "lack one, or have one too many."
+            ) from None
+
+    def _numbers(self, raw: Any) -> Any:
+        return raw if self._rows is None else self._rows.transform(raw)

@@ -1,0 +1,96 @@
+"""The index that a store's records lie in: a public fact, the same for all audiences."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vicinal.errors import StorageFailed
+from vicinal.ledger._files import guarded, replace_file
+from vicinal.neighbours import (
+    ExactIndex,
+    HyperplaneLSH,
+    IndexFactory,
+    Kernel,
+    PublicCentroids,
+    Radius,
+    Reference,
+    learn_cells,
+)
+from vicinal.neighbours._cells import Cells
+from vicinal.neighbours._integer_features import FloatMatrix
+from vicinal.predictors.ind_knn._parameters import CENTROIDS, EXACT, LSH
+
+CELLS = "cells.npz"
+
+
+def first_index(index: dict[str, Any]) -> IndexFactory:
+    """Return what makes the index of a new store; cells are learnt once there is a radius."""
+    return partial(HyperplaneLSH, **_options(index)) if index["kind"] == LSH else ExactIndex
+
+
+def index_of(index: dict[str, Any], folder: Path) -> IndexFactory:
+    """Return what makes the index of a store that is there.
+
+    Parameters
+    ----------
+    index : dict
+        Its kind, and options by name.
+    folder : Path
+        Where the cells are, if it has some.
+
+    Raises
+    ------
+    StorageFailed
+        If they cannot be read.
+    """
+    if index["kind"] == CENTROIDS:
+        return partial(PublicCentroids, cells=_load(folder / CELLS))
+    return first_index(index)
+
+
+def learnt_index(
+    index: dict[str, Any], kernel: Kernel, public: FloatMatrix | None, radius: Radius, folder: Path
+) -> IndexFactory | None:
+    """Learn, from public facts, what an index still needs, and write it down; None if nothing.
+
+    Raises
+    ------
+    InvalidInput
+        If the public reference is too small for the cells that are asked for.
+    """
+    if index["kind"] != CENTROIDS or public is None:
+        return None
+    cells = learn_cells(Reference(kernel, kernel.encode(public)), radius, **_options(index))
+    content = io.BytesIO()
+    np.savez(
+        content,
+        centroids=cells.centroids,
+        offsets=cells.offsets,
+        numbers=np.array([cells.factor, cells.margin], dtype=np.float64),
+    )
+    replace_file(folder / CELLS, content.getvalue())
+    return partial(PublicCentroids, cells=cells)
+
+
+def plain_index() -> dict[str, Any]:
+    """Return the index of stores that were made before there were others."""
+    return {"kind": EXACT}
+
+
+def _options(index: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in index.items() if name != "kind"}
+
+
+def _load(path: Path) -> Cells:
+    try:
+        with guarded(path), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            factor, margin = stored["numbers"].tolist()
+            return Cells(stored["centroids"], stored["offsets"], int(factor), margin)
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, StorageFailed):
+        raise StorageFailed(f"{path} is damaged. Restore a backup.") from None

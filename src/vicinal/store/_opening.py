@@ -1,0 +1,298 @@
+"""From a folder to a store that can answer: lock, check, finish what was begun, load."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.errors import PrivacyRefused, StorageFailed
+from vicinal.ledger._chain import attach, descends, has_digests
+from vicinal.ledger._conservation import budget_faults, free_slots
+from vicinal.ledger._database import Database
+from vicinal.ledger._ledger import Book
+from vicinal.ledger._lock import Lock
+from vicinal.ledger._rollback_guard import DamagedWitness, Witness, WitnessState
+from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
+from vicinal.neighbours import IndexFactory
+from vicinal.predictors.ind_knn._shard import Shard
+from vicinal.store import _erasure
+from vicinal.store._checksums import faults_of_tiles
+from vicinal.store._digests import check_files, note_files
+from vicinal.store._folder import KEY, Folder
+from vicinal.store._identities import FORM, ONE_FORM, refuse_twins, settle_form
+from vicinal.store._indexes import first_index, index_of
+from vicinal.store._record_files import Columns
+from vicinal.store._store_schema import Frame
+
+LOST = "loss accepted"
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Everything that an open store holds, and how to let go of it."""
+
+    folder: Folder
+    database: Database
+    witness: Witness
+    frame: Frame
+    book: Book
+    columns: Columns
+    shard: Shard
+    resources: ExitStack
+
+    def mark(self) -> None:
+        """Tell the witness how far the ledger is; after every commit, before an answer leaves."""
+        self.witness.advance(self.book.clock, self.book.head)
+
+    def supersede(self) -> None:
+        """Make the folder that this one was restored from an old copy, durably."""
+        with self.database.transaction():
+            self.database.put("epoch", self.witness.epoch.hex())
+        self.mark_change()
+
+    def mark_change(self) -> None:
+        """Tell the witness how far the ledger is, and which audiences it has, durably."""
+        self.witness.add_audiences(self.book.audiences, self.book.clock)
+        self.mark()
+        self.witness.sync()
+
+
+def create_parts(folder: Folder, frame: Frame) -> Parts:
+    """Return the parts of a new store without records."""
+    with ExitStack() as resources:
+        database = _locked_database(folder, resources, create=True)
+        if database.has_table("meta"):
+            raise PrivacyRefused("The ledger's database belongs to another store already.")
+        migrate(database)
+        with database.transaction():
+            database.put("identity", folder.identity)
+            database.put("frame", frame.spec())
+            database.put(FORM, ONE_FORM)
+        frame.save_arrays(folder.path)
+        book = _first_writing(folder, database, None)
+        witness = _new_witness(folder, resources, book)
+        columns = Columns(folder.path / "records", frame.precision.dtype, frame.n_features)
+        resources.callback(columns.close)
+        index = first_index(frame.index)
+        return _loaded(folder, witness, frame, book, columns, index, resources)
+
+
+def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
+    """Return the parts of a store that is there.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no store.
+    PrivacyRefused
+        If another process has it open; if it is behind its witness and `accept_loss` is False; if
+        one person has two budgets in it, under two spellings of an id.
+    StorageFailed
+        If a file or the database is damaged.
+    """
+    return open_folder(Folder.read(path), accept_loss=accept_loss)
+
+
+def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> Parts:
+    """Return the parts that lie in a known folder, see :func:`open_parts`.
+
+    First everything is checked, and nothing written: what is refused stays as it was, every byte.
+    With `merging` also a store is opened in which one person has two budgets.
+    """
+    with ExitStack() as resources:
+        database = _locked_database(folder, resources)
+        witness = _witness(folder, resources, accept_loss=accept_loss)
+        book, lost = _checked(folder, database, witness, accept_loss=accept_loss)
+        if not merging:
+            refuse_twins(database, folder.key())
+        clock = database.number("clock")
+        frame = Frame.load(database.get("frame") or "", folder.path)
+        columns = Columns(
+            folder.path / "records", frame.precision.dtype, frame.n_features, create=False
+        )
+        resources.callback(columns.close)
+        if database.get(_erasure.PENDING) is None:
+            _check_records(database, columns, longer=True)
+        index = index_of(frame.index, folder.path)
+        book = _first_writing(folder, database, book)
+        if witness is None:
+            witness = _new_witness(folder, resources, book)
+        parts = _loaded(folder, witness, frame, book, columns, index, resources)
+        if lost is not None:
+            _spend_and_erase_again(parts, lost, clock)
+        return parts
+
+
+def _checked(
+    folder: Folder, database: Database, witness: Witness | None, *, accept_loss: bool
+) -> tuple[Book | None, WitnessState | None]:
+    """Check the ledger, its history and the small files.
+
+    Returns
+    -------
+    Book or None
+        The ledger; None if it has an older schema.
+    WitnessState or None
+        What the witness says, if the ledger does not go on from there and that is accepted.
+
+    Raises
+    ------
+    StorageFailed, PrivacyRefused
+        As :func:`open_parts`.
+    """
+    found = database.faults()
+    if found:
+        raise StorageFailed("The ledger's database is damaged. Restore a backup.")
+    if database.get("identity") != folder.identity:
+        raise StorageFailed("The ledger's database belongs to another store.")
+    digested = has_digests(database)
+    if digested and schema_version(database) < DIGESTED:
+        raise StorageFailed("The ledger is not what was written: it lacks a table.")
+    if digested:
+        check_files(database, folder.path, [KEY])
+        attach(database, folder.key())
+        check_files(database, folder.path)
+    book = None
+    if digested and schema_version(database) == len(STEPS):
+        book = Book(database, folder.key())
+        _check_budgets(book)
+    if witness is None:
+        return book, WitnessState(b"", b"", database.number("clock"), None)
+    return book, _check_history(database, witness.state, accept_loss=accept_loss)
+
+
+def _check_budgets(book: Book) -> None:
+    free = free_slots(book)
+    for audience in book.audiences.values():
+        if faults := list(budget_faults(book.database, audience, free)):
+            raise StorageFailed(" ".join([*faults, "Restore a backup."]))
+
+
+def _check_records(database: Database, columns: Columns, *, longer: bool = False) -> None:
+    faults = faults_of_tiles(database, columns, database.number("records"), longer=longer)
+    if faults:
+        raise StorageFailed(" ".join([*faults, "Restore a backup."]))
+
+
+def _first_writing(folder: Folder, database: Database, book: Book | None) -> Book:
+    """Let the database be written; an older one is brought to the present schema, and loaded."""
+    database.settle()
+    if book is None:
+        migrate(database)
+    if settle_form(database, folder.key()) or book is None:
+        book = Book(database, folder.key())
+    note_files(database, folder.path)
+    return book
+
+
+def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+    lock = Lock(folder.path / "lock")
+    resources.callback(lock.release)
+    database = folder.database(create=create)
+    resources.callback(database.close)
+    if not database.lock():
+        raise PrivacyRefused(
+            "Another process has this ledger open; two could spend the same budgets. Close that "
+            "one first."
+        )
+    return database
+
+
+def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> Witness | None:
+    """Return the witness, locked; None if it is lost, and that is accepted."""
+    if not folder.witness.is_file():
+        _refuse_loss(accept_loss, f"Its witness {folder.witness} is missing.")
+        return None
+    try:
+        witness = Witness(folder.witness, bytes.fromhex(folder.identity))
+    except DamagedWitness:
+        if not accept_loss:
+            raise
+        return None
+    resources.callback(witness.close)
+    return witness
+
+
+def _new_witness(folder: Folder, resources: ExitStack, book: Book) -> Witness:
+    identity = bytes.fromhex(folder.identity)
+    witness = Witness.create(folder.witness, identity, book.clock, book.head)
+    resources.callback(witness.close)
+    return witness
+
+
+def _check_history(
+    database: Database, state: WitnessState, *, accept_loss: bool
+) -> WitnessState | None:
+    """Return the witness's state if the ledger does not go on from there, and that is accepted."""
+    if goes_on_from(database, state):
+        return None
+    behind = database.number("clock") < state.clock
+    way = "more was charged than it knows of" if behind else "it went another way"
+    _refuse_loss(accept_loss, f"It is an old copy, or a copy that ran elsewhere: {way}.")
+    return state
+
+
+def goes_on_from(database: Database, state: WitnessState) -> bool:
+    """Tell whether a ledger has been where its witness saw it last."""
+    clock = database.number("clock")
+    if state.head is None:  # a witness from before there were heads
+        return clock >= state.clock
+    if not has_digests(database):  # a backup from then
+        return clock == state.clock
+    return descends(database, state.clock, state.head)
+
+
+def _refuse_loss(accept_loss: bool, reason: str) -> None:
+    if not accept_loss:
+        raise PrivacyRefused(
+            f"The store cannot tell what has been charged. {reason} Bring back what belongs to it; "
+            "or accept the loss, which spends every budget that is not known, for good."
+        )
+
+
+def _loaded(
+    folder: Folder,
+    witness: Witness,
+    frame: Frame,
+    book: Book,
+    columns: Columns,
+    index: IndexFactory,
+    resources: ExitStack,
+) -> Parts:
+    """Finish what a crash has left, then read everything into memory."""
+    database = book.database
+    witness.begin(max(book.clock, witness.clock), book.head)
+    unfinished = database.get(_erasure.PENDING) is not None
+    _erasure.finish(database, columns, witness)
+    size = database.number("records")
+    columns.cut(size)
+    if unfinished:
+        _check_records(database, columns)
+    shard = Shard(frame.kernel_of(None), frame.n_features, book, index)
+    shard.resume(
+        columns.features_in_parts(size),
+        columns.column("labels", size),
+        columns.column("slots", size),
+    )
+    witness.add_audiences(book.audiences, book.clock)
+    witness.advance(max(book.clock, witness.clock), book.head)
+    witness.sync()
+    return Parts(folder, database, witness, frame, book, columns, shard, resources.pop_all())
+
+
+def _spend_and_erase_again(parts: Parts, lost: WitnessState, clock: int) -> None:
+    """Spend what is not known, and erase whom the lost history had erased."""
+    book = parts.book
+    # A copy that went another way may have left the history at any time before.
+    erased = lost.erased_since(clock if clock < lost.clock else -1)
+    everybody = book.roll.slot_of if erased else ()
+    again = [s for s in everybody if not erased.isdisjoint(book.every_hash(s))]
+    book.clock = max(book.clock, lost.clock)
+    with book.change(LOST):
+        book.spend_everything()
+        book.close_names(lost.audiences)
+    if again:
+        _erasure.decide(book, parts.shard, again)
+        _erasure.finish(parts.database, parts.columns, parts.witness)
+    parts.mark_change()

@@ -1,0 +1,188 @@
+"""The records on disk: integer features, labels and slots, each in a file of fixed-width rows.
+
+A file holds the first n rows and nothing else. Rows are added at its end; when some are erased,
+rows from the end are copied over them, and the end is overwritten with zeros and cut off. Which n
+counts, and the digests of the rows tile by tile, are in the ledger's database, whose transactions
+decide whether a change has happened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import StorageFailed
+from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, sync_folder
+
+TILE = 8192
+"""Rows that share a digest."""
+
+Rows = npt.NDArray[Any]
+Positions = npt.NDArray[np.int64]
+
+_CHUNK = 1 << 24
+
+
+class Column:
+    """One file of rows.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    dtype : dtype
+        Type of a number.
+    width : int
+        Numbers in a row.
+    create : bool
+        Whether to make it if it is not there.
+    """
+
+    def __init__(
+        self, path: Path, dtype: npt.DTypeLike, width: int, *, create: bool = True
+    ) -> None:
+        self.path = path
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.width = width
+        self.bytes = self.dtype.itemsize * width
+        with guarded(path):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, PRIVATE_FILE)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def size(self) -> int:
+        """Return the length of the file in bytes."""
+        return os.fstat(self._descriptor).st_size
+
+    def append(self, start: int, rows: Rows) -> None:
+        """Write rows from position `start` on, and flush them to the disk."""
+        flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
+        content = memoryview(flat.view(np.uint8).data)
+        with guarded(self.path):
+            self._write(content, start * self.bytes)
+            os.fsync(self._descriptor)
+
+    def rows(self, size: int, *, change: bool = False) -> Rows:
+        """Return the first `size` rows as a map of the file, (size, width)."""
+        if size == 0:
+            return np.zeros((0, self.width), dtype=self.dtype)
+        if self.size() < size * self.bytes:
+            raise StorageFailed(f"{self.path} is shorter than the store. Restore a backup.")
+        mode = "r+" if change else "r"
+        with guarded(self.path):
+            return np.memmap(self.path, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
+
+    def move(self, holes: Positions, movers: Positions, size: int) -> None:
+        """Copy the rows at `movers` over those at `holes`, and flush."""
+        if len(holes):
+            rows = self.rows(size, change=True)
+            rows[holes] = rows[movers]
+            with guarded(self.path):
+                rows.flush()  # type: ignore[attr-defined]
+                os.fsync(self._descriptor)
+
+    def cut(self, size: int) -> None:
+        """Overwrite everything beyond the first `size` rows with zeros, then cut it off."""
+        end, start = self.size(), size * self.bytes
+        with guarded(self.path):
+            for at in range(start, end, _CHUNK):
+                self._write(memoryview(bytes(min(_CHUNK, end - at))), at)
+            os.fsync(self._descriptor)
+            os.ftruncate(self._descriptor, start)
+            os.fsync(self._descriptor)
+
+    def digests(self, size: int, tiles: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield the digest of each of `tiles` among the first `size` rows."""
+        rows = self.rows(size)
+        for tile in tiles:
+            part = np.ascontiguousarray(rows[tile * TILE : (tile + 1) * TILE])
+            yield tile, hashlib.sha256(part.data).digest()
+
+    def _write(self, content: memoryview, offset: int) -> None:
+        while content:
+            written = os.pwrite(self._descriptor, content[:_CHUNK], offset)
+            content, offset = content[written:], offset + written
+
+
+class Columns:
+    """Features, labels and slots of all records.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files lie; made if it is not there.
+    dtype : dtype
+        Type of integer features, int8 or float32.
+    n_features : int
+        d.
+    create : bool
+        Whether to make the files if they are not there.
+    """
+
+    def __init__(
+        self, folder: Path, dtype: npt.DTypeLike, n_features: int, *, create: bool = True
+    ) -> None:
+        with guarded(folder):
+            if create:
+                folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        self.features = Column(folder / "features", dtype, n_features, create=create)
+        self.labels = Column(folder / "labels", np.int32, 1, create=create)
+        self.slots = Column(folder / "slots", np.int32, 1, create=create)
+        if create:
+            with guarded(folder):
+                sync_folder(folder)
+
+    @property
+    def parts(self) -> dict[str, Column]:
+        """The three columns by name."""
+        return {"features": self.features, "labels": self.labels, "slots": self.slots}
+
+    def append(self, start: int, features: Rows, labels: Rows, slots: Rows) -> None:
+        """Write records from position `start` on."""
+        for column, rows in zip(self.parts.values(), (features, labels, slots), strict=True):
+            column.append(start, rows)
+
+    def move(self, holes: Positions, movers: Positions, size: int) -> None:
+        """Copy records over others."""
+        for column in self.parts.values():
+            column.move(holes, movers, size)
+
+    def cut(self, size: int) -> None:
+        """Wipe everything beyond the first `size` records that is there."""
+        for column in self.parts.values():
+            if column.size() > size * column.bytes:
+                column.cut(size)
+
+    def features_in_parts(self, size: int) -> Iterator[Rows]:
+        """Yield the features of the first `size` records, a good many at a time."""
+        rows = self.features.rows(size)
+        step = max(1, _CHUNK // self.features.bytes)
+        for start in range(0, size, step):
+            yield np.ascontiguousarray(rows[start : start + step])
+
+    def column(self, name: str, size: int) -> npt.NDArray[np.int32]:
+        """Return a copy of the labels or the slots of the first `size` records, int32 (size,)."""
+        return np.array(self.parts[name].rows(size)[:, 0], dtype=np.int32)
+
+    def close(self) -> None:
+        """Close all files."""
+        for column in self.parts.values():
+            column.close()
+
+
+def tiles_of(size: int) -> range:
+    """Return the numbers of all tiles of `size` rows."""
+    return range(-(-size // TILE))
+
+
+def tiles_from(start: int, size: int) -> range:
+    """Return the tiles that hold row `start` or later ones, of `size` rows."""
+    return range(start // TILE, len(tiles_of(size)))

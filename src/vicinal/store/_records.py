@@ -1,0 +1,59 @@
+"""Records that are about to be added: checked as a whole, before anything changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._checks import SubjectId
+from vicinal.ledger._id_encoding import check_length
+from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.predictors._common import inputs
+from vicinal.store._store_schema import Frame
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Records as the store keeps them.
+
+    Attributes
+    ----------
+    integers : int8 or float32 (n, d)
+        Integer features.
+    labels : int32 (n,)
+        Class index of every record.
+    ids : list of int or str, or None
+        Whose each is; None if everyone is new.
+    """
+
+    integers: IntegerMatrix
+    labels: npt.NDArray[np.int32]
+    ids: list[SubjectId] | None
+
+    @classmethod
+    def of(
+        cls,
+        frame: Frame,
+        X: npt.NDArray[np.floating],
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+    ) -> Self:
+        """Return records of checked features (n, d), labels and subjects.
+
+        Raises
+        ------
+        InvalidInput
+            If labels or subjects are unusable, or a record is a point of the public reference.
+        """
+        labels = frame.label_indices(y, len(X))
+        ids: list[Any] | None = None if subjects is None else inputs.subjects(subjects, len(X))
+        check_length(ids or ())
+        frame.refuse_public_rows(X)
+        return cls(frame.kernel_of(None).encode(X), labels, ids)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.labels)

@@ -1,0 +1,293 @@
+"""A batch of requests: what can be replayed, what must be asked, what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
+from vicinal.ledger._answer_blocks import Block, Lesson, Request
+from vicinal.ledger._answers import digests_of, request_name, stored_request
+from vicinal.ledger._audiences import Analyst
+from vicinal.ledger._ledger import Book
+from vicinal.store._audience_state import Desk, lead
+from vicinal.store._requests import Query, Reply, checked_name
+from vicinal.store._reuse_replay import released, told
+from vicinal.store._store_schema import Frame
+
+_FRESH = -1
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class _Fresh:
+    """Queries of one audience that have to be asked."""
+
+    desk: Desk
+    rows: list[npt.NDArray[Any]] = field(default_factory=list)
+    place_of: dict[bytes, int] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    refusal: VicinalError | None = None
+
+    def ask(self, analyst: str, found: Mapping[bytes, npt.NDArray[Any]]) -> None:
+        """Put new queries at the end."""
+        for digest, row in found.items():
+            self.place_of[digest] = len(self.rows)
+            self.rows.append(row)
+        if found:
+            self.asked[analyst] = self.asked.get(analyst, 0) + len(found)
+
+
+@dataclass(eq=False)
+class _Job:
+    """One request: where each of its answers is, or will be."""
+
+    desk: Desk
+    seqs: Places
+    places: Places
+    charged: int = 0
+    name: bytes | None = None
+    body: bytes = b""
+
+    def request(self) -> Request:
+        assert self.name is not None  # noqa: S101 (asked for jobs with a key only)
+        return Request(self.name, self.body, self.seqs, self.places)
+
+
+class Batch:
+    """Requests that are answered in one block an audience, and one commit.
+
+    Parameters
+    ----------
+    book, frame, desks
+        The store's.
+    """
+
+    def __init__(self, book: Book, frame: Frame, desks: Mapping[str, Desk]) -> None:
+        self._book = book
+        self._frame = frame
+        self._desks = desks
+        self._fresh: dict[str, _Fresh] = {}
+        self._named: dict[bytes, _Job] = {}
+
+    def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
+        """Answer all requests that can be answered; the others get the error that is theirs."""
+        jobs = self._jobs(queries)
+        try:
+            blocks = self._answered()
+            jobs = [self._unless_refused(job) for job in jobs]
+            named = [job for job in self._named.values() if not self._refusal(job)]
+            self._number(jobs)
+            requests = [job.request() for job in named]
+        except BaseException:
+            for fresh in self._fresh.values():
+                self._keep_charges(fresh.desk)
+            raise
+        if blocks or requests:
+            self._book.commit(blocks, requests)
+        self._enter(blocks)
+        return self._replies(jobs)
+
+    # ------------------------------------------------------------ before anything is charged
+
+    def _jobs(self, queries: Sequence[Query]) -> list[_Job | VicinalError]:
+        checked = [self._checked(query) for query in queries]
+        sound = [found for found in checked if not isinstance(found, VicinalError)]
+        rows = self._rows([vectors for _, vectors in sound])
+        return [
+            found if isinstance(found, VicinalError) else self._job(query, found[0], next(rows))
+            for query, found in zip(queries, checked, strict=True)
+        ]
+
+    def _checked(self, query: Query) -> tuple[Desk, npt.NDArray[Any]] | VicinalError:
+        """Return whom a request is for, and its features; or what is wrong with it."""
+        try:
+            desk = desk_of(self._desks, query.audience)
+            checked_name("analyst", query.analyst)
+            if query.idempotency_key is not None:
+                checked_name("idempotency_key", query.idempotency_key)
+            return desk, self._frame.vectors(query.queries)
+        except VicinalError as error:
+            return error
+
+    def _rows(self, vectors: Sequence[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+        """Yield integer features, made at once for all requests: no row depends on its company."""
+        if vectors:
+            kernel = self._frame.kernel_of(None)
+            ends = np.cumsum([len(part) for part in vectors[:-1]], dtype=np.int64)
+            yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
+
+    def _job(self, query: Query, desk: Desk, rows: npt.NDArray[Any]) -> _Job | VicinalError:
+        try:
+            return self._found(query, desk, rows)
+        except VicinalError as error:
+            return error
+
+    def _found(self, query: Query, desk: Desk, rows: npt.NDArray[Any]) -> _Job:
+        analyst, digests = query.analyst, digests_of(rows)
+        if query.idempotency_key is None:
+            return self._sorted(desk, analyst, digests, rows)
+        name = request_name(query.audience, analyst, query.idempotency_key)
+        body = _body(digests)
+        if job := self._known(desk, name, body):
+            return job
+        job = self._sorted(desk, analyst, digests, rows)
+        if job.charged:  # what only repeats answers costs nothing when it is sent again
+            job.name, job.body = name, body
+            self._named[name] = job
+        return job
+
+    def _known(self, desk: Desk, name: bytes, body: bytes) -> _Job | None:
+        """Return the job of a key that was used before, in this batch or any other."""
+        if (job := self._named.get(name)) is not None:
+            _check_body(job.body, body)
+            return job
+        stored = stored_request(self._book.database, name)
+        if stored is None:
+            return None
+        _check_body(stored[0], body)
+        return _Job(desk, stored[1], stored[2])
+
+    def _sorted(
+        self, desk: Desk, analyst: str, digests: list[bytes], rows: npt.NDArray[Any]
+    ) -> _Job:
+        """Find each query among the answers, or put it to those that have to be asked."""
+        fresh = self._fresh.setdefault(desk.audience.name, _Fresh(desk))
+        found = [desk.answers.find(digest) for digest in digests]
+        new = {
+            digest: row
+            for digest, row, place in zip(digests, rows, found, strict=True)
+            if place is None and digest not in fresh.place_of
+        }
+        _check_quota(desk, fresh, analyst, len(new))
+        fresh.ask(analyst, new)
+        where = [
+            place or (_FRESH, fresh.place_of[digest])
+            for digest, place in zip(digests, found, strict=True)
+        ]
+        seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
+        return _Job(desk, seqs.copy(), places.copy(), len(new))
+
+    # ------------------------------------------------------------ charge, make durable, reply
+
+    def _answered(self) -> list[Block]:
+        """Ask what has to be asked: charges and noise in memory, nothing durable yet."""
+        blocks = [self._block(fresh) for fresh in self._fresh.values() if fresh.rows]
+        return [block for block in blocks if block is not None]
+
+    def _block(self, fresh: _Fresh) -> Block | None:
+        desk, rows = fresh.desk, np.stack(fresh.rows)
+        try:
+            answers = desk.engine.answer(rows, sequential=desk.settings.sequential)
+        except VicinalError as error:
+            self._keep_charges(desk)
+            fresh.refusal = error
+            return None
+        digests = b"".join(fresh.place_of)
+        lesson = None if desk.lessons is None else Lesson(rows, answers.asked)
+        spent = desk.slack.spent
+        worn = None if desk.shadow is None else desk.shadow.shares
+        return Block(desk.audience, digests, released(answers), spent, fresh.asked, lesson, worn)
+
+    def _keep_charges(self, desk: Desk) -> None:
+        """Drop answers that nobody will see; whoever was charged for them stays charged."""
+        desk.drop_answers()
+        self._book.keep_charges(desk.audience, desk.slack.spent)
+
+    def _refusal(self, job: _Job) -> VicinalError | None:
+        """Return why an audience was refused, for jobs that needed something new of it."""
+        fresh = self._fresh.get(job.desk.audience.name)
+        return fresh.refusal if fresh is not None and (job.seqs == _FRESH).any() else None
+
+    def _unless_refused(self, job: _Job | VicinalError) -> _Job | VicinalError:
+        return job if isinstance(job, VicinalError) else self._refusal(job) or job
+
+    def _number(self, jobs: Sequence[_Job | VicinalError]) -> None:
+        """Tell all jobs the numbers that the ledger will give to the new blocks."""
+        asked = [name for name, fresh in self._fresh.items() if fresh.rows and not fresh.refusal]
+        seq_of = {name: self._book.clock + 1 + i for i, name in enumerate(asked)}
+        for job in jobs:
+            if not isinstance(job, VicinalError) and (fresh := job.seqs == _FRESH).any():
+                job.seqs[fresh] = seq_of[job.desk.audience.name]
+
+    def _enter(self, blocks: Sequence[Block]) -> None:
+        first = self._book.clock + 1 - len(blocks)
+        for seq, block in enumerate(blocks, first):
+            desk = self._fresh[block.audience.name].desk
+            desk.answers.enter(seq, block.digests, block.answers)
+            if block.shadow is not None:
+                desk.worn = block.shadow
+
+    def _replies(self, jobs: Sequence[_Job | VicinalError]) -> list[Reply | VicinalError]:
+        """Return every job's reply, read at once for all jobs of an audience."""
+        jobs_of: dict[str, list[_Job]] = {}
+        for job in jobs:
+            if not isinstance(job, VicinalError):
+                jobs_of.setdefault(job.desk.audience.name, []).append(job)
+        replies = {name: self._read(same) for name, same in jobs_of.items()}
+        return [
+            job if isinstance(job, VicinalError) else next(replies[job.desk.audience.name])
+            for job in jobs
+        ]
+
+    def _read(self, jobs: Sequence[_Job]) -> Iterator[Reply]:
+        """Yield the replies to jobs of one audience."""
+        desk = jobs[0].desk
+        places = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
+        found = desk.answers.read(*places)
+        votes = told(found) if found.ndim == 2 else None
+        labels = np.asarray(self._frame.classes)[found if votes is None else found.argmax(axis=1)]
+        scale = desk.noise_scale
+        leads = None if votes is None or scale is None else lead(votes, scale)
+        start = 0
+        for job in jobs:
+            part = slice(start, start := start + len(job.seqs))
+            yield Reply(
+                labels[part],
+                None if votes is None else votes[part],
+                None if leads is None else leads[part],
+                job.charged,
+                desk.left,
+            )
+
+
+def desk_of(desks: Mapping[str, Desk], audience: object) -> Desk:
+    """Return the desk of an audience, or raise InvalidInput."""
+    if not isinstance(audience, str) or audience not in desks:
+        raise InvalidInput("The 'audience' parameter must be an audience of this store.")
+    return desks[audience]
+
+
+def _check_quota(desk: Desk, fresh: _Fresh, analyst: str, more: int) -> None:
+    """Raise PrivacyRefused before a plan or a quota is exceeded."""
+    if more > desk.left - len(fresh.rows):
+        raise PrivacyRefused(
+            f"The audience {desk.audience.name!r} has {max(0, desk.left - len(fresh.rows))} of its "
+            f"{desk.settings.n_queries} answers left, and {more} new ones were asked for. Earlier "
+            "queries are still answered, at no cost."
+        )
+    known = desk.audience.analysts.get(analyst, Analyst(None, 0))
+    if known.quota is not None:
+        left = max(0, known.quota - known.used - fresh.asked.get(analyst, 0))
+        if more > left:
+            raise PrivacyRefused(
+                f"The analyst has {left} of {known.quota} answers left, and {more} new ones were "
+                "asked for. Earlier queries are still answered, at no cost."
+            )
+
+
+def _check_body(stored: bytes, body: bytes) -> None:
+    if stored != body:
+        raise KeyReused(
+            "The 'idempotency_key' parameter must be new for new queries. It was used for others."
+        )
+
+
+def _body(digests: Sequence[bytes]) -> bytes:
+    return hashlib.sha256(b"".join(digests)).digest()

@@ -1,0 +1,99 @@
+"""What earlier answers have taught an audience's memory: learnt again from the journal.
+
+Memory and pace see queries, released answers and public facts only. The journal holds all of these,
+in order, so going through it once more gives the same memory, hence the same decisions, as if the
+process had never ended. Each audience has a journal of its own: what it reuses are its own answers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.ledger._answer_blocks import Lesson, bytes_of
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._database import Database
+from vicinal.predictors.ind_knn._answer_reuse import take_in
+from vicinal.predictors.ind_knn._engine import Answers, Engine
+from vicinal.store._store_schema import Frame
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """An audience's journal, and the engine as it was before its first lesson.
+
+    Attributes
+    ----------
+    database, audience, frame
+        Where the journal is, whose it is, and what its numbers are.
+    untaught : Engine
+        With a memory and a pace that know nothing; never used to answer.
+    n_classes : int or None
+        Votes of an answer; None where labels leave.
+    """
+
+    database: Database
+    audience: Audience
+    frame: Frame
+    untaught: Engine
+    n_classes: int | None
+
+    def taught(self) -> Engine:
+        """Return an engine that knows what was released, and nothing else."""
+        memory, pace = copy.deepcopy((self.untaught.memory, self.untaught.pace))
+        for lesson, labels in self._journal():
+            for start in range(0, len(labels), memory.block):
+                part = slice(start, start + memory.block)
+                queries, asked = lesson.queries[part], lesson.asked[part]
+                # Asked again only because it counts what it is asked; what was decided, counts.
+                memory.known(queries)
+                take_in(memory, pace, queries, asked, labels[part])
+        return replace(self.untaught, memory=memory, pace=pace)
+
+    def _journal(self) -> Iterator[tuple[Lesson, Places]]:
+        rows = self.database.execute(
+            "SELECT lessons.asked, lessons.queries, answers.answers FROM lessons JOIN answers "
+            "ON answers.seq = lessons.seq WHERE lessons.audience = ? ORDER BY lessons.seq",
+            (self.audience.number,),
+        )
+        dtype = np.dtype(self.frame.precision.dtype).newbyteorder("<")
+        for asked, queries, answers in rows:
+            numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.frame.n_features)
+            lesson = Lesson(
+                numbers.astype(self.frame.precision.dtype),
+                np.frombuffer(bytes_of(asked), dtype=np.bool_),
+            )
+            yield lesson, self._labels(answers)
+
+    def _labels(self, answers: bytes) -> Places:
+        if self.n_classes is None:
+            return np.frombuffer(answers, dtype="<i8").astype(np.int64)
+        votes = np.frombuffer(answers, dtype="<f8").reshape(-1, self.n_classes)
+        return np.asarray(votes.argmax(axis=1))
+
+
+def released(answers: Answers) -> npt.NDArray[Any]:
+    """Return answers as they are stored: labels, or votes whose best class is the label.
+
+    Votes that nobody was asked for are -inf, and 0 at the memory's label.
+    """
+    if answers.votes is None:
+        return answers.labels
+    votes = answers.votes.copy()
+    free = np.flatnonzero(~answers.asked)
+    votes[free] = -np.inf
+    votes[free, answers.labels[free]] = 0.0
+    return votes
+
+
+def told(votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return stored votes as they leave: NaN where nobody was asked."""
+    asked = np.isfinite(votes).all(axis=1, keepdims=True)
+    return np.where(asked, votes, np.nan)

@@ -1,0 +1,141 @@
+"""What may be known about a store, and what only its curator may know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from vicinal._checks import SubjectId
+from vicinal.accounting._filter import UNITS
+from vicinal.errors import InvalidInput
+from vicinal.ledger._audiences import Analyst
+from vicinal.ledger._ledger import Book
+from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
+from vicinal.store._audience_state import Desk
+from vicinal.store._opening import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How many new answers are planned, used and left; of an audience, and of one analyst.
+
+    Attributes
+    ----------
+    planned, used, left : int
+        Of the audience.
+    analyst_quota, analyst_left : int or None
+        Of the analyst; None if there is no limit but the audience's.
+    analyst_used : int
+        Answers that the analyst was charged.
+    """
+
+    planned: int
+    used: int
+    left: int
+    analyst_quota: int | None = None
+    analyst_used: int = 0
+    analyst_left: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """How many of some ids are in a store. Private.
+
+    Attributes
+    ----------
+    enrolled, erased, unknown : int
+        Ids that are there; that left, and whose keyed hashes are known; that never were there.
+    """
+
+    enrolled: int
+    erased: int
+    unknown: int
+
+
+def presence_in(book: Book, subjects: Iterable[SubjectId]) -> Presence:
+    """Return how many of `subjects`, each counted once, a ledger has, or had."""
+    ids = set(subjects)
+    here = {subject for subject in ids if subject in book.roll.slot_of}
+    left = sum(book.knows(subject) for subject in ids - here)
+    return Presence(len(here), left, len(ids) - len(here) - left)
+
+
+def quota_of(desk: Desk, analyst: str | None) -> Quota:
+    """Return what a plan has left, and an analyst of it."""
+    if analyst is not None and not isinstance(analyst, str):
+        raise InvalidInput("The 'analyst' parameter must be text.")
+    known = desk.audience.analysts.get(analyst or "", Analyst(None, 0))
+    left = None if known.quota is None else max(0, known.quota - known.used)
+    used = desk.audience.used
+    return Quota(desk.settings.n_queries, used, desk.left, known.quota, known.used, left)
+
+
+def public_facts(parts: Parts, desks: Mapping[str, Desk]) -> dict[str, Any]:
+    """Return what everybody may know, as plain values."""
+    frame = parts.frame
+    history = parts.database.execute("SELECT at, what, version FROM history ORDER BY clock")
+    return {
+        "identity": parts.folder.identity,
+        "ledger": parts.database.kind,
+        "classes": frame.classes,
+        "features": {"number": frame.n_features, **frame.extractor.spec()},
+        "kernel": frame.kernel,
+        "index": frame.index,
+        "version": parts.book.version,
+        "history": [{"at": at, "what": what, "version": v} for at, what, v in history],
+        "audiences": {name: _audience(desk) for name, desk in desks.items()},
+    }
+
+
+def _audience(desk: Desk) -> dict[str, Any]:
+    return {
+        "plan": desk.plan(),
+        "queries": {k: v for k, v in asdict(quota_of(desk, None)).items() if "analyst" not in k},
+        "wear": _wear(desk),
+        "guarantee": desk.guarantee().to_dict(),
+    }
+
+
+def _wear(desk: Desk) -> dict[str, Any] | None:
+    """Return how worn the budgets are as far as public points tell; None if they tell nothing."""
+    if desk.shadow is None or not desk.audience.welcome:
+        return None
+    wear = desk.shadow.wear()
+    quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, wear.quantiles, strict=True)}
+    told = {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
+    return {"points": sum(wear.points), **told, "regions": list(wear.regions)}
+
+
+def curator_facts(parts: Parts) -> dict[str, Any]:
+    """Return what only the curator may know: numbers of records, people and budgets."""
+    departed = "SELECT COUNT(DISTINCT hash) FROM departed"
+    return {
+        "warning": "These numbers are private. Do not log, show or publish them.",
+        "records": len(parts.shard),
+        "subjects": len(parts.book.roll.slot_of),
+        "departed": int(parts.database.execute(departed)[0][0]),
+        "budgets": {
+            name: _budgets(audience.account.remaining[list(parts.book.roll.slot_of.values())])
+            for name, audience in parts.book.audiences.items()
+        },
+        "analysts": {
+            name: {who: asdict(analyst) for who, analyst in audience.analysts.items()}
+            for name, audience in parts.book.audiences.items()
+        },
+    }
+
+
+def _budgets(remaining: np.ndarray) -> dict[str, Any]:
+    """Return how budgets are spread, as shares of a full one."""
+    if not len(remaining):
+        return {"untouched": 0, "spent": 0}
+    shares = remaining / UNITS
+    return {
+        "untouched": int((remaining == UNITS).sum()),
+        "spent": int((remaining == 0).sum()),
+        "mean": float(shares.mean()),
+        "quartiles": np.quantile(shares, [0.25, 0.5, 0.75]).tolist(),
+    }

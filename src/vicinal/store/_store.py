@@ -1,0 +1,314 @@
+"""The store: private records on disk, budgets that outlive the process, answers that are paid for.
+
+Order of durability (THEORY, section 7): charge and answer become durable together, then the answer
+is returned. See docs/store.md for what a reader of the folder finds where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._checks import SubjectId
+from vicinal.errors import InvalidInput, StorageFailed, VicinalError
+from vicinal.predictors.ind_knn._engine import Turn
+from vicinal.store import _backups, _erasure
+from vicinal.store._audience_state import Desk, new_plan, open_desk
+from vicinal.store._base_store import DEFAULT, Counter
+from vicinal.store._changes import add_audience, add_records, settle_index
+from vicinal.store._digests import note_files
+from vicinal.store._extractors import Extractor
+from vicinal.store._folder import Folder
+from vicinal.store._idempotent_adds import Addition
+from vicinal.store._opening import Parts, create_parts, open_parts
+from vicinal.store._records import Records
+from vicinal.store._request_batch import Batch
+from vicinal.store._requests import Query, Reply, checked_name
+from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
+from vicinal.store._store_schema import Frame, new_frame
+from vicinal.store._verify import Verification, traces, verify
+
+
+class Store(Counter[Reply]):
+    """A folder that answers from private records, one process at a time.
+
+    Make one with :meth:`init`, open one with :meth:`open`; use it as a context manager. All methods
+    may be called from several threads, which take turns.
+
+    A failure of the disk or the database closes the store: it answers nothing any more, until it
+    is opened again and finds out what had become durable.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._turn = Turn()
+        self._failed = False
+        self._desks: dict[str, Desk] = {}
+        for name, audience in parts.book.audiences.items():
+            self._desks[name], _ = open_desk(
+                parts.database, parts.frame, parts.shard, audience, parts.book.version, self._turn
+            )
+
+    # ------------------------------------------------------------ making and opening
+
+    @classmethod
+    def init(
+        cls,
+        path: str | Path,
+        X: Any,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        *,
+        classes: Sequence[Any],
+        public: npt.ArrayLike | None = None,
+        extractor: Extractor | None = None,
+        ledger: str | None = None,
+        witness: str | Path | None = None,
+        kernel: str = "cosine",
+        norm_bound: float | str = "auto",
+        index: str | Mapping[str, Any] = "exact",
+        **plan: Any,
+    ) -> Self:
+        """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
+
+        Parameters
+        ----------
+        path
+            A new folder.
+        X, y, subjects
+            Private records, labels and subject ids, as for
+            :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
+        classes, kernel, norm_bound, index
+            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences.
+        public : array (m, d), optional
+            Public reference, features (after extraction).
+        extractor : Extractor, optional
+            What makes features of raw records and queries.
+        ledger : str, optional
+            "sqlite" (default), or a postgresql:// URL.
+        witness : path, optional
+            Where to remember how far the store had come; default: beside the folder.
+        **plan
+            Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
+            `delta`, `n_queries` and so on.
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is written.
+        """
+        shared = {"classes": classes, "kernel": kernel, "norm_bound": norm_bound, "index": index}
+        frame, X = new_frame(X, public, extractor or Extractor(), {**shared, **plan})
+        records = Records.of(frame, X, y, subjects)
+        written = new_plan(frame, plan)
+        place = None if witness is None else Path(witness)
+        folder = Folder.create(Path(path), ledger, place)
+        try:
+            return cls._filled(folder, frame, records, written)
+        except BaseException:
+            folder.discard()
+            raise
+
+    @classmethod
+    def _filled(cls, folder: Folder, frame: Frame, records: Records, plan: str) -> Self:
+        """Return a new store with its first records and its first audience."""
+        store = cls(create_parts(folder, frame))
+        try:
+            add_records(store._parts, records)
+            store._desks[DEFAULT] = add_audience(store._parts, store._turn, DEFAULT, plan)
+            settle_index(store._parts, store._desks[DEFAULT])
+            note_files(store._parts.database, folder.path)
+            store._changed()
+            folder.save()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, path: str | Path, *, accept_loss: bool = False) -> Self:
+        """Open a store that is there, after finishing what a crash has left undone.
+
+        Parameters
+        ----------
+        path
+            The folder.
+        accept_loss
+            Go on although it is not known what was charged: every budget is spent, for good, and
+            newcomers get none from the audiences that there are.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no store.
+        PrivacyRefused
+            If another process has it open; if it is a backup or an old copy.
+        StorageFailed
+            If a file or the database is damaged.
+        """
+        parts = open_parts(Path(path), accept_loss=accept_loss)
+        try:
+            return cls(parts)
+        except BaseException:
+            parts.resources.close()
+            raise
+
+    @classmethod
+    def restore(
+        cls,
+        backup: str | Path,
+        path: str | Path,
+        *,
+        ledger: str | None = None,
+        witness: str | Path | None = None,
+        accept_loss: bool = False,
+    ) -> Self:
+        """Make a store of a backup and open it; refused unless it is known to be the last state.
+
+        Parameters as in :meth:`init` and :meth:`open`. Refused without `accept_loss` if the
+        witness is missing, or further than the backup. What `accept_loss` restores answers no
+        more than noise for the old audiences; those erased since the backup are erased again.
+        """
+        place = None if witness is None else Path(witness)
+        _backups.unpack(Path(backup), Path(path), ledger, place, accept_loss=accept_loss)
+        store = cls.open(path, accept_loss=accept_loss)
+        with store._whole():
+            store._parts.supersede()
+        return store
+
+    def close(self) -> None:
+        """Let go of files, database and lock. Closing twice does no harm."""
+        with self._turn:
+            self._failed = True
+            self._parts.resources.close()
+
+    # ------------------------------------------------------------ the data
+
+    def _add(self, records: Records, addition: Addition | None) -> None:
+        add_records(self._parts, records, addition)
+        self._changed()
+
+    def erase(self, subjects: npt.ArrayLike) -> int:
+        """Erase subjects from every file; return how many records went, which is private.
+
+        When this returns, features, labels and ids are gone from files, logs and free pages. What
+        stays is a keyed hash of each id with what was left of its budgets, so that coming back
+        does not refill them, and the answers already released. Ids that are not there are passed
+        over.
+
+        Raises
+        ------
+        StorageFailed
+            If the disk fails, or if an id of somebody who left is found in the database's files
+            after all. The store must be opened again, which goes on with the erasure.
+        """
+        ids = _checks.subject_ids("subjects", subjects)
+        parts = self._parts
+        with self._whole():
+            gone = _erasure.decide(parts.book, parts.shard, ids)
+            self._failed = True  # until it is through: another erasure must not begin before
+            self._changed()
+            _erasure.finish(parts.database, parts.columns, parts.witness)
+            if left := list(traces(parts)):
+                raise StorageFailed(" ".join(left))
+            self._failed = False
+        return gone
+
+    def presence(self, subjects: npt.ArrayLike) -> Presence:
+        """Return how many of some ids are enrolled, were erased, or never were there. Private."""
+        ids = _checks.subject_ids("subjects", subjects)
+        with self._whole():
+            return presence_in(self._parts.book, ids)
+
+    def open_audience(self, name: str, **plan: Any) -> None:
+        """Give every subject a further budget, for an audience that shares no answers with others.
+
+        Parameters
+        ----------
+        name
+            What it is called.
+        **plan
+            Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
+            to the store.
+        """
+        if checked_name("name", name) in self._desks:
+            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+        written = new_plan(self._parts.frame, plan)
+        self._parts.book.check_name(name)
+        with self._whole():
+            self._desks[name] = add_audience(self._parts, self._turn, name, written)
+            self._changed()
+
+    # ------------------------------------------------------------ answers
+
+    def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
+        """Answer many requests in one block an audience and one commit, see :class:`Counter`."""
+        with self._whole():
+            replies = Batch(self._parts.book, self._parts.frame, self._desks).run(queries)
+            self._parts.mark()
+        return replies
+
+    # ------------------------------------------------------------ care
+
+    def facts(self, *, curator: bool = False) -> dict[str, Any]:
+        """Return public facts; with `curator` also private ones, under the key "private"."""
+        with self._whole():
+            found = public_facts(self._parts, self._desks)
+            if curator:
+                found["private"] = curator_facts(self._parts)
+        return found
+
+    def verify(
+        self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
+    ) -> Verification:
+        """Check every invariant on the disk, and that nothing of `erased` subjects is left.
+
+        Parameters
+        ----------
+        erased
+            Ids that must not be found in any file.
+        features : array (m, d), optional
+            Records that must not be found either.
+        """
+        ids = _checks.subject_ids("erased", list(erased))
+        with self._whole():
+            rows = None
+            if features is not None:
+                rows = self._parts.shard.index.kernel.encode(self._parts.frame.vectors(features))
+            return verify(self._parts, ids, rows)
+
+    def backup(self, path: str | Path) -> None:
+        """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
+        with self._whole():
+            _backups.pack(self._parts, Path(path))
+
+    # ------------------------------------------------------------ inside
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Take the turn, and close the store if the body meets a failure."""
+        with self._turn:
+            if self._failed:
+                raise StorageFailed("The store is closed, or has failed. Open it again.")
+            self._parts.book.check()
+            try:
+                yield
+            except Exception as error:
+                # Whatever happens inside a change closes the book; else memory is as it was.
+                if isinstance(error, OSError):
+                    self._failed = True
+                raise
+            except BaseException:
+                self._failed = True
+                raise
+
+    def _changed(self) -> None:
+        """Look up nothing of earlier versions, and tell the witness."""
+        for desk in self._desks.values():
+            desk.answers.forget_queries()
+        self._parts.mark_change()

@@ -1,0 +1,192 @@
+"""What all audiences of a store share and everybody may know: classes, kernel, index, reference."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput
+from vicinal.ledger._files import replace_file
+from vicinal.neighbours import RBF, Cosine, Kernel, Precision
+from vicinal.predictors import IndKNNClassifier
+from vicinal.predictors._common import inputs
+from vicinal.predictors.ind_knn._engine_factory import kernel_for
+from vicinal.predictors.ind_knn._parameters import Settings
+from vicinal.store._extractors import Extractor
+from vicinal.store._indexes import plain_index
+
+PUBLIC = "public.npy"
+
+
+@dataclass(eq=False)
+class Frame:
+    """Public facts that are fixed when a store is made.
+
+    Attributes
+    ----------
+    classes : list of int or str
+        Class names.
+    n_features : int
+        d, after extraction.
+    kernel : str
+        "cosine" or "rbf".
+    bound : float or None
+        Largest norm of a feature vector under the RBF kernel.
+    precision : Precision
+        How vectors become integers.
+    extractor : Extractor
+        How raw records become vectors.
+    public : array (m, d) or None
+        The public reference.
+    index : dict
+        Kind and options of the index that the records lie in.
+    """
+
+    classes: list[Any]
+    n_features: int
+    kernel: str
+    bound: float | None
+    precision: Precision
+    extractor: Extractor
+    public: npt.NDArray[np.floating] | None
+    index: dict[str, Any] = field(default_factory=plain_index)
+
+    @cached_property
+    def form(self) -> IndKNNClassifier:
+        """An estimator that checks inputs and does nothing else."""
+        form = IndKNNClassifier(self.classes)
+        form.n_features_in_ = self.n_features
+        return form
+
+    def _plain(self, rows: Any) -> bool:
+        """Tell whether rows are as they must be already; checking all else takes a millisecond."""
+        return bool(
+            type(rows) is np.ndarray
+            and rows.dtype in (np.float32, np.float64)
+            and rows.shape == (len(rows), self.n_features)
+            and len(rows)
+            and rows.flags.c_contiguous
+            and np.isfinite(rows).all()
+        )
+
+    @cached_property
+    def _reference_rows(self) -> frozenset[int]:
+        return frozenset() if self.public is None else inputs.row_keys(self.public)
+
+    def kernel_of(self, bandwidth: float | None) -> Kernel:
+        """Return the kernel; the bandwidth does not change stored integers."""
+        if self.kernel == "cosine":
+            return Cosine(self.precision)
+        assert self.bound is not None  # noqa: S101 (RBF kernels have one)
+        return RBF(bandwidth or 1.0, self.bound, self.precision)
+
+    def vectors(self, raw: Any) -> npt.NDArray[np.floating]:
+        """Return checked features (n, d) of raw records or queries.
+
+        Raises
+        ------
+        InvalidInput
+            If they are not what the store takes; no message repeats a value.
+        """
+        rows = self.extractor.transform(raw)
+        if self._plain(rows):
+            return rows  # type: ignore[no-any-return]
+        try:
+            return inputs.features(self.form, rows)
+        except TypeError as error:
+            raise InvalidInput(str(error)) from None
+
+    def label_indices(self, y: npt.ArrayLike, size: int) -> npt.NDArray[np.int32]:
+        """Return the class index of every label."""
+        return inputs.labels(y, size, np.asarray(self.classes))
+
+    def refuse_public_rows(self, X: npt.NDArray[np.floating]) -> None:
+        """Raise InvalidInput if a private record is also a point of the public reference."""
+        inputs.refuse_shared_rows(self._reference_rows, X)
+
+    def spec(self) -> str:
+        """Return everything but arrays, as JSON."""
+        return json.dumps(
+            {
+                "classes": self.classes,
+                "n_features": self.n_features,
+                "kernel": self.kernel,
+                "bound": self.bound,
+                "norm": self.precision.norm,
+                "limit": self.precision.limit,
+                "extractor": self.extractor.spec(),
+                "public": self.public is not None,
+                "index": self.index,
+            }
+        )
+
+    def save_arrays(self, folder: Path) -> None:
+        """Write the public reference, the public map and the model into `folder`."""
+        self.extractor.save(folder)
+        if self.public is not None:
+            content = io.BytesIO()
+            np.save(content, self.public, allow_pickle=False)
+            replace_file(folder / PUBLIC, content.getvalue())
+
+    @classmethod
+    def load(cls, spec: str, folder: Path) -> Self:
+        """Return the frame of a specification, its arrays read from `folder`."""
+        found = json.loads(spec)
+        public = np.load(folder / PUBLIC, allow_pickle=False) if found["public"] else None
+        return cls(
+            found["classes"],
+            found["n_features"],
+            found["kernel"],
+            found["bound"],
+            Precision(found["norm"], found["limit"]),
+            Extractor.load(found["extractor"], folder),
+            public,
+            found.get("index", plain_index()),
+        )
+
+
+def new_frame(
+    X: Any, public: npt.ArrayLike | None, extractor: Extractor, parameters: dict[str, Any]
+) -> tuple[Frame, npt.NDArray[np.floating]]:
+    """Return the frame of a new store, and the features of its first records.
+
+    Parameters
+    ----------
+    X, public
+        Raw private records; features of public points.
+    extractor : Extractor
+        What makes features of raw records.
+    parameters : dict
+        Of :class:`~vicinal.predictors.IndKNNClassifier`.
+
+    Raises
+    ------
+    InvalidInput
+        If anything is unusable.
+    """
+    form = form_of(parameters)
+    settings = Settings.of(form)
+    features = inputs.features(form, extractor.transform(X), reset=True)
+    reference = None if public is None else inputs.reference(public, features)
+    kernel = kernel_for(settings, reference)
+    classes, bound = settings.classes.tolist(), getattr(kernel, "bound", None)
+    args = (settings.kernel, bound, kernel.precision, extractor, reference)
+    return Frame(classes, features.shape[1], *args, settings.index), features
+
+
+def form_of(parameters: dict[str, Any]) -> IndKNNClassifier:
+    """Return an estimator with these parameters, or raise InvalidInput for an unknown name."""
+    try:
+        return IndKNNClassifier(**parameters)
+    except TypeError:
+        raise InvalidInput(
+            "The plan must hold parameters of IndKNNClassifier only. Got an unknown name, or no "
+            "classes."
+        ) from None

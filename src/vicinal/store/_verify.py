@@ -1,0 +1,182 @@
+"""Every invariant of a store, checked against what lies on the disk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._checks import SubjectId
+from vicinal.ledger._answers import DIGEST
+from vicinal.ledger._audiences import load_audiences, logged
+from vicinal.ledger._chain import chain_faults
+from vicinal.ledger._conservation import budget_faults, free_slots
+from vicinal.ledger._id_encoding import framed, framed_ids
+from vicinal.ledger._ledger import Book
+from vicinal.store._checksums import faults_of_tiles
+from vicinal.store._opening import Parts, goes_on_from
+
+_READ = 1 << 26
+_OVERLAP = 2048
+_SHORTEST = 8
+_ENDS_LIKE_AN_ID = re.compile(rb"[is][!-;=?-~]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a check of the disk has found.
+
+    Attributes
+    ----------
+    faults : tuple of str
+        What is wrong, in words that name nobody; empty if all is well.
+    checked : tuple of str
+        What was looked at.
+    """
+
+    faults: tuple[str, ...]
+    checked: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Tell whether all is well."""
+        return not self.faults
+
+
+def verify(
+    parts: Parts, erased: Sequence[SubjectId], rows: npt.NDArray[Any] | None
+) -> Verification:
+    """Check the database, the files, every budget, and that nobody who left is still there."""
+    works = {
+        "the database's structure": parts.database.faults(),
+        "all rows and the chain of commits, against their digests": chain_faults(
+            parts.database, parts.folder.key()
+        ),
+        "the record files, against their digests": faults_of_tiles(
+            parts.database, parts.columns, len(parts.shard)
+        ),
+        "records, labels and subjects, against each other": _records(parts),
+        "budgets, against all charges, in whole units": _budgets(parts.book),
+        "answers, against the charges that paid for them": _answers(parts.book),
+        "the witness": _witness(parts),
+        "ids in the database's files, against the subjects that are here": traces(parts),
+        "erased subjects": _erased(parts, erased),
+    }
+    if rows is not None:
+        works["erased features"] = _features(parts, rows)
+    faults = tuple(fault for found in works.values() for fault in found)
+    return Verification(faults, tuple(works))
+
+
+def _records(parts: Parts) -> Iterator[str]:
+    size = len(parts.shard)
+    slots, labels = parts.columns.column("slots", size), parts.columns.column("labels", size)
+    enrolled = np.fromiter(parts.book.roll.slot_of.values(), np.int64)
+    if len(np.unique(enrolled)) != len(enrolled):
+        yield "Two subjects share a budget."
+    if not np.array_equal(np.unique(slots), np.sort(enrolled)):
+        yield "A record has no subject, or a subject no record."
+    if ((labels < 0) | (labels >= len(parts.frame.classes))).any():
+        yield "A label is none of the classes."
+    people = parts.shard.people
+    if not np.array_equal(people.slots, slots) or not np.array_equal(people.labels, labels):
+        yield "Records in memory differ from those on disk."
+
+
+def _budgets(book: Book) -> Iterator[str]:
+    stored = load_audiences(book.database, book.size)
+    free = free_slots(book)
+    for name, audience in stored.items():
+        units = audience.account.durable
+        if not np.array_equal(units, book.audiences[name].account.remaining):
+            yield f"Budgets of audience {name!r} in memory differ from those on disk."
+        yield from budget_faults(book.database, audience, free)
+
+
+def _answers(book: Book) -> Iterator[str]:
+    for audience in load_audiences(book.database, book.size).values():
+        rows = book.database.execute(
+            "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
+        )
+        released = sum(length for (length,) in rows) // DIGEST
+        _, charged = logged(book.database, audience.number)
+        if not released == charged + audience.folded_queries == audience.used:
+            yield f"Answers to audience {audience.name!r} and charged queries differ in number."
+        learnt = "SELECT seq FROM lessons WHERE audience = ?"
+        lessons = book.database.execute(learnt, (audience.number,))
+        if lessons and len(lessons) != len(rows):
+            yield f"Audience {audience.name!r} has not learnt from all its answers."
+
+
+def _witness(parts: Parts) -> Iterator[str]:
+    state = parts.witness.state
+    if state.clock != parts.book.clock or not goes_on_from(parts.database, state):
+        yield "The witness and the store differ in how far they are."
+
+
+def traces(parts: Parts) -> Iterator[str]:
+    """Yield a fault for every file of the database that holds an id of somebody not enrolled.
+
+    Whatever the page: ids are stored framed, and every frame in the file is looked at.
+    """
+    here = {framed(subject) for subject in parts.book.roll.slot_of}
+    for path in parts.database.files:
+        if any(not here.issuperset(framed_ids(content)) for content in _contents(path)):
+            yield f"The file {path.name} holds an id of somebody who is not here any more."
+
+
+def _erased(parts: Parts, erased: Sequence[SubjectId]) -> Iterator[str]:
+    for number, subject in enumerate(erased):
+        if subject in parts.book.roll.slot_of:
+            yield f"Erased id number {number + 1} is enrolled."
+    remains = {remain for subject in erased for remain in _remains(subject)}
+    for path in _all_files(parts) if remains else ():
+        if any(_holds(content, remains) for content in _contents(path)):
+            yield f"The file {path.name} holds an erased id."
+
+
+def _remains(subject: SubjectId) -> list[bytes]:
+    """Return what to look for: a framed id, and what is left of one whose start is overwritten.
+
+    Where a database frees a cell it may write over its first four bytes. What would be too short
+    to tell from chance is not looked for.
+    """
+    whole = framed(subject)
+    return [whole[1:], whole[4:]] if len(whole) - 4 >= _SHORTEST else [whole[1:]]
+
+
+def _holds(content: bytes, remains: set[bytes]) -> bool:
+    """Tell whether any of `remains` stands in `content`, in one pass however many there are."""
+    return any(
+        match[0][start:] in remains
+        for match in _ENDS_LIKE_AN_ID.finditer(content)
+        for start, code in enumerate(match[0])
+        if code in b"is"
+    )
+
+
+def _features(parts: Parts, rows: npt.NDArray[Any]) -> Iterator[str]:
+    """Find erased features among all records; the same features of somebody else are found too."""
+    wanted = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
+    for part in parts.columns.features_in_parts(len(parts.shard)):
+        if any(row.tobytes() in wanted for row in part):
+            yield "The record files hold features of an erased record, or equal ones of another."
+            return
+
+
+def _all_files(parts: Parts) -> list[Path]:
+    inside = (path for path in parts.folder.path.rglob("*") if path.is_file())
+    return [*inside, parts.folder.witness]
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    """Yield a file in overlapping parts, so that nothing that is looked for is cut in two."""
+    with path.open("rb") as file:
+        before = b""
+        while chunk := file.read(_READ):
+            yield before + chunk
+            before = (before + chunk)[-_OVERLAP:]

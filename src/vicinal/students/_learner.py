@@ -1,0 +1,129 @@
+"""Students for the rounds of knowledge transfer: train, keep, take up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vicinal import _checks
+from vicinal.accounting._guarantee import Guarantee
+from vicinal.errors import InvalidInput
+from vicinal.students import _files
+from vicinal.students._exact import ranges
+from vicinal.students._networks import build
+from vicinal.students._student import Examples, Preprocessing, Student
+from vicinal.students._training import Recipe, train
+
+_RANGED = 1000
+"""Public examples that tell how large a layer's inputs are."""
+
+Places = npt.NDArray[np.int64]
+Begin = Callable[[str, int], Callable[[int], None]]
+Guide = Callable[[], npt.NDArray[np.float32]]
+
+
+def train_student(
+    pool: Examples,
+    rows: Places,
+    labels: npt.ArrayLike,
+    classes: Sequence[Any],
+    recipe: Recipe,
+    progress: Callable[[int], None] | None = None,
+    guide: npt.NDArray[np.float32] | None = None,
+) -> Student:
+    """Return a student trained on released answers and on public examples without any.
+
+    Parameters
+    ----------
+    pool : array (m, h, w), (m, h, w, 3) or (m, d)
+        Public examples, raw.
+    rows : int64 (a,)
+        Which of them were answered.
+    labels : array (a,)
+        The answers, each one of `classes`.
+    classes : sequence of int or str
+        All class names.
+    recipe : Recipe
+        How it is trained. Two trainings with one seed give the same student, bit for bit, on the
+        same machine with as many threads.
+    progress : callable, optional
+        Called with the number of steps just done.
+    guide : float32 (m, c), optional
+        What all answers say of all public examples; needed if the recipe is guided.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no answer, or if shapes, labels or classes do not fit together.
+    """
+    names = _checks.class_names(classes)
+    places = torch.from_numpy(_checks.label_indices(labels, names).astype(np.int64))
+    chosen = np.asarray(rows)
+    if chosen.dtype.kind not in "iu" or chosen.ndim != 1 or len(chosen) != len(places):
+        raise InvalidInput("The 'rows' parameter must hold one position for each answer.")
+    if len(chosen) < 2 or chosen.min() < 0 or chosen.max() >= len(pool):
+        raise InvalidInput(
+            "The answers must be at least two, about rows of the public examples. Got "
+            f"{len(chosen)} answers and {len(pool)} examples."
+        )
+    preprocessing = Preprocessing.of(pool)
+    examples = preprocessing(pool)
+    # torch's global generator gives weights and dropout; it is put back afterwards.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        network = build(recipe.network, preprocessing.input_shape, len(names))
+        targets = torch.nn.functional.one_hot(places, len(names)).float()
+        trained = train(
+            network, examples[torch.from_numpy(chosen.astype(np.int64))], targets, examples,
+            recipe, progress, None if guide is None else torch.from_numpy(guide),
+        )  # fmt: skip
+    largest = ranges(trained.body, examples[:_RANGED])
+    return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, largest)
+
+
+class StudentLearner:
+    """Trains a network in every round, by a recipe for each.
+
+    Parameters
+    ----------
+    classes : sequence of int or str
+        All class names.
+    recipes : sequence of Recipe
+        One a round; the last serves all later rounds.
+    """
+
+    def __init__(self, classes: Sequence[Any], recipes: Sequence[Recipe]) -> None:
+        if not recipes:
+            raise InvalidInput("The recipes must be at least one.")
+        self._classes = _checks.class_names(classes)
+        self._recipes = tuple(recipes)
+
+    def learn(
+        self,
+        examples: Examples,
+        rows: Places,
+        labels: Places,
+        number: int,
+        begin: Begin,
+        guide: Guide | None = None,
+    ) -> Student:
+        """Return the student of round `number`, see :class:`vicinal.labelling._protocols.Learner`."""
+        recipe = self._recipes[min(number, len(self._recipes) - 1)]
+        step = begin(f"round {number + 1}: student", recipe.steps)
+        names = self._classes[labels]
+        guided = guide() if guide is not None and recipe.guided else None
+        return train_student(examples, rows, names, self._classes.tolist(), recipe, step, guided)
+
+    def save(self, student: Student, path: Path, guarantee: Guarantee) -> None:
+        """Write a student with the guarantee of all answers so far."""
+        _files.save(replace(student, guarantee=guarantee.to_dict()), path)
+
+    def load(self, path: Path) -> Student:
+        """Return the student in a file."""
+        return _files.load(path)

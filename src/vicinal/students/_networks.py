@@ -1,0 +1,164 @@
+"""Networks of the students: plain stacks of layers, which can also be written as ONNX.
+
+Sources. ZYCW20's supplement has a table of layers each for MNIST, SVHN and CIFAR-10. "mnist" and
+"svhn" are as in the authors' published code (``digit_pytorch/models``), which agrees with the
+network of Papernot et al. 2017 (PATE) but for batch normalisation; "cifar10" is *reconstructed*:
+the text was not to be had, and this is Conv-Small of Miyato et al. 2018, which such students
+commonly are. "small" is ours, for two cores: a tenth of the arithmetic of "mnist".
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+
+Shape = tuple[int, ...]
+"""Of one example: (channels, height, width) of an image, (d,) of a vector."""
+
+
+class Network(nn.Module):
+    """A body that ends in the features of the last layer but one, and a linear head.
+
+    Parameters
+    ----------
+    body : nn.Sequential
+        Example (n, *shape) to features (n, f).
+    n_features, n_classes : int
+        f, and the number of classes.
+    """
+
+    def __init__(self, body: nn.Sequential, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        self.body = body
+        self.head = nn.Linear(n_features, n_classes)
+
+    def forward(self, examples: Tensor) -> Tensor:
+        """Return logits (n, c)."""
+        logits: Tensor = self.head(self.body(examples))
+        return logits
+
+
+def build(name: str, shape: Shape, n_classes: int) -> Network:
+    """Return a network with fresh weights, drawn from torch's global generator.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`NETWORKS`.
+    shape : tuple of int
+        Of one example.
+    n_classes : int
+        The number of classes.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such network, or if it does not take examples of that shape.
+    """
+    layers = _BODIES[_checks.choice("network", name, tuple(_BODIES))]
+    if len(shape) != (1 if name == "mlp" else 3):
+        raise InvalidInput(
+            f"The network {name!r} takes {'vectors' if name == 'mlp' else 'images'}. Got "
+            f"examples of shape {shape}."
+        )
+    try:
+        body = layers(shape)
+        width = _width(body, shape)
+    except (RuntimeError, ZeroDivisionError):
+        raise InvalidInput(
+            f"The images are too small for the network {name!r}: {shape[1]} by {shape[2]} pixels."
+        ) from None
+    return Network(body, width, n_classes)
+
+
+def _width(layers: nn.Sequential, shape: Shape) -> int:
+    """Return how many features leave the layers for one example."""
+    with torch.no_grad():
+        features: Tensor = layers.eval()(torch.zeros(1, *shape))
+    layers.train()
+    return features.shape[1]
+
+
+def _published(shape: Shape) -> nn.Sequential:
+    """Two convolutions and two dense layers, as the authors' code for MNIST and SVHN has them."""
+    convolutions = nn.Sequential(
+        nn.Conv2d(shape[0], 64, 5),
+        nn.MaxPool2d(2),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, 5),
+        nn.Dropout2d(0.5),
+        nn.MaxPool2d(2),
+        nn.BatchNorm2d(128),
+        nn.ReLU(),
+        nn.Flatten(),
+    )
+    first = nn.Linear(_width(convolutions, shape), 384)
+    dense = (first, nn.ReLU(), nn.Dropout(0.5), nn.Linear(384, 192), nn.Dropout(0.5))
+    return nn.Sequential(*convolutions, *dense)
+
+
+def _conv_small(shape: Shape) -> nn.Sequential:
+    """Conv-Small of Miyato et al. 2018, with its widths for CIFAR-10; reconstructed."""
+    layers: list[nn.Module] = []
+    widths = (shape[0], 96, 96, 96)
+    for before, after in itertools.pairwise(widths):
+        layers += _leaky(before, after, 3, 1)
+    layers += [nn.MaxPool2d(2), nn.Dropout(0.5)]
+    for before, after in itertools.pairwise((96, 192, 192, 192)):
+        layers += _leaky(before, after, 3, 1)
+    layers += [nn.MaxPool2d(2), nn.Dropout(0.5), *_leaky(192, 192, 3, 0)]
+    layers += [*_leaky(192, 192, 1, 0), *_leaky(192, 192, 1, 0)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def _small(shape: Shape) -> nn.Sequential:
+    """Pools early, so that two cores take milliseconds for a step."""
+    convolutions = nn.Sequential(
+        nn.Conv2d(shape[0], 32, 5, padding=2),
+        nn.MaxPool2d(2),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(64, 128, 3, padding=1),
+        nn.BatchNorm2d(128),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+    )
+    dense = (nn.Linear(_width(convolutions, shape), 128), nn.BatchNorm1d(128), nn.ReLU())
+    return nn.Sequential(*convolutions, *dense)
+
+
+def _mlp(shape: Shape) -> nn.Sequential:
+    """Two hidden layers, for feature vectors."""
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise((shape[0], 256, 128)):
+        layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def _leaky(before: int, after: int, size: int, padding: int) -> list[nn.Module]:
+    convolution = nn.Conv2d(before, after, size, padding=padding)
+    return [convolution, nn.BatchNorm2d(after), nn.LeakyReLU(0.1)]
+
+
+_BODIES: dict[str, Callable[[Shape], nn.Sequential]] = {
+    "small": _small,
+    "mnist": _published,
+    "svhn": _published,
+    "cifar10": _conv_small,
+    "mlp": _mlp,
+}
+
+NETWORKS = tuple(_BODIES)
+"""Names that :func:`build` knows."""

@@ -1,0 +1,162 @@
+"""A student: a network trained on released answers, with what it takes to use and to publish it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from vicinal.errors import InvalidInput
+from vicinal.students._exact import ExactBody
+from vicinal.students._networks import Network, Shape
+
+Examples = npt.NDArray[Any]
+Part = Callable[[Tensor], Tensor]
+
+_BATCH = 256
+"""Examples at a time, to bound memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """From raw examples to what a network takes; learnt from public examples.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of a raw example: (h, w), (h, w, 3) or (d,).
+    mean, deviation : tuple of float
+        Of every channel (of every feature, for vectors), in raw units.
+    """
+
+    shape: Shape
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    @classmethod
+    def of(cls, pool: Examples) -> Preprocessing:
+        """Learn mean and deviation from public examples (m, h, w), (m, h, w, 3) or (m, d).
+
+        Raises
+        ------
+        InvalidInput
+            If they have another shape, are none, or are not finite numbers.
+        """
+        checked = _numbers(pool)
+        if checked.ndim not in (2, 3, 4) or checked.shape[3:] not in ((), (3,)):
+            raise InvalidInput(
+                "The examples must be images (m, h, w) or (m, h, w, 3), or vectors (m, d). Got "
+                f"{checked.shape}."
+            )
+        values = checked.astype(np.float64)
+        axes = 0 if checked.ndim == 2 else (0, 1, 2)
+        mean, deviation = np.atleast_1d(values.mean(axes)), np.atleast_1d(values.std(axes))
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        return cls(checked.shape[1:], tuple(mean.tolist()), tuple(deviation.tolist()))
+
+    @property
+    def input_shape(self) -> Shape:
+        """What the network takes: (c, h, w), or (d,)."""
+        if len(self.shape) == 1:
+            return self.shape
+        return (len(self.mean), *self.shape[:2])
+
+    def __call__(self, examples: Examples) -> Tensor:
+        """Return normalised examples, float32 (n, *input_shape).
+
+        Raises
+        ------
+        InvalidInput
+            If they have another shape than those that were learnt from, or are not finite.
+        """
+        checked = _numbers(examples)
+        if checked.shape[1:] != self.shape:
+            raise InvalidInput(
+                f"The examples must have shape {self.shape}. Got {checked.shape[1:]}."
+            )
+        mean, deviation = (np.array(v, dtype=np.float32) for v in (self.mean, self.deviation))
+        if len(self.shape) == 2:
+            checked = checked[..., None]
+        values = torch.from_numpy((checked.astype(np.float32) - mean) / deviation)
+        return values if values.ndim == 2 else values.permute(0, 3, 1, 2).contiguous()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Student:
+    """A trained network that may be published, as far as its guarantee goes.
+
+    Attributes
+    ----------
+    network : Network
+        In evaluation mode.
+    name : str
+        Which network it is, see :data:`vicinal.students._networks.NETWORKS`.
+    classes : tuple of int or str
+        Class names, in the order of the outputs.
+    preprocessing : Preprocessing
+        What is done to raw examples first.
+    ranges : tuple of float
+        Largest inputs of its layers on public examples, see :func:`vicinal.students._exact.ranges`.
+    guarantee : dict or None
+        The guarantee of the answers that it was trained on, as ``Guarantee.to_dict`` gives it. What
+        is done with answers weakens no guarantee, so it is the student's too.
+    """
+
+    network: Network
+    name: str
+    classes: tuple[int | str, ...]
+    preprocessing: Preprocessing
+    ranges: tuple[float, ...]
+    guarantee: dict[str, Any] | None = None
+
+    def predict_proba(self, examples: Examples) -> npt.NDArray[np.float32]:
+        """Return the probability of every class, float32 (n, c), for raw examples."""
+
+        def part(batch: Tensor) -> Tensor:
+            logits: Tensor = self.network(batch)
+            return logits.softmax(dim=1)
+
+        return self._passed(examples, part)
+
+    def predict(self, examples: Examples) -> npt.NDArray[Any]:
+        """Return class names (n,) for raw examples."""
+        best = self.predict_proba(examples).argmax(axis=1)
+        return np.asarray(np.array(self.classes)[best])
+
+    def transform(self, examples: Examples) -> npt.NDArray[np.float32]:
+        """Return the features of the last layer but one, float32 (n, f), for raw examples.
+
+        Row i depends on example i and on the network, bit for bit: other examples, their number
+        and their order change nothing (:mod:`vicinal.students._exact`). So private records may be
+        transformed.
+
+        Raises
+        ------
+        InvalidInput
+            If the examples do not fit, or the network's weights are too large.
+        """
+        return self._passed(examples, ExactBody(self.network.body, self.ranges))
+
+    def _passed(self, examples: Examples, part: Part) -> npt.NDArray[np.float32]:
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(examples), _BATCH):
+                batch = self.preprocessing(examples[start : start + _BATCH])
+                parts.append(part(batch).numpy())
+        if not parts:
+            raise InvalidInput("The examples must be at least one. Got none.")
+        return np.concatenate(parts)
+
+
+def _numbers(examples: npt.ArrayLike) -> Examples:
+    array = np.asarray(examples)
+    if array.dtype.kind not in "buif" or array.ndim == 0 or not array.size:
+        raise InvalidInput("The examples must be an array of numbers, and at least one.")
+    if not np.isfinite(array).all():
+        raise InvalidInput("The examples must hold finite numbers only.")
+    return array

@@ -1,0 +1,297 @@
+"""How a student learns: from released answers, and from public examples without any.
+
+The schedule is fixed beforehand (decision 28): nothing is stopped, or chosen, by what private
+labels or test labels would say. What is kept is a moving average of the weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.students._augment import AUGMENTATIONS
+from vicinal.students._networks import NETWORKS, Network
+from vicinal.students._vat import divergence, virtual_adversarial_loss
+
+METHODS = ("plain", "vat", "uda", "both")
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a student is trained; all of it public, none of it fitted to labels.
+
+    Attributes
+    ----------
+    method : {"plain", "vat", "uda", "both"}
+        What is asked of examples without answers: nothing; that pushes do not change the student's
+        mind (Miyato et al. 2018); that augmentations do not (Xie et al. 2020); both.
+    network : str
+        One of :data:`vicinal.students._networks.NETWORKS`.
+    augmentation : {"none", "digits", "clothes", "objects"}
+        What may be done to an image without changing its meaning.
+    steps : int
+        Steps of the optimiser.
+    labelled, unlabelled : int
+        Examples with, and without answers in a step.
+    rate : float
+        Largest learning rate of Adam; it falls to zero along half a cosine.
+    decay : float
+        Weight decay, decoupled.
+    average : float
+        Share of the moving average that is kept at each step.
+    trust : float
+        Share of the target that is the released answer; the rest is what the averaged student
+        thinks. Answers are noisy, and a student that agrees with most of them is right more often
+        (Reed et al. 2015). Sinks from 1 to this value along the schedule.
+    reach : float
+        Length of the adversarial push, in standard deviations of the pixels.
+    sure : float
+        UDA heeds examples of which the averaged student is at least this sure.
+    sharpness : float
+        UDA's targets are sharpened by this temperature; 1 leaves them as they are.
+    guided : float
+        Share of UDA's targets that is the guide's opinion (:mod:`vicinal.labelling._soft_labels`), the
+        rest being the averaged student's; 0 for no guide.
+    seed : int
+        Repeats a training exactly, on the same machine with as many threads. No privacy hangs on
+        it: what goes in is released already.
+    """
+
+    method: str = "uda"
+    network: str = "small"
+    augmentation: str = "none"
+    steps: int = 1500
+    labelled: int = 64
+    unlabelled: int = 128
+    rate: float = 2e-3
+    decay: float = 1e-3
+    average: float = 0.99
+    trust: float = 0.5
+    reach: float = 2.0
+    sure: float = 0.8
+    sharpness: float = 0.5
+    guided: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _checks.choice("method", self.method, METHODS)
+        _checks.choice("network", self.network, NETWORKS)
+        _checks.choice("augmentation", self.augmentation, ("none", *AUGMENTATIONS))
+        _checks.integer("steps", self.steps, least=1)
+        _checks.integer("labelled", self.labelled, least=2)
+        _checks.integer("unlabelled", self.unlabelled, least=2)
+        _checks.integer("seed", self.seed, least=0, most=2**63 - 1)
+        _checks.real("rate", self.rate, above=0)
+        _checks.real("decay", self.decay, least=0)
+        _checks.real("reach", self.reach, above=0)
+        _checks.real("sharpness", self.sharpness, above=0, most=1)
+        for name in ("average", "trust", "sure", "guided"):
+            _checks.real(name, getattr(self, name), least=0, most=1)
+        if self.method in ("uda", "both") and self.augmentation == "none":
+            raise InvalidInput(
+                "The 'augmentation' parameter must not be 'none' for the method "
+                f"{self.method!r}, which learns from augmented examples."
+            )
+        if self.guided and self.method not in ("uda", "both"):
+            raise InvalidInput("The 'guided' parameter is for the methods 'uda' and 'both'.")
+
+
+def for_overlapping(recipe: Recipe) -> Recipe:
+    """Return a recipe for classes that overlap: targets are soft, most of them the guide's."""
+    return replace(recipe, guided=0.8, sure=0.0, sharpness=1.0)
+
+
+def train(
+    network: Network,
+    examples: Tensor,
+    targets: Tensor,
+    unlabelled: Tensor,
+    recipe: Recipe,
+    progress: Progress | None = None,
+    guide: Tensor | None = None,
+) -> Network:
+    """Return the averaged student.
+
+    Parameters
+    ----------
+    network : Network
+        With fresh weights; is trained in place.
+    examples : Tensor (m, *shape)
+        Those with answers, normalised.
+    targets : Tensor (m, c)
+        The answers as distributions over the classes.
+    unlabelled : Tensor (u, *shape)
+        All public examples; those with answers may be among them.
+    recipe : Recipe
+        How.
+    progress : callable, optional
+        Called with the number of steps just done.
+    guide : Tensor (u, c), optional
+        How likely every class is for all public examples; needed if the recipe is guided.
+
+    Raises
+    ------
+    InvalidInput
+        If the recipe is guided and there is no guide, or one of another shape.
+    """
+    if recipe.guided and (guide is None or guide.shape != (len(unlabelled), targets.shape[1])):
+        raise InvalidInput("A guided recipe needs a guide: a row for each public example.")
+    course = _Course(network, recipe)
+    batches = zip(
+        _batches(len(examples), recipe.labelled, course.generator),
+        _batches(len(unlabelled), recipe.unlabelled, course.generator),
+        strict=False,
+    )
+    for step, (rows, others) in zip(range(recipe.steps), batches, strict=False):
+        guided = None if guide is None else guide[others]
+        course.step(step, examples[rows], targets[rows], unlabelled[others], guided)
+        if progress is not None:
+            progress(1)
+    return in_format(course.averaged, torch.contiguous_format)
+
+
+class _Course:
+    """One training: the student, its moving average, and the optimiser."""
+
+    def __init__(self, network: Network, recipe: Recipe) -> None:
+        self.recipe = recipe
+        # Channels last and bfloat16 take a third of the time, where the processor has the latter.
+        self.network = in_format(network, torch.channels_last).train()
+        self.averaged: Network = copy.deepcopy(self.network).eval()
+        self.generator = torch.Generator().manual_seed(recipe.seed)
+        self._optimizer = torch.optim.AdamW(
+            network.parameters(), lr=recipe.rate, weight_decay=recipe.decay
+        )
+        # The probing push of VAT is too small for the eight bits of bfloat16.
+        exact = recipe.method in ("vat", "both")
+        self._half = not exact and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        self._augment = AUGMENTATIONS.get(recipe.augmentation)
+
+    def step(
+        self,
+        step: int,
+        examples: Tensor,
+        targets: Tensor,
+        unlabelled: Tensor,
+        guide: Tensor | None = None,
+    ) -> None:
+        """Take one step of the schedule."""
+        done = step / self.recipe.steps
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.recipe.rate * _warm(step) * 0.5 * (1 + math.cos(math.pi * done))
+        self._optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
+            loss = self._loss(examples, targets, unlabelled, guide, done)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self._follow(min(self.recipe.average, (step + 1) / (step + 10)))
+
+    def _loss(
+        self,
+        examples: Tensor,
+        targets: Tensor,
+        unlabelled: Tensor,
+        guide: Tensor | None,
+        done: float,
+    ) -> Tensor:
+        """Return what is asked of both kinds of examples, in one pass through the student."""
+        recipe, parts = self.recipe, [self._varied(examples)]
+        if recipe.method in ("uda", "both"):
+            parts.append(self._varied(unlabelled))
+        together = _channels_last(torch.cat(parts))
+        answers = self.network(together).float().split([len(part) for part in parts])
+        trusted = self._trusted(examples, targets, 1 - (1 - recipe.trust) * done)
+        loss = functional.cross_entropy(answers[0], trusted)
+        if recipe.method in ("uda", "both"):
+            loss = loss + self._consistency(unlabelled, answers[1], guide)
+        if recipe.method in ("vat", "both"):
+            with _statistics_kept(self.network):
+                loss = loss + virtual_adversarial_loss(
+                    self.network, unlabelled, recipe.reach, self.generator
+                )
+        return loss
+
+    def _varied(self, examples: Tensor) -> Tensor:
+        return examples if self._augment is None else self._augment(examples, self.generator)
+
+    def _trusted(self, examples: Tensor, targets: Tensor, trust: float) -> Tensor:
+        """Return answers mixed with what the averaged student thinks."""
+        if trust == 1.0:
+            return targets
+        with torch.no_grad():
+            thought = functional.softmax(self.averaged(examples).float(), dim=1)
+        return trust * targets + (1 - trust) * thought
+
+    def _consistency(self, unlabelled: Tensor, answers: Tensor, guide: Tensor | None) -> Tensor:
+        """Return UDA's loss: answers to augmented examples against those to plain ones."""
+        with torch.no_grad():
+            logits = self.averaged(_channels_last(unlabelled)).float()
+            if guide is not None:
+                own = functional.softmax(logits, dim=1)
+                logits = own.lerp(guide, self.recipe.guided).log()
+            target = functional.softmax(logits / self.recipe.sharpness, dim=1)
+            sure = functional.softmax(logits, dim=1).amax(dim=1) >= self.recipe.sure
+        if not bool(sure.any()):
+            return answers.sum() * 0.0
+        share = sure.float().mean()
+        return share * divergence(target[sure], answers[sure])
+
+    def _follow(self, keep: float) -> None:
+        """Move the average towards the student, running statistics included."""
+        with torch.no_grad():
+            mine, theirs = self.averaged.state_dict(), self.network.state_dict()
+            for name, value in mine.items():
+                if value.is_floating_point():
+                    value.lerp_(theirs[name], 1 - keep)
+                else:
+                    value.copy_(theirs[name])
+
+
+@contextmanager
+def _statistics_kept(network: Network) -> Iterator[None]:
+    """Keep running statistics as they are: pushed examples are not what the student will see."""
+    layers = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+    before = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.momentum = 0.0
+    yield
+    for layer, momentum in zip(layers, before, strict=True):
+        layer.momentum = momentum
+
+
+def in_format(network: Network, memory_format: torch.memory_format) -> Network:
+    """Lay out a network's weights in place, and return it."""
+    network.to(memory_format=memory_format)  # type: ignore[call-overload]
+    return network
+
+
+def _channels_last(examples: Tensor) -> Tensor:
+    if examples.ndim != 4:
+        return examples
+    return examples.contiguous(memory_format=torch.channels_last)
+
+
+def _warm(step: int) -> float:
+    """Return the share of the rate at the first steps, while Adam's estimates settle."""
+    return min(1.0, (step + 1) / 50)
+
+
+def _batches(size: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield rows of shuffled examples for ever; small sets are gone through several times."""
+    rows = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(rows) < batch:
+            rows = torch.cat([rows, torch.randperm(size, generator=generator)])
+        yield rows[:batch]
+        rows = rows[batch:]
