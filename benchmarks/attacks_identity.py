@@ -42,7 +42,7 @@ def _made(folder: Path) -> Store:
 
 
 def _left(store: Store, subject: int | str) -> int:
-    book = store._parts.book
+    book = store._parts.ledger
     return int(book.audiences["default"].account.remaining[book.slots([subject])][0])
 
 
@@ -130,7 +130,7 @@ def _with_twins(folder: Path) -> Path:
     with _made(folder) as store:
         database = store._parts.database
         with database.transaction():
-            slot = store._parts.book.roll.slot_of[6]
+            slot = store._parts.ledger.slot_table.slot_of[6]
             database.execute("UPDATE subjects SET id = ? WHERE slot = ?", (framed("5"), slot))
             database.execute("DELETE FROM meta WHERE name = ?", (FORM,))
         database.scrub()

@@ -16,7 +16,7 @@ import numpy as np
 
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms._grid import SlackMeter
+from vicinal.mechanisms._grid import DeltaSlackAccountant
 from vicinal.mechanisms._interactions import Interaction, Interactions
 from vicinal.predictors.ind_knn import _engine_factory
 from vicinal.predictors.private_knn import _parameters
@@ -40,7 +40,7 @@ def _counting(near: bool) -> IndKNNClassifier:
     """Return a classifier whose queries have many neighbours, or few, with little slack left."""
     rows = _X if near else _X + 100.0
     asked = IndKNNClassifier(
-        range(3), 4.0, n_queries=60, count="private", n_neighbors=100, n_records=300,
+        range(3), 4.0, n_queries=60, neighbor_count="private", n_neighbors=100, n_records=300,
         noise_multiplier=1.5, interactions="public",
     ).fit(rows, _Y, public=_R)  # fmt: skip
     engine = asked._engine
@@ -65,7 +65,7 @@ def _refused_by_count() -> str:
     return "" if seen[0] == seen[1] == "refused" else f"many near {seen[0]}, none near {seen[1]}"
 
 
-def _late(_: SlackMeter, more: float) -> None:
+def _late(_: DeltaSlackAccountant, more: float) -> None:
     """Refuse when the price of what was counted is known, not before."""
     if more == np.inf:
         raise PrivacyRefused("late")
@@ -75,7 +75,7 @@ def refusals_by_noisy_counts() -> str:
     """A refusal must not follow the noisy count of neighbours."""
 
     def control() -> str:
-        with patch.object(SlackMeter, "check", _late):
+        with patch.object(DeltaSlackAccountant, "check", _late):
             return _refused_by_count()
 
     return _verdict(_refused_by_count, control)
@@ -101,7 +101,7 @@ def progress_by_records() -> str:
             size = _parameters._MOST_HITS // int(self._votes.nearest.walk.wanted)
             return (queries[start : start + size] for start in range(0, len(queries), size))
 
-        with patch.object(_parameters.KnnRelease, "blocks", blocks):
+        with patch.object(_parameters.PrivateKNNRelease, "blocks", blocks):
             return differ()
 
     return _verdict(differ, control)

@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import Absence, Coordinator, local_links
-from vicinal.distributed._folders import COORDINATOR, Cluster, ShardFolder, witness_of
+from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
+from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
 from vicinal.errors import VicinalError
 
-SOON = Absence(deadline=0.5)
+SOON = MissingShardPolicy(deadline=0.5)
 
 
 def made(place: Path) -> Path:
@@ -33,7 +33,7 @@ def made(place: Path) -> Path:
 
 def ask(path: Path, start: int) -> None:
     """Open a cluster and spend budgets."""
-    with Coordinator.open(path, local_links, SOON) as cluster:
+    with Coordinator.open(path, local_transports, SOON) as cluster:
         cluster.predict(tools.Q[start : start + 5])
 
 
@@ -105,7 +105,7 @@ def fewer(sealed: bool) -> Callable[[Path], str]:
     def attack(place: Path) -> str:
         path = made(place)
         if sealed:
-            dataclasses.replace(Cluster.read(path), shards=1).save(path)
+            dataclasses.replace(ClusterDescription.read(path), shards=1).save(path)
         else:
             said = json.loads((path / "cluster.json").read_text())
             (path / "cluster.json").write_text(json.dumps({**said, "shards": 1}))
@@ -123,8 +123,8 @@ def absent(place: Path) -> str:
 
 def erase_all(path: Path) -> None:
     """Open a cluster that may answer without a shard, and erase all people."""
-    absence = Absence(deadline=0.5, answer_without=True)
-    with Coordinator.open(path, local_links, absence) as cluster:
+    absence = MissingShardPolicy(deadline=0.5, answer_without=True)
+    with Coordinator.open(path, local_transports, absence) as cluster:
         cluster.erase(sorted(set(tools.PEOPLE)))
 
 
@@ -138,7 +138,7 @@ def second_machine(place: Path) -> str:
     folder = dataclasses.replace(found.folder, witness=place / "elsewhere.witness")
     dataclasses.replace(found, folder=folder).save()
     ask(path, 5)
-    links = lambda paths: local_links([elsewhere, *paths[1:]])  # noqa: E731 (short)
+    links = lambda paths: local_transports([elsewhere, *paths[1:]])  # noqa: E731 (short)
 
     def work() -> None:
         with Coordinator.open(path, links, SOON) as cluster:

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from vicinal.accounting._filter import UNITS
-from vicinal.distributed import RayCluster, ShardKeeper, split
+from vicinal.distributed import RayCluster, ShardServer, split
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._ray_actors import _place, told
-from vicinal.distributed._ray_transport import RayLink
+from vicinal.distributed._ray_transport import RayTransport
 from vicinal.distributed._vote_request import joined
 from vicinal.ledger._account import StoredAccount
-from vicinal.ledger._slot_table import Roll
+from vicinal.ledger._slot_table import SlotTable
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import Store
-from vicinal.store._opening import Parts, open_folder
+from vicinal.store._opening import OpenStore, open_folder
 
 CLASSES = 10
 _CHUNK = 1 << 16
@@ -85,7 +85,7 @@ class Numbers(Mapping[Any, int]):
 
 
 class GeneratedShard:
-    """A shard of generated records, as :class:`~vicinal.distributed._local_transport.KeptShard` is of stored.
+    """A shard of generated records, as :class:`~vicinal.distributed._local_transport.ReopeningShard` is of stored.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class GeneratedShard:
         self._rows = scene.rows(number)
         found = ShardFolder.read(Path(path))
         parts = _filled(open_folder(found.folder), scene, number)
-        self._keeper = ShardKeeper(parts, found.cluster)
+        self._keeper = ShardServer(parts, found.cluster)
         self._parts = parts
         self._grown = resident() - before
         self._commits: list[float] = []
@@ -115,14 +115,14 @@ class GeneratedShard:
 
         parts.database._commit = timed
         self._charged = 0
-        account = parts.book.audiences["default"].account
-        settle = account.settle
+        account = parts.ledger.audiences["default"].account
+        settle = account.mark_committed
 
         def counted(charges: Any) -> None:
             self._charged += charges.slots.nbytes + charges.units.nbytes
             settle(charges)
 
-        account.settle = counted
+        account.mark_committed = counted
 
     def do(self, task: Any) -> Any:
         """Do a task."""
@@ -179,19 +179,19 @@ class GeneratedLinks:
 
     def __call__(self, paths: Any) -> list[Any]:
         """Make the shards, in the folders of the cluster, and return the ways to them."""
-        from vicinal.distributed._local_transport import LocalLink
+        from vicinal.distributed._local_transport import LocalTransport
 
         args = [(str(path), self._scene, number) for number, path in enumerate(paths)]
         if self._engine is None:
             self._shards = [GeneratedShard(*one) for one in args]
-            return [LocalLink(shard) for shard in self._shards]
+            return [LocalTransport(shard) for shard in self._shards]
         make = self._engine._ray.remote(GeneratedActor)
         offered = self._engine._ray.cluster_resources()
         self._shards = [
             make.options(resources=_place(path.name, offered)).remote(*one)
             for path, one in zip(paths, args, strict=True)
         ]
-        return [RayLink(self._engine._ray, actor) for actor in self._shards]
+        return [RayTransport(self._engine._ray, actor) for actor in self._shards]
 
     def measured(self) -> list[dict[str, float]]:
         """Return what every shard has cost."""
@@ -207,11 +207,11 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _filled(parts: Parts, scene: Scene, number: int) -> Parts:
+def _filled(parts: OpenStore, scene: Scene, number: int) -> OpenStore:
     """Return the parts of a shard with generated records instead of its own, budgets full."""
-    book, frame, rows = parts.book, parts.frame, scene.rows(number)
-    book.roll = Roll()
-    book.roll.slot_of, book.roll.size = Numbers(rows), rows
+    book, frame, rows = parts.ledger, parts.schema, scene.rows(number)
+    book.slot_table = SlotTable()
+    book.slot_table.slot_of, book.slot_table.size = Numbers(rows), rows
     for audience in book.audiences.values():
         audience.account = StoredAccount(np.full(rows, UNITS, dtype=np.int64))
         audience.granted, audience.folded = rows, 0

@@ -16,7 +16,7 @@ import numpy as np
 import opendp.prelude as opendp
 from scipy.stats import spearmanr
 
-from vicinal.noise import SystemNoise, coins
+from vicinal.noise import SystemNoise, bernoulli
 from vicinal.noise._cks20 import fill_gaussian
 from vicinal.noise._uniform_bits import BitBuffer
 
@@ -116,7 +116,7 @@ def timing() -> None:
 def tossing() -> None:
     """Print nanoseconds a coin."""
     works: dict[str, Work] = {
-        f"gamma = {gamma:g}": lambda gamma=gamma: coins(gamma, COINS)  # type: ignore[misc]
+        f"gamma = {gamma:g}": lambda gamma=gamma: bernoulli(gamma, COINS)  # type: ignore[misc]
         for gamma in (0.001, 0.03, 0.15, 0.5)
     }
     found = interleaved(works, TURNS)

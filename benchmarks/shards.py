@@ -29,12 +29,12 @@ import numpy as np
 from benchmarks.generated import CLASSES, GeneratedLinks, Scene
 from benchmarks.shard_model import Constants, read_out
 from benchmarks.shards_apart import apart
-from vicinal.distributed import Absence, Coordinator, RayCluster
-from vicinal.distributed._vote_request import Order
+from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
+from vicinal.distributed._vote_request import VoteRequest
 from vicinal.neighbours import _threads
 
 BLOCK = 256
-_PATIENCE = Absence(deadline=600.0)
+_PATIENCE = MissingShardPolicy(deadline=600.0)
 _MEMORY = 256 << 20
 _MANY = 1_000_000
 
@@ -97,7 +97,7 @@ class Watched:
     def send(self, message: Any) -> Any:
         """Send a message, after the delay."""
         order = getattr(message, "task", None)
-        if isinstance(order, Order):
+        if isinstance(order, VoteRequest):
             self.sent = len(pickle.dumps(message, 5))
             self.received = len(pickle.dumps(np.zeros((len(order.queries), CLASSES), np.int64), 5))
         if self._pool is None:

@@ -56,7 +56,7 @@ def flush(folder: Path, size: int) -> list[Callable[[], object]]:
 
 def answers(store: Store, rng: np.random.Generator, size: int, times: int) -> list:
     """Return works that answer a batch of `size` new queries, one request each."""
-    d = store.frame.n_features
+    d = store.schema.n_features
 
     def one() -> None:
         rows = rng.normal(size=(size, d)).astype(np.float32)

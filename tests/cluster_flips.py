@@ -17,11 +17,11 @@ import numpy as np
 import shard_tools
 import store_tools as tools
 from store_flips import files_of, flip
-from vicinal.distributed import Absence, Coordinator, local_links
-from vicinal.distributed._cluster_changes import Changes
+from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
+from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.errors import VicinalError
 
-SOON = Absence(deadline=0.01)
+SOON = MissingShardPolicy(deadline=0.01)
 STATES = ("closed", "killed")
 
 
@@ -38,9 +38,9 @@ def filled(place: Path) -> None:
         cluster.predict(tools.Q[6:9], idempotency_key="l")
     shutil.copytree(work, place / "closed")
     cluster = shard_tools.local(path)
-    finish, Changes.finish = Changes.finish, lambda _: {}
+    finish, ClusterChanges.finish = ClusterChanges.finish, lambda _: {}
     cluster.add(tools.X[:2], tools.Y[:2], ["new", "person-5"])
-    Changes.finish = finish
+    ClusterChanges.finish = finish
     shutil.copytree(work, place / "killed")
     cluster._changes._pending = 0
     cluster.close()
@@ -48,7 +48,7 @@ def filled(place: Path) -> None:
 
 def reading(path: Path) -> dict[str, Any]:
     """Return what a cluster says and decides."""
-    with Coordinator.open(path, local_links, SOON) as cluster:
+    with Coordinator.open(path, local_transports, SOON) as cluster:
         keys = (("k", tools.Q[:6]), ("l", tools.Q[6:9]))
         return {
             "answers": [cluster.predict(q, idempotency_key=k).to_dict() for k, q in keys],
@@ -59,14 +59,14 @@ def reading(path: Path) -> dict[str, Any]:
 
 
 def _shard(parts: Any) -> tuple[Any, ...]:
-    slot_of, size = parts.book.roll.slot_of, len(parts.shard)
+    slot_of, size = parts.ledger.roll.slot_of, len(parts.shard)
     budgets = [
         {who: int(audience.account.remaining[slot]) for who, slot in slot_of.items()}
-        for audience in parts.book.audiences.values()
+        for audience in parts.ledger.audiences.values()
     ]
     departed = parts.database.execute("SELECT hash, audience, units FROM departed ORDER BY 1, 2")
-    features = np.asarray(parts.columns.features.rows(size)).tobytes()
-    return budgets, departed, features, parts.columns.column("labels", size).tolist()
+    features = np.asarray(parts.record_files.features.rows(size)).tobytes()
+    return budgets, departed, features, parts.record_files.column("labels", size).tolist()
 
 
 def outcome(path: Path, truth: dict[str, Any]) -> str:

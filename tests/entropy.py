@@ -80,13 +80,13 @@ def pytest_fixture_setup(fixturedef, request):
 def entropy_of(config) -> SeededEntropy:
     """Return what stands in for the system's entropy, put in its place on first use."""
     if _ENTROPY not in config.stash:
-        from vicinal.mechanisms._sampling import SystemCoins
+        from vicinal.mechanisms._sampling import SystemBernoulli
 
         config.stash[_ENTROPY] = found = SeededEntropy(config.getoption("--entropy"))
         for name in DOORS:
             importlib.import_module(f"vicinal.noise.{name}").os = found
         # Which thread draws first is luck, too: where coins are seeded, they are tossed in turn.
-        SystemCoins.ordered = property(lambda _: found.stream is not None)
+        SystemBernoulli.ordered = property(lambda _: found.stream is not None)
     return config.stash[_ENTROPY]
 
 

@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 
 import store_tools as tools
-from vicinal.distributed import Absence, Coordinator, RayCluster, ShardKeeper, local_links, split
+from vicinal.distributed import (
+    Coordinator,
+    MissingShardPolicy,
+    RayCluster,
+    ShardServer,
+    local_transports,
+    split,
+)
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._splitting import ready_cluster
 
-PATIENCE = Absence(deadline=240.0)
+PATIENCE = MissingShardPolicy(deadline=240.0)
 MEMORY = 100 << 20
 """Bytes of Ray's object store."""
 
@@ -36,13 +43,13 @@ def budgets(path, audience="default"):
     """Return what everybody has left, by id, of a cluster that is closed; check every shard."""
     left = {}
     for folder in shard_paths(path, ready_cluster(path).shards):
-        keeper = ShardKeeper.open(folder)
+        keeper = ShardServer.open(folder)
         try:
             found = keeper.verify()
             assert found, found.faults
-            book = keeper._parts.book
+            book = keeper._parts.ledger
             units = book.audiences[audience].account.remaining
-            here = {person: int(units[slot]) for person, slot in book.roll.slot_of.items()}
+            here = {person: int(units[slot]) for person, slot in book.slot_table.slot_of.items()}
             assert not left.keys() & here.keys(), "somebody is on two shards"
             left |= here
         finally:
@@ -55,7 +62,7 @@ def in_peace(path):
     for folder in shard_paths(path, ready_cluster(path).shards):
         for _ in range(2400):
             try:
-                ShardKeeper.open(folder).close()
+                ShardServer.open(folder).close()
                 break
             except RuntimeError:
                 time.sleep(0.1)
@@ -63,7 +70,7 @@ def in_peace(path):
 
 def local(path, absence=PATIENCE):
     """Open a cluster whose shards are in this process."""
-    return Coordinator.open(path, local_links, absence)
+    return Coordinator.open(path, local_transports, absence)
 
 
 @contextmanager

@@ -43,8 +43,8 @@ def filled(place: Path) -> None:
 def reading(path: Path) -> Reading:
     """Return what a store says and decides."""
     with Store.open(path) as store:
-        book = store._parts.book
-        records = store._parts.columns
+        book = store._parts.ledger
+        records = store._parts.record_files
         size = len(store._parts.shard)
         rows = "SELECT hash, audience, units FROM departed ORDER BY hash, audience"
         return {
@@ -52,11 +52,12 @@ def reading(path: Path) -> Reading:
             "guarantees": [str(store.guarantee(name)) for name in store.audiences],
             "budgets": {
                 name: {
-                    who: int(a.account.remaining[slot]) for who, slot in book.roll.slot_of.items()
+                    who: int(a.account.remaining[slot])
+                    for who, slot in book.slot_table.slot_of.items()
                 }
                 for name, a in book.audiences.items()
             },
-            "welcome": [audience.welcome for audience in book.audiences.values()],
+            "welcome": [audience.initial_budget for audience in book.audiences.values()],
             "departed": book.database.execute(rows),
             "hash": book.hash("person-3"),
             "features": np.asarray(records.features.rows(size)).tobytes(),

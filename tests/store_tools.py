@@ -39,7 +39,7 @@ def make(path, **parameters) -> Store:
 
 def units(store, person, audience="default"):
     """Return what a person has left."""
-    book = store._parts.book
+    book = store._parts.ledger
     return int(book.audiences[audience].account.remaining[book.roll.slot_of[person]])
 
 

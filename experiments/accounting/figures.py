@@ -18,7 +18,7 @@ from matplotlib.ticker import NullFormatter
 from scipy.stats import beta
 
 from experiments.accounting.asymptotic import leading_rdp
-from vicinal.accounting._composition import Composition, Release, compose
+from vicinal.accounting._composition import Composition, PricedRelease, compose
 from vicinal.accounting._screening import Screening, ScreeningAt
 from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.reports._plots import figure_bytes
@@ -132,7 +132,7 @@ def _by_queries(axes: Axes) -> None:
     axes.set_ylabel(_EPSILON)
 
 
-def _mechanisms() -> dict[str, tuple[Release, str]]:
+def _mechanisms() -> dict[str, tuple[PricedRelease, str]]:
     return {
         "Gaussian": (SubsampledGaussian(SIGMA), "-g"),
         "screening": (Screening(K, THRESHOLD, SIGMA), "-b"),
@@ -141,5 +141,5 @@ def _mechanisms() -> dict[str, tuple[Release, str]]:
     }
 
 
-def _epsilon(release: Release, count: int = QUERIES) -> float:
+def _epsilon(release: PricedRelease, count: int = QUERIES) -> float:
     return Composition.of(release, count).to_epsilon(DELTA, "rdp_mironov")

@@ -13,7 +13,7 @@ from experiments.spread import mean_and_spread
 from vicinal.features import PublicMap
 from vicinal.reports._outcomes import Outcome
 from vicinal.reports._progress import Step
-from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE, Grid, best_first, uphill
+from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE, ParameterGrid, best_first, uphill
 from vicinal.reports._trials import (
     Benchmark,
     Point,
@@ -91,7 +91,7 @@ class Comparison:
         The map, fitted anew on the reference of every split.
     settings : tuple of Setting
         What is simulated.
-    grid : Grid
+    grid : ParameterGrid
         Where the published algorithm's best point is looked for.
     n_reference, runs : int
         Public reference points of every split, and the number of splits.
@@ -100,7 +100,7 @@ class Comparison:
     features: str
     public_map: PublicMap
     settings: tuple[Setting, ...]
-    grid: Grid
+    grid: ParameterGrid
     n_reference: int
     runs: int
 

@@ -103,7 +103,7 @@ def _preset(trial: Trial, setting: Setting, seed: int) -> Reply:
 
 def _replied(classifier: IndKNNClassifier, trial: Trial, **detail: float) -> Reply:
     classifier.fit(trial.records, trial.labels, public=trial.reference)
-    answers = classifier.ask(trial.queries)
+    answers = classifier.query(trial.queries)
     plan = {"k": classifier.n_neighbors_, "noise_multiplier": classifier.noise_multiplier_}
     told = {name: float(value) for name, value in plan.items() if value is not None}
     return Reply(classifier.classes_[answers.labels], answers.asked, {**told, **detail})

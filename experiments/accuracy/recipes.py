@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from experiments.accuracy.comparison import Comparison
 from vicinal.features import PublicMap
-from vicinal.reports._sweep import Grid
+from vicinal.reports._sweep import ParameterGrid
 from vicinal.reports._trials import Setting
 
 N_REFERENCE = 5000
@@ -21,21 +21,25 @@ def images(runs: int) -> tuple[Comparison, ...]:
     """Return the comparisons on 60,000 private images and 10,000 public ones."""
     few = (Setting(epsilon, 1000) for epsilon in (0.5, 1.0, 2.0))
     settings = *few, Setting(0.5, 4000), Setting(1.0, 4000)
-    plain = Grid((0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6), _MULTIPLIERS)
-    whitened = Grid((0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5), _MULTIPLIERS)
+    plain = ParameterGrid((0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6), _MULTIPLIERS)
+    whitened = ParameterGrid((0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5), _MULTIPLIERS)
     return _comparisons("HOG", settings, plain, whitened, runs)
 
 
 def texts(runs: int) -> tuple[Comparison, ...]:
     """Return the comparisons on AG News, of whose test part 2,600 rows are left as queries."""
     settings = *(Setting(epsilon, 800) for epsilon in (0.5, 1.0, 2.0)), Setting(1.0, 2600)
-    plain = Grid((0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35), _MULTIPLIERS)
-    whitened = Grid((0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), _MULTIPLIERS)
+    plain = ParameterGrid((0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35), _MULTIPLIERS)
+    whitened = ParameterGrid((0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), _MULTIPLIERS)
     return _comparisons("sentences", settings, plain, whitened, runs)
 
 
 def _comparisons(
-    name: str, settings: tuple[Setting, ...], plain: Grid, whitened: Grid, runs: int
+    name: str,
+    settings: tuple[Setting, ...],
+    plain: ParameterGrid,
+    whitened: ParameterGrid,
+    runs: int,
 ) -> tuple[Comparison, ...]:
     maps = (
         (f"{name}, centred", PublicMap(n_components=None), plain),

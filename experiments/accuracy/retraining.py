@@ -119,7 +119,7 @@ def _erased(trials: Sequence[Trial], setting: Setting, step: Step) -> Retraining
         half = len(trial.truth) // 2
         first = classifier.predict(trial.queries[:half])
         start = time.perf_counter()
-        classifier.forget(np.flatnonzero(_leaving(trial, seed)))
+        classifier.erase(np.flatnonzero(_leaving(trial, seed)))
         seconds.append(time.perf_counter() - start)
         answers = np.concatenate([first, classifier.predict(trial.queries[half:])])
         accuracies.append(Outcome.of(answers, trial.truth).accuracy)

@@ -164,11 +164,11 @@ def scored(case: Case, setting: Setting, way: str, seed: int) -> Score:
         warnings.filterwarnings("ignore", "The public reference is too small", UserWarning)
         classifier = fitted(trial, setting, seed, **WAYS[way])
     half = len(trial.queries) // 2
-    parts = [classifier.ask(trial.queries[:half])]
+    parts = [classifier.query(trial.queries[:half])]
     if case.erased:
         leaving = _some(len(trial.records), round(case.erased * len(trial.records)), seed)
-        classifier.forget(leaving)
-    parts.append(classifier.ask(trial.queries[half:]))
+        classifier.erase(leaving)
+    parts.append(classifier.query(trial.queries[half:]))
     labels = classifier.classes_[np.concatenate([part.labels for part in parts])]
     asked = np.concatenate([part.asked for part in parts])
     return Score(

@@ -161,7 +161,7 @@ def _reused(trial: Trial, reuse: bool | str, seed: int) -> tuple[float, float, f
     classifier = fitted(trial, Setting(EPSILON, N_QUERIES), seed, reuse_predictions=reuse)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # more than planned is the experiment
-        answers = classifier.ask(trial.queries)
+        answers = classifier.query(trial.queries)
     right = classifier.classes_[answers.labels] == trial.truth
     first, second = right[:N_QUERIES], right[N_QUERIES:]
     return float(first.mean()), float(second.mean()), float(answers.asked.mean())

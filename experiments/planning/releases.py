@@ -66,7 +66,7 @@ def measure(benchmark: Benchmark, runs: int, step: Step) -> list[ReleaseRow]:
 def _answered(trial: Trial, setting: Setting, way: str, seed: int) -> tuple[float, float]:
     """Return accuracy and the share of queries that were asked."""
     classifier = fitted(trial, setting, seed, **WAYS[way])
-    answers = classifier.ask(trial.queries)
+    answers = classifier.query(trial.queries)
     right = classifier.classes_[answers.labels] == trial.truth
     return float(right.mean()), float(answers.asked.mean())
 

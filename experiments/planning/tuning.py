@@ -18,8 +18,13 @@ import numpy as np
 from vicinal.features import PublicMap
 from vicinal.neighbours import Cosine, int8_precision
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.ind_knn._plan_choice import Choice, Wish
-from vicinal.predictors.ind_knn._plan_simulation import LEAST_POINTS, Outlook, Stage, simulate
+from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.predictors.ind_knn._plan_simulation import (
+    LEAST_POINTS,
+    SimulationResult,
+    SimulationSetup,
+    simulate,
+)
 from vicinal.reports._progress import Step
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
@@ -84,7 +89,7 @@ def work(runs: int) -> int:
 def measure(benchmark: Benchmark, runs: int, step: Step) -> list[TuningRow]:
     """Try all points in every setting on `runs` public splits, features half-whitened."""
     found: dict[tuple[Setting, Point], list[float]] = {}
-    told: dict[Setting, list[tuple[Outlook, Outlook]]] = {}
+    told: dict[Setting, list[tuple[SimulationResult, SimulationResult]]] = {}
     for run in range(runs):
         most = max(setting.n_queries for setting in SETTINGS)
         n_reference = min(N_REFERENCE, max(LEAST_POINTS, len(benchmark.test) - most))
@@ -98,23 +103,23 @@ def measure(benchmark: Benchmark, runs: int, step: Step) -> list[TuningRow]:
     return [_row(setting, found, told[setting]) for setting in SETTINGS]
 
 
-def _stages(trial: Trial, labels: Any) -> tuple[Stage, Stage]:
+def _stages(trial: Trial, labels: Any) -> tuple[SimulationSetup, SimulationSetup]:
     """Return the public points with their labels, and with clusters."""
     kernel = Cosine(int8_precision(trial.reference))
     points = kernel.encode(trial.reference)
     order = {name: place for place, name in enumerate(trial.classes)}
     places = np.array([order[name] for name in labels.tolist()], dtype=np.int64)
     c = len(trial.classes)
-    return Stage.of(kernel, points, c, places), Stage.of(kernel, points, c)
+    return SimulationSetup.of(kernel, points, c, places), SimulationSetup.of(kernel, points, c)
 
 
 def _foretold(
-    stages: tuple[Stage, Stage], setting: Setting, trial: Trial, seed: int
-) -> tuple[Outlook, Outlook]:
-    wish = Wish(
+    stages: tuple[SimulationSetup, SimulationSetup], setting: Setting, trial: Trial, seed: int
+) -> tuple[SimulationResult, SimulationResult]:
+    wish = PlanRequest(
         len(trial.labels), setting.n_queries, setting.epsilon, setting.delta, len(trial.classes)
     )
-    choice = Choice.of(wish, stages[0].reference)
+    choice = PlanChoice.of(wish, stages[0].reference)
     return simulate(stages[0], choice, seed), simulate(stages[1], choice, seed)
 
 
@@ -148,7 +153,7 @@ def _accuracy(classifier: IndKNNClassifier, trial: Trial) -> float:
 def _row(
     setting: Setting,
     found: dict[tuple[Setting, Point], list[float]],
-    told: Sequence[tuple[Outlook, Outlook]],
+    told: Sequence[tuple[SimulationResult, SimulationResult]],
 ) -> TuningRow:
     means = {point: float(np.mean(a)) for (of, point), a in found.items() if of == setting}
     # Of equals max takes the first, which is the plan.

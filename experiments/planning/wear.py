@@ -19,8 +19,8 @@ from vicinal.accounting._filter import UNITS
 from vicinal.errors import PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.ind_knn._noise_schedule import WatchedPace
-from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, Wear
+from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
+from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage
 from vicinal.reports._progress import Step
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
@@ -156,8 +156,8 @@ def measure(benchmark: Benchmark, runs: int, step: Step) -> list[WearRow]:
 class _Line:
     accuracy: float
     at_end: float
-    estimate: Wear
-    truth: Wear
+    estimate: BudgetUsage
+    truth: BudgetUsage
 
 
 def _line(trial: Trial, asked: Places, setting: Setting, pace: str, seed: int) -> _Line:
@@ -167,21 +167,24 @@ def _line(trial: Trial, asked: Places, setting: Setting, pace: str, seed: int) -
         right = classifier.predict(trial.queries[asked]) == trial.truth[asked]
     end = right[-max(1, len(right) // 4) :]
     return _Line(
-        float(right.mean()), float(end.mean()), classifier.wear(), true_wear(classifier, trial)
+        float(right.mean()),
+        float(end.mean()),
+        classifier.budget_usage(),
+        true_wear(classifier, trial),
     )
 
 
-def true_wear(classifier: IndKNNClassifier, trial: Trial, regions: int = REGIONS) -> Wear:
+def true_wear(classifier: IndKNNClassifier, trial: Trial, regions: int = REGIONS) -> BudgetUsage:
     """Return the wear of the private budgets themselves, by the regions of the estimate. Private.
 
     For simulations on public data, one record a person.
     """
     engine = classifier._engine
-    assert isinstance(engine.pace, WatchedPace)  # noqa: S101 (narrows the type: a reference is there)
-    cells = engine.pace.shadow.cells(regions)
+    assert isinstance(engine.schedule, ProxyNoiseSchedule)  # noqa: S101 (narrows the type: a reference is there)
+    cells = engine.schedule.shadow.cells(regions)
     used = np.asarray(1 - classifier._shard.ledger.remaining / UNITS, dtype=np.float64)
     homes = cells.of(engine.votes.kernel.encode(trial.records))
-    return Wear.of(used, homes, len(cells))
+    return BudgetUsage.of(used, homes, len(cells))
 
 
 def _row(stream: str, pace: str, setting: Setting, lines: Sequence[_Line]) -> WearRow:

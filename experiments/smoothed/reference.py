@@ -16,9 +16,9 @@ from vicinal.smoothed import (
     FixedSize,
     Histogram,
     KNNVotes,
+    NamedMechanism,
     Poisson,
     RadiusVotes,
-    Release,
     Vertices,
     Winner,
     WithReplacement,
@@ -166,7 +166,7 @@ def _nearest(classes: int) -> Callable[[Inputs], float]:
 
 
 def _composed(inputs: Inputs) -> float:
-    releases = [Release(Histogram(FixedSize(size)), size) for size in inputs["T"]]
+    releases = [NamedMechanism(Histogram(FixedSize(size)), size) for size in inputs["T"]]
     return database_delta(compose(releases), inputs["hist"], _epsilon(inputs)).value
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from experiments.spread import mean_and_spread
 from experiments.students.runs import N_PUBLIC, RunResult, World, carried_out
 from vicinal.features import PublicMap
-from vicinal.labelling import IndKNNLabeller, Plan, PlannedLabeller, Round, planned
+from vicinal.labelling import FixedPlanLabeller, IndKNNLabeller, LabellingPlan, Round, default_plan
 from vicinal.labelling._protocols import Learner
 from vicinal.predictors import NoisySGDClassifier, PrivateKNNClassifier
 from vicinal.reports._outcomes import rightness
@@ -63,14 +63,14 @@ class Line:
 
 def private_knn(world: World, learner: Learner[Any], run: int, begin: Begin) -> Line:
     """Simulate Private-kNN at the paper's known parameters, one round, as many answers."""
-    plan = Plan((Round(ANSWERS, 1.0, keep=1.0),), run)
+    plan = LabellingPlan((Round(ANSWERS, 1.0, keep=1.0),), run)
 
     def make(_part: Round) -> PrivateKNNClassifier:
         return PrivateKNNClassifier(
             world.classes, K, GAMMA, sigma_votes=SIGMA, delta=DELTA, simulation_seed=run
         )
 
-    labeller = PlannedLabeller(make, plan, world.labels)
+    labeller = FixedPlanLabeller(make, plan, world.labels)
     found = carried_out(world, labeller, learner, plan, labeller.epsilon(), run, begin)
     return _line("Private-kNN, the paper's parameters", found)
 
@@ -82,7 +82,7 @@ def ind_knn(
     labeller = IndKNNLabeller(
         world.classes, world.labels, epsilon=epsilon, delta=DELTA, simulation_seed=run
     )
-    plan = planned(rounds, N_PUBLIC, seed=run, overlapping=True)
+    plan = default_plan(rounds, N_PUBLIC, seed=run, overlapping=True)
     found = carried_out(world, labeller, learner, plan, epsilon, run, begin)
     return _line(f"Ind-KNN, {rounds} rounds", found)
 

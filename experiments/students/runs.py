@@ -24,14 +24,14 @@ from vicinal.labelling import (
     ABSTAINED,
     FileJournal,
     IndKNNLabeller,
-    Job,
     Labeller,
-    Outcome,
-    Plan,
-    planned,
+    LabellingPlan,
+    LabellingTask,
+    TransferResult,
+    default_plan,
     transfer,
 )
-from vicinal.labelling._protocols import Extractor, Learner, Student
+from vicinal.labelling._protocols import FeatureExtractor, Learner, StudentModel
 from vicinal.reports._outcomes import rightness
 from vicinal.reports._progress import Begin
 from vicinal.reports._trials import labels_of, split
@@ -116,7 +116,7 @@ class Cached:
         """Return features of test rows."""
         return self._test[rows]
 
-    def of(self, rows: npt.NDArray[np.int64]) -> Extractor:
+    def of(self, rows: npt.NDArray[np.int64]) -> FeatureExtractor:
         """Return an extractor for a run whose public examples are these test rows."""
         return _Looked(self.private, self._records, self.tested(rows))
 
@@ -141,7 +141,7 @@ class World:
     ----------
     cached : Cached
         Features of all images.
-    job : Job
+    job : LabellingTask
         The training part as private records, half of the test part as public examples.
     labels : array (n,)
         Of the records.
@@ -152,7 +152,7 @@ class World:
     """
 
     cached: Cached
-    job: Job
+    job: LabellingTask
     labels: npt.NDArray[Any]
     public: npt.NDArray[np.int64]
     tested: npt.NDArray[np.int64]
@@ -173,7 +173,7 @@ class World:
             raise InvalidInput(f"The test part must have {2 * N_PUBLIC} images. Got {len(test)}.")
         parts = split(len(test), N_PUBLIC, N_PUBLIC, run)
         images = np.asarray(test.features)
-        job = Job(cached.private, images[parts.reference], cached.of(parts.reference))
+        job = LabellingTask(cached.private, images[parts.reference], cached.of(parts.reference))
         rest = parts.reference, parts.queries, images, labels_of(test)
         return cls(cached, job, labels_of(records), *rest)
 
@@ -182,7 +182,7 @@ class World:
         """Class names."""
         return range(int(self.truth.max()) + 1)
 
-    def right(self, student: Student) -> float:
+    def right(self, student: StudentModel) -> float:
         """Return the share of test examples that a student gets right."""
         guesses = student.predict_proba(self.images[self.tested]).argmax(axis=1)
         return float(rightness(guesses, self.truth[self.tested]).mean())
@@ -199,7 +199,7 @@ def one_run(
     overlapping: bool = False,
 ) -> RunResult:
     """Simulate a whole transfer by Ind-KNN, as decision 29 plans it."""
-    plan = planned(rounds, N_PUBLIC, seed=run, overlapping=overlapping)
+    plan = default_plan(rounds, N_PUBLIC, seed=run, overlapping=overlapping)
     labeller = IndKNNLabeller(world.classes, world.labels, epsilon=epsilon, simulation_seed=run)
     return carried_out(world, labeller, learner, plan, epsilon, run, begin)
 
@@ -208,7 +208,7 @@ def carried_out(
     world: World,
     labeller: Labeller,
     learner: Learner[Any],
-    plan: Plan,
+    plan: LabellingPlan,
     epsilon: float,
     run: int,
     begin: Begin,
@@ -220,9 +220,11 @@ def carried_out(
     return RunResult(epsilon, run, _measured(outcome, world), time.perf_counter() - start)
 
 
-def _measured(outcome: Outcome, world: World) -> tuple[RoundResult, ...]:
+def _measured(outcome: TransferResult, world: World) -> tuple[RoundResult, ...]:
     results = []
-    for asked, kept, student in zip(outcome.rounds, outcome.kept, outcome.students, strict=True):
+    for asked, kept, student in zip(
+        outcome.rounds, outcome.selected, outcome.students, strict=True
+    ):
         right = rightness(asked.labels, world.truth[world.public[asked.questions]])
         given = asked.labels != ABSTAINED
         results.append(

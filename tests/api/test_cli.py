@@ -27,7 +27,7 @@ from vicinal.cli._main import Commands, app
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
 from vicinal.reports import _demo as answers
-from vicinal.reports._sweep import Grid
+from vicinal.reports._sweep import ParameterGrid
 from vicinal.reports._trials import Setting
 
 QUERIES = 30
@@ -57,7 +57,7 @@ def digits(tmp_path_factory):
 @pytest.fixture
 def short_sweep(monkeypatch):
     monkeypatch.setattr(answers, "EPSILONS", (4.0, 8.0))
-    monkeypatch.setattr(answers, "GRID", Grid((0.3,), (0.3,)))
+    monkeypatch.setattr(answers, "GRID", ParameterGrid((0.3,), (0.3,)))
 
 
 def run(*arguments):
@@ -248,7 +248,7 @@ def reproduce(*arguments):
 def small(name, n_components):
     settings = (Setting(8.0, 20), Setting(4.0, 20))
     public_map = PublicMap(n_components)
-    return Comparison(name, public_map, settings, Grid((0.2, 0.3), (0.3,)), 50, runs=2)
+    return Comparison(name, public_map, settings, ParameterGrid((0.2, 0.3), (0.3,)), 50, runs=2)
 
 
 def test_reproduce_prints_and_writes_a_table(digits, tmp_path, monkeypatch):

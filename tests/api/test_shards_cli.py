@@ -18,9 +18,9 @@ import shard_tools
 import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli._main import app
-from vicinal.distributed import Absence, Coordinator, local_links
-from vicinal.distributed._fan_out import ShardSilent
-from vicinal.distributed._local_transport import KeptShard
+from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
+from vicinal.distributed._fan_out import ShardUnreachable
+from vicinal.distributed._local_transport import ReopeningShard
 from vicinal.serving._app import create_app
 from vicinal.serving._keys import ROLES
 
@@ -158,12 +158,12 @@ def test_a_cluster_on_ray_is_served_as_a_store(served, cluster):
 
 def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypatch, caplog):
     """Fails if the service gives up for good when a shard is away for a while."""
-    with Coordinator.open(cluster, local_links, Absence(deadline=0.05)) as opened:
+    with Coordinator.open(cluster, local_transports, MissingShardPolicy(deadline=0.05)) as opened:
         keys = {"analyst": run("keys", "add", cluster, "anna").strip()}
         with listening(create_app(opened, cluster, FAST)) as port:
             service = Service(port, cluster, None, keys)
             with monkeypatch.context() as patch:
-                patch.setattr(KeptShard, "do", silent)
+                patch.setattr(ReopeningShard, "do", silent)
                 gone = service.predict(tools.Q[:3].tolist())
                 assert gone.status == 503
                 assert gone.body["type"].endswith("shard-missing")
@@ -175,7 +175,7 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
 
 
 def silent(*_):
-    raise ShardSilent("It is away.")
+    raise ShardUnreachable("It is away.")
 
 
 def wait_until_it_answers(service, process):

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex, Precision, int8_precision
-from vicinal.neighbours.engines import ENGINES, Records, Room, _choice, engine_for, proven_engines
-from vicinal.neighbours.engines._base import Engine
+from vicinal.neighbours.engines import (
+    ENGINES,
+    HitBudget,
+    ScanRecords,
+    _choice,
+    engine_for,
+    proven_engines,
+)
+from vicinal.neighbours.engines._base import ScanEngine
 
 INT8 = Precision(4095, 127)
 engines = pytest.mark.parametrize("name", ENGINES)
@@ -53,15 +60,15 @@ def widened(rows):
 def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor, gathered):
     worker = engine(name)
     x, queries, offsets, similarities, floors = scene(seed, n, q, d, factor)
-    records = Records(widened(x), offsets, np.arange(n, dtype=np.int32) + 7)
+    records = ScanRecords(widened(x), offsets, np.arange(n, dtype=np.int32) + 7)
     block = worker.prepare(queries, floors, factor, records.features.shape[1])
     inside = similarities >= floors[:, None]
     if gathered:
         chosen = np.flatnonzero(np.random.default_rng(seed).random(n) < 0.5).astype(np.int32)
         inside[:, np.setdiff1d(np.arange(n), chosen)] = False
-        counts, names, values = worker.scan_some(block, records, chosen, Room(n * q))
+        counts, names, values = worker.scan_some(block, records, chosen, HitBudget(n * q))
     else:
-        counts, names, values = worker.scan(block, records, Room(n * q))
+        counts, names, values = worker.scan(block, records, HitBudget(n * q))
     who, where = np.nonzero(inside)
     np.testing.assert_array_equal(counts, np.bincount(who, minlength=q))
     np.testing.assert_array_equal(names, where + 7)
@@ -75,7 +82,7 @@ def test_engines_are_exact_across_their_own_tiles(name, n):
     x, queries, offsets, similarities, floors = scene(n, n, 70, 64, 1)
     block = worker.prepare(queries, floors, 1, 64)
     counts, names, values = worker.scan(
-        block, Records(x, offsets, np.arange(n, dtype=np.int32)), Room(n * 70)
+        block, ScanRecords(x, offsets, np.arange(n, dtype=np.int32)), HitBudget(n * 70)
     )
     who, where = np.nonzero(similarities >= floors[:, None])
     np.testing.assert_array_equal(counts, np.bincount(who, minlength=70))
@@ -87,13 +94,15 @@ def test_engines_are_exact_across_their_own_tiles(name, n):
 def test_picked_queries_are_those_of_a_block_of_their_own(name):
     worker = engine(name)
     x, queries, offsets, _, floors = scene(5, 300, 90, 40, 2)
-    records = Records(x, offsets, np.arange(300, dtype=np.int32))
+    records = ScanRecords(x, offsets, np.arange(300, dtype=np.int32))
     block = worker.prepare(queries, floors, 2, 40)
     for chosen in ([3], [0, 89], list(range(0, 90, 4)), list(range(90))):
         some = np.array(chosen)
-        picked = worker.scan(worker.pick(block, some), records, Room(10**6))
+        picked = worker.scan(worker.pick(block, some), records, HitBudget(10**6))
         alone = worker.prepare(queries[some], floors[some], 2, 40)
-        for got, expected in zip(picked, worker.scan(alone, records, Room(10**6)), strict=True):
+        for got, expected in zip(
+            picked, worker.scan(alone, records, HitBudget(10**6)), strict=True
+        ):
             np.testing.assert_array_equal(got, expected)
 
 
@@ -105,16 +114,19 @@ def test_the_compiled_engine_reads_nothing_beyond_its_records(queries):
     names = np.arange(50, dtype=np.int32)
     block = worker.prepare(asked, floors, 1, 16)
     for bad in (
-        Records(x[:, :12].copy(), offsets, names), Records(x[::2], offsets[::2], names[::2]),
-        Records(np.asfortranarray(x), offsets, names), Records(x, offsets[:9], names),
-        Records(x[:9], offsets, names), Records(x.astype(np.int16), offsets, names),
+        ScanRecords(x[:, :12].copy(), offsets, names), ScanRecords(x[::2], offsets[::2], names[::2]),
+        ScanRecords(np.asfortranarray(x), offsets, names), ScanRecords(x, offsets[:9], names),
+        ScanRecords(x[:9], offsets, names), ScanRecords(x.astype(np.int16), offsets, names),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match="'records'"):
-            worker.scan(block, bad, Room(10**6))
+            worker.scan(block, bad, HitBudget(10**6))
     for chosen in ([50], [-1, 3]):
         with pytest.raises(InvalidInput, match="'records'"):
             worker.scan_some(
-                block, Records(x, offsets, names), np.array(chosen, dtype=np.int32), Room(10**6)
+                block,
+                ScanRecords(x, offsets, names),
+                np.array(chosen, dtype=np.int32),
+                HitBudget(10**6),
             )
 
 
@@ -125,9 +137,9 @@ def test_an_engine_stops_when_there_is_no_room(name, queries):
     x, asked, offsets, _, _ = scene(1, 500, queries, 16, 1)
     everybody = np.full(queries, -(1 << 40))
     block = worker.prepare(asked, everybody, 1, 16)
-    records = Records(x, offsets, np.arange(500, dtype=np.int32))
-    assert worker.scan(block, records, Room(500 * queries - 1)) is None
-    assert worker.scan(block, records, Room(500 * queries)) is not None
+    records = ScanRecords(x, offsets, np.arange(500, dtype=np.int32))
+    assert worker.scan(block, records, HitBudget(500 * queries - 1)) is None
+    assert worker.scan(block, records, HitBudget(500 * queries)) is not None
 
 
 @pytest.mark.parametrize("kind", [Cosine, lambda p: RBF(9.0, 12.0, p)], ids=["cosine", "rbf"])
@@ -151,7 +163,7 @@ def test_indexes_answer_alike_on_every_engine(kind, block):
 # ---------------------------------------------------------------- the choice
 
 
-class Faulty(Engine):
+class Faulty(ScanEngine):
     """The float32 engine with one fault."""
 
     def __init__(self, fault):

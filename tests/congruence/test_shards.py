@@ -29,11 +29,11 @@ PLANS = {
     "votes": {},
     "labels": {"release": "label"},
     "rbf": {"kernel": "rbf"},
-    "rdp": {"budget": "rdp"},
-    "fixed radius": {"radius": 0.8, "n_neighbors": "auto"},
-    "private count": {"count": "private"},
-    "private count, one by one": {"count": "private", "execution": "sequential"},
-    "private count, labels": {"count": "private", "release": "label"},
+    "rdp": {"accounting": "rdp"},
+    "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
+    "private count": {"neighbor_count": "private"},
+    "private count, one by one": {"neighbor_count": "private", "execution": "sequential"},
+    "private count, labels": {"neighbor_count": "private", "release": "label"},
 }
 REUSE = {"reuse": {"reuse_predictions": True}, "gate": {"reuse_predictions": "gate"}}
 PRESET = {"epsilon": 2.0, "tau": 0.5, "noise_multiplier": 1.5}
@@ -57,7 +57,7 @@ class Several:
     shards: list
 
     def carry(self, release, queries, thresholds):
-        return summed(shard.carry(release, queries, thresholds) for shard in self.shards)
+        return summed(shard.charge_and_sum(release, queries, thresholds) for shard in self.shards)
 
     def rounds(self, queries, thresholds, *, together):
         every = (shard.rounds(queries, thresholds, together=together) for shard in self.shards)
@@ -79,7 +79,7 @@ class SeveralRounds:
         return summed(rounds.count(counter) for rounds in self.rounds)
 
     def carry(self, release):
-        return summed(rounds.carry(release) for rounds in self.rounds)
+        return summed(rounds.charge_and_sum(release) for rounds in self.rounds)
 
 
 def factory_of(index):

@@ -18,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from vicinal.distributed import Absence, Coordinator, RayCluster
+from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
 
 QUERIES = np.random.default_rng(5).normal(size=(40_000, tools.D)) * 2
 
@@ -75,7 +75,7 @@ def main():
     def links(paths):
         return [Wild(link, rng) for link in cluster.links(paths)]
 
-    with Coordinator.open(path, links, Absence(deadline=480.0)) as coordinator:
+    with Coordinator.open(path, links, MissingShardPolicy(deadline=480.0)) as coordinator:
         while True:
             ask(coordinator, cluster, number, file)
             number += 1

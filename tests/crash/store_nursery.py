@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import store_tools as tools
 from vicinal.ledger import _files
 from vicinal.ledger._database import Database
-from vicinal.ledger._ledger import Book
-from vicinal.ledger._rollback_guard import Witness
+from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._rollback_guard import RollbackGuard
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.store import Store
 
@@ -133,8 +133,8 @@ def answer_unpaid(book, blocks, requests=()):  # noqa: ARG001 (as the commit)
 def live(order):
     """Run one life to its end, or to its step."""
     if order.get("broken"):
-        Book.commit = answer_unpaid
-        Witness.advance = lambda *_: None
+        Ledger.commit = answer_unpaid
+        RollbackGuard.advance = lambda *_: None
     steps = Steps(order.get("last"))
     steps.watch()
     seen = Seen(order["seen"])

@@ -66,9 +66,9 @@ class Watch:
             check_erased(store, notes)
 
     def _check_budgets(self, store: Store) -> None:
-        book = store._parts.book
+        book = store._parts.ledger
         left = book.audiences["default"].account.remaining
-        for person, slot in book.roll.slot_of.items():
+        for person, slot in book.slot_table.slot_of.items():
             now = int(left[slot])
             assert now <= self._left.get(person, now), "a budget grew"
             self._left[person] = now
@@ -90,6 +90,6 @@ def check_erased(store: Store, notes: list[dict]) -> None:
     for note in notes:
         gone |= set(note.get("gone", ()))
         gone -= set(note.get("coming", ()))
-    here = store._parts.book.roll.slot_of
+    here = store._parts.ledger.slot_table.slot_of
     assert not any(person in here for person in gone)
     assert store.verify(sorted(gone))

@@ -8,11 +8,11 @@ import numpy as np
 
 from vicinal.labelling import (
     FileJournal,
+    FixedPlanLabeller,
     IndKNNLabeller,
-    Job,
     Labeller,
-    Plan,
-    PlannedLabeller,
+    LabellingPlan,
+    LabellingTask,
     Round,
     transfer,
 )
@@ -90,7 +90,7 @@ def main(folder: Path, *death: str | int) -> None:
 
 def main_planned(folder: Path, *death: str | int) -> None:
     """Carry out rounds of Private-kNN."""
-    labeller = PlannedLabeller(private_knn, plan(), data()[1])
+    labeller = FixedPlanLabeller(private_knn, plan(), data()[1])
     carry_out(folder, labeller, *death)
 
 
@@ -98,9 +98,9 @@ def private_knn(_part: Round) -> PrivateKNNClassifier:
     return PrivateKNNClassifier(range(CLASSES), 30, 0.3, sigma_votes=400.0)
 
 
-def plan() -> Plan:
+def plan() -> LabellingPlan:
     part = {"questions": QUESTIONS, "share": 0.5, "components": None}
-    return Plan((Round(**part), Round(**part)))
+    return LabellingPlan((Round(**part), Round(**part)))
 
 
 def carry_out(folder: Path, labeller: Labeller, *death: str | int) -> None:
@@ -109,7 +109,7 @@ def carry_out(folder: Path, labeller: Labeller, *death: str | int) -> None:
     records, _, pool = data()
     with FileJournal(folder) as kept:
         transfer(
-            Job(records, pool, Turned(0)),
+            LabellingTask(records, pool, Turned(0)),
             labeller,
             Learner(),
             plan(),

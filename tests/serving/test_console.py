@@ -11,7 +11,7 @@ pytest.importorskip("uvicorn")
 import serving_browser as browser
 import serving_tools as tools
 from store_tools import Q, Y
-from vicinal.store import Extractor, Store
+from vicinal.store import Store, StoreExtractor
 
 pytestmark = pytest.mark.skipif(
     browser.browser_missing() is not None, reason=str(browser.browser_missing())
@@ -101,7 +101,7 @@ def test_mistakes_are_said(tmp_path, page):
 
 def test_an_image_is_sent_as_grey_pixels(tmp_path, page):
     def pictures(folder, **plan):
-        extractor = Extractor("hog")
+        extractor = StoreExtractor("hog")
         images = np.random.default_rng(5).integers(0, 256, (350, 8, 8), dtype=np.uint8)
         return Store.init(
             folder, images[50:], Y, classes=range(3), extractor=extractor, n_records=300,

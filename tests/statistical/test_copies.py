@@ -80,7 +80,7 @@ def test_what_can_be_copied_holds_no_budget():
 def crowd(monkeypatch):
     """Count how many threads charge one ledger at the same time; each takes its time."""
     inside, most = Counter(), []
-    honest = VoteRelease.collect
+    honest = VoteRelease.contribute_and_charge
 
     def collect(self, near, people):
         ledger = id(people.remaining)
@@ -91,7 +91,7 @@ def crowd(monkeypatch):
         inside[ledger] -= 1
         return result
 
-    monkeypatch.setattr(VoteRelease, "collect", collect)
+    monkeypatch.setattr(VoteRelease, "contribute_and_charge", collect)
     return most
 
 
@@ -172,7 +172,7 @@ def test_no_id_comes_back_with_a_new_budget(person):
         return
     classifier.predict(np.tile(np.eye(3), (9, 1)))
     with suppress(ValueError):
-        classifier.forget([person])
+        classifier.erase([person])
     classifier.add(np.eye(3)[:1], [0], [person])
     ledger = classifier._engine.shard.ledger
     assert ledger.remaining[ledger.slots([person])[0]] < UNITS // 2

@@ -20,8 +20,8 @@ from statistical.power import P_VALUE
 from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.mechanisms import _gradients, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
-from vicinal.mechanisms._release_counter import Quota
-from vicinal.mechanisms._sampling import SystemCoins
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import SystemBernoulli
 from vicinal.predictors.noisy_sgd._estimator import BIAS, NoisySGDClassifier
 
 pytestmark = pytest.mark.statistical
@@ -72,7 +72,15 @@ def gradients_of(labels, slots=None):
         slots.astype(np.int32), int(slots.max()) + 1,
     )  # fmt: skip
     gradient = NoisyGradient(
-        people, 2, UNIT, GAMMA, CLIP, SIGMA, Quota(STEPS, "steps"), randomness(), SystemCoins()
+        people,
+        2,
+        UNIT,
+        GAMMA,
+        CLIP,
+        SIGMA,
+        ReleaseCounter(STEPS, "steps"),
+        randomness(),
+        SystemBernoulli(),
     )
     along, weights = direction(PLACE), np.zeros((2, 2))
     return np.array([(gradient.publish(weights) * along).sum() for _ in range(STEPS)])
@@ -133,12 +141,14 @@ def fixed_size(patch):
     def toss(self, chance, size):  # noqa: ARG001 (takes the place of a method)
         return np.isin(np.arange(size), rng.permutation(size)[: round(chance * size)])
 
-    patch.setattr(SystemCoins, "toss", toss)
+    patch.setattr(SystemBernoulli, "toss", toss)
 
 
 def everybody(patch):
     """Take all people in every step."""
-    patch.setattr(SystemCoins, "toss", lambda _self, _chance, size: np.ones(size, dtype=np.bool_))
+    patch.setattr(
+        SystemBernoulli, "toss", lambda _self, _chance, size: np.ones(size, dtype=np.bool_)
+    )
 
 
 BROKEN = {

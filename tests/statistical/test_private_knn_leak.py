@@ -23,7 +23,7 @@ from vicinal.accounting._screening import Screening
 from vicinal.mechanisms._noisy_max import GaussianMax
 from vicinal.mechanisms._sampling import NearestOfSample
 from vicinal.mechanisms._screening import NoisyThreshold
-from vicinal.neighbours._poisson_knn import NOBODY, Walk
+from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
@@ -148,10 +148,10 @@ BROKEN = {
     "too little noise on the votes": quieter,
     "too little noise on the screening": sharper,
     "no coins": lambda patch: patch.setattr(
-        Walk, "first", lambda self, near, coins: HONEST_FIRST(self, near, np.ones_like(coins))
+        PoissonKNN, "first", lambda self, near, coins: HONEST_FIRST(self, near, np.ones_like(coins))
     ),
 }
-HONEST_FIRST = Walk.first
+HONEST_FIRST = PoissonKNN.first
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -167,9 +167,9 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
     def one_sample(self, queries):
         near = self.nearest.near(queries)
         chosen = self.nearest.draw(queries, near)
-        counts = self.ballots.count(chosen, 1).max(axis=1)
+        counts = self.encoding.count(chosen, 1).max(axis=1)
         passed = self.screening.publish(counts)
-        votes = self.ballots.count(chosen[passed], self.voting.steps)
+        votes = self.encoding.count(chosen[passed], self.voting.steps)
         return passed, self.voting.publish(votes), []
 
     monkeypatch.setattr("vicinal.mechanisms._private_knn.SampledVotes.answer", one_sample)

@@ -17,7 +17,7 @@ from statistical.laws import LAGS, two_sided
 from statistical.power import COINS, P_VALUE
 from vicinal.accounting._gaussian import grid_excess, grid_slack
 from vicinal.errors import InvalidInput
-from vicinal.noise import coins
+from vicinal.noise import bernoulli
 
 pytestmark = pytest.mark.statistical
 
@@ -62,23 +62,23 @@ def wrong_coins(kind):
 @pytest.mark.parametrize("probability", [1e-9, 1e-6, 0.001, 0.03, 0.5, 0.9, 1 - 1e-6])
 def test_coins_have_their_probability(probability):
     """Fails if amplification by sampling is claimed for another probability than is tossed."""
-    assert frequency_p(coins, probability, COINS) > P_VALUE
+    assert frequency_p(bernoulli, probability, COINS) > P_VALUE
 
 
 def test_certain_coins():
     """Fails if probability 0 ever comes up or 1 ever does not; 2^-65 is below the resolution."""
-    assert not coins(0.0, COINS).any()
-    assert not coins(2.0**-65, COINS).any()
-    assert coins(1.0, COINS).all()
-    assert coins(0.5, 0).shape == (0,)
-    assert coins(0.5, 3).dtype == np.bool_
+    assert not bernoulli(0.0, COINS).any()
+    assert not bernoulli(2.0**-65, COINS).any()
+    assert bernoulli(1.0, COINS).all()
+    assert bernoulli(0.5, 0).shape == (0,)
+    assert bernoulli(0.5, 3).dtype == np.bool_
 
 
 def test_coins_are_independent():
     """Fails if coins depend on their neighbours, on the last call, or on a fixed total."""
     for probability in (0.03, 0.5):
-        assert coin_dependence_p(coins, probability, COINS) > P_VALUE
-        assert dispersion_p(coins, probability, 1000) > P_VALUE
+        assert coin_dependence_p(bernoulli, probability, COINS) > P_VALUE
+        assert dispersion_p(bernoulli, probability, 1000) > P_VALUE
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_wrong_coins_are_caught(check, kind):
 def test_coins_refuse_what_is_no_probability(probability):
     """Fails if a bad probability becomes a threshold that wraps around."""
     with pytest.raises(InvalidInput, match="probability"):
-        coins(probability, 3)
+        bernoulli(probability, 3)
 
 
 # ---------------------------------------------------------------- the slack of the grid

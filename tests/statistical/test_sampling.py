@@ -13,9 +13,9 @@ from scipy.stats import binomtest, chisquare
 
 from statistical.laws import two_sided
 from statistical.power import P_VALUE
-from vicinal.mechanisms._sampling import Coins, NearestOfSample, SystemCoins
+from vicinal.mechanisms._sampling import BernoulliSource, NearestOfSample, SystemBernoulli
 from vicinal.neighbours import RBF
-from vicinal.neighbours._poisson_knn import NOBODY, Walk
+from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
 
 pytestmark = pytest.mark.statistical
 
@@ -25,7 +25,7 @@ PEOPLE, DRAWS, GAMMA = 40, 20_000, 0.15
 # ---------------------------------------------------------------- samplers
 
 
-class FixedSize(Coins):
+class FixedSize(BernoulliSource):
     """A sample of fixed size, as in the published code."""
 
     exact = False
@@ -38,7 +38,7 @@ class FixedSize(Coins):
         return (people < round(probability * PEOPLE)).ravel()
 
 
-class Stale(Coins):
+class Stale(BernoulliSource):
     """The same sample for both steps of a query."""
 
     exact = False
@@ -48,26 +48,26 @@ class Stale(Coins):
 
     def toss(self, probability, size):
         if self._kept is None:
-            self._kept = SystemCoins().toss(probability, size)
+            self._kept = SystemBernoulli().toss(probability, size)
         return self._kept
 
 
-class Shared(Coins):
+class Shared(BernoulliSource):
     """One sample for all queries of a batch."""
 
     exact = False
 
     def toss(self, probability, size):
-        return np.tile(SystemCoins().toss(probability, PEOPLE), size // PEOPLE)
+        return np.tile(SystemBernoulli().toss(probability, PEOPLE), size // PEOPLE)
 
 
-class Rough(Coins):
+class Rough(BernoulliSource):
     """A probability that is off by a twentieth."""
 
     exact = False
 
     def toss(self, probability, size):
-        return SystemCoins().toss(1.05 * probability, size)
+        return SystemBernoulli().toss(1.05 * probability, size)
 
 
 def who(coins, subjects_of=None, draws=2):
@@ -77,7 +77,7 @@ def who(coins, subjects_of=None, draws=2):
     """
     slots = np.arange(PEOPLE) if subjects_of is None else subjects_of
     integers = np.arange(len(slots), dtype=np.float32)[:, None]
-    walk = Walk(RBF(1.0, 1.0), integers, slots.astype(np.int32), PEOPLE, PEOPLE, GAMMA)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, slots.astype(np.int32), PEOPLE, PEOPLE, GAMMA)
     sample = NearestOfSample(walk, GAMMA, coins)
     queries = np.zeros((DRAWS, 1), np.float32)
     near = sample.near(queries)
@@ -129,14 +129,14 @@ BROKEN = [
 
 @pytest.fixture(scope="module")
 def honest():
-    return who(SystemCoins())
+    return who(SystemBernoulli())
 
 
 @pytest.fixture(scope="module")
 def honest_subjects():
     """Samples of people with one, two or three records each."""
     records = np.concatenate([np.arange(PEOPLE), np.arange(0, PEOPLE, 2), np.arange(0, PEOPLE, 4)])
-    return who(SystemCoins(), np.random.default_rng(0).permutation(records))
+    return who(SystemBernoulli(), np.random.default_rng(0).permutation(records))
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -171,7 +171,7 @@ def law_of_chosen(n, k, gamma):
 def drawn(radius, coins, n=6, k=2, gamma=0.4, queries=40_000):
     """Return how often every set is chosen, looking at `radius` + 1 people first."""
     integers = np.arange(n, dtype=np.float32)[:, None]
-    walk = Walk(RBF(1.0, 1.0), integers, np.arange(n, dtype=np.int32), n, k, gamma)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(n, dtype=np.int32), n, k, gamma)
     asked = np.zeros((queries, 1), np.float32)
     near = walk._index.search(asked, np.full(queries, -(radius**2), dtype=np.int64))
     chosen = np.sort(NearestOfSample(walk, gamma, coins).draw(asked, near), axis=1)
@@ -192,7 +192,7 @@ def chosen_p(found, n=6, k=2, gamma=0.4):
 def test_stopping_early_changes_no_law(radius):
     """Fails if looking at the nearest first makes any set of voters likelier."""
     queries = 40_000 if radius > 2 else 6_000
-    assert chosen_p(drawn(radius, SystemCoins(), queries=queries)) > P_VALUE
+    assert chosen_p(drawn(radius, SystemBernoulli(), queries=queries)) > P_VALUE
 
 
 def test_a_walk_that_never_goes_on_is_caught(monkeypatch):
@@ -204,4 +204,4 @@ def test_a_walk_that_never_goes_on_is_caught(monkeypatch):
             self.walk.everybody(query), np.isin(np.arange(6), rows[tossed])
         ),
     )
-    assert chosen_p(drawn(1, SystemCoins(), queries=6_000)) < P_VALUE
+    assert chosen_p(drawn(1, SystemBernoulli(), queries=6_000)) < P_VALUE

@@ -196,7 +196,7 @@ def halve_the_noise(patch):
 
 def skip_the_charge(patch):
     """Contributions are made, and budgets are put back as they were."""
-    honest = VoteRelease.collect
+    honest = VoteRelease.contribute_and_charge
 
     def collect(self, near, people):
         before = people.remaining.copy()
@@ -204,18 +204,18 @@ def skip_the_charge(patch):
         people.remaining[:] = before
         return result
 
-    patch.setattr(VoteRelease, "collect", collect)
+    patch.setattr(VoteRelease, "contribute_and_charge", collect)
 
 
 def refill_on_return(patch):
     """Whoever is erased is forgotten for good, and comes back as a newcomer."""
-    honest = MemoryLedger.dismiss
+    honest = MemoryLedger.remove
 
     def dismiss(self, subjects):
         honest(self, subjects)
         self._departed.clear()
 
-    patch.setattr(MemoryLedger, "dismiss", dismiss)
+    patch.setattr(MemoryLedger, "remove", dismiss)
 
 
 def take_the_radius_from_private_records(patch):

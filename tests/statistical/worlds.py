@@ -123,7 +123,7 @@ def ask_between_visits(classifier, world, victims, visits=4):
     votes = [ask(classifier, world, victims)]
     ids = world.victims.subjects
     for _ in range(visits - 1):
-        classifier.forget(ids)
+        classifier.erase(ids)
         if victims:
             classifier.add(world.victims.X, world.victims.y, ids)
         votes.append(votes_by_round(classifier, world))

@@ -105,7 +105,7 @@ def test_the_default_is_the_same_walk_with_a_public_count(several, execution, mu
 def test_labels_are_the_same_walk_at_the_price_of_labels(several, count, multiplier):
     X, y, subjects, queries, reference = world(8, several=several)
     classifier = IndKNNClassifier(
-        range(CLASSES), n_queries=Q, n_neighbors=12, noise_multiplier=multiplier, count=count,
+        range(CLASSES), n_queries=Q, n_neighbors=12, noise_multiplier=multiplier, neighbor_count=count,
         execution="sequential", n_records=N, simulation_seed=4, release="label",
     ).fit(X, y, subjects, public=reference)  # fmt: skip
     literal = literal_of(classifier, X, y, subjects)
@@ -132,7 +132,7 @@ def test_block_equals_sequential_bit_for_bit_when_the_count_is_public(radius, ke
     for execution in ("block", "sequential"):
         classifier = IndKNNClassifier(
             range(CLASSES), n_queries=600, n_neighbors=10, noise_multiplier=0.2, kernel=kernel,
-            radius=radius, bandwidth="auto" if radius == "adaptive" else 1.5, budget=budget,
+            min_similarity=radius, bandwidth="auto" if radius == "adaptive" else 1.5, accounting=budget,
             execution=execution, n_records=N, simulation_seed=1,
         ).fit(X, y, subjects, public=reference)  # fmt: skip
         votes.append(classifier.decision_function(queries))

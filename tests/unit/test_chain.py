@@ -11,7 +11,7 @@ import pytest
 from store_tools import Q, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger._chain import NO_HEAD
-from vicinal.ledger._ledger import Book
+from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._schema import migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
@@ -74,7 +74,7 @@ def test_a_copy_that_ran_elsewhere_is_not_swapped_back(place, tmp_path):
     with pytest.raises(PrivacyRefused, match="another way"):
         Store.open(place / "store")
     with Store.open(place / "store", accept_loss=True) as store:
-        assert not store._parts.book.audiences["default"].account.remaining.any()
+        assert not store._parts.ledger.audiences["default"].account.remaining.any()
         assert store.verify()
 
 
@@ -101,7 +101,7 @@ def test_whoever_holds_an_earlier_epoch_answers_no_more(place):
         (place / "store.witness").write_bytes(bytes(content))
         with pytest.raises(StorageFailed, match="opened elsewhere"):
             store.predict(Q[3:6])
-        assert not store.sound
+        assert not store.is_consistent
 
 
 def test_each_opening_draws_a_new_epoch(place):
@@ -140,7 +140,7 @@ def test_an_audience_that_was_lost_is_not_opened_again(place):
 def book(tmp_path):
     database = SQLiteDatabase(tmp_path / "db", create=True)
     migrate(database)
-    book = Book(database, KEY)
+    book = Ledger(database, KEY)
     with book.change("add"):
         book.open_audience("one", "{}")
         book.enroll(["anna", "ben", 7])
@@ -151,7 +151,7 @@ def book(tmp_path):
 def reopened(book):
     path = book.database._path
     book.database.close()
-    return Book(SQLiteDatabase(path), KEY)
+    return Ledger(SQLiteDatabase(path), KEY)
 
 
 def test_a_ledger_knows_all_heads_that_it_had(book):

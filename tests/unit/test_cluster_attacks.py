@@ -13,21 +13,21 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import (
-    Absence,
     Coordinator,
+    MissingShardPolicy,
     ShardMissing,
-    local_links,
+    local_transports,
     restore_cluster,
     split,
 )
-from vicinal.distributed._fan_out import ShardSilent
-from vicinal.distributed._folders import COORDINATOR, Cluster, ShardFolder, witness_of
+from vicinal.distributed._fan_out import ShardUnreachable
+from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.store._opening import open_folder
 
 REFUSED = (PrivacyRefused, StorageFailed)
-SOON = Absence(deadline=0.2)
+SOON = MissingShardPolicy(deadline=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def put_back(path, part, place):
     shutil.copy(place / f"{part}.witness", witness)
 
 
-def refused(path, match, links=local_links):
+def refused(path, match, links=local_transports):
     """Nothing is answered, erased or found well, be it at the opening or at the first order."""
     for work in (
         lambda cluster: cluster.predict(tools.Q[20:24]),
@@ -144,7 +144,7 @@ def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, t
     moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
 
     def to_copy(paths):
-        return local_links([copy, *paths[1:]])
+        return local_transports([copy, *paths[1:]])
 
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
@@ -160,7 +160,7 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
     moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
-        original, link = cluster._links[0].link, local_links([copy])[0]
+        original, link = cluster._links[0].link, local_transports([copy])[0]
         cluster._links[0].link = link
         with pytest.raises(PrivacyRefused, match="Shard 0"):
             cluster.predict(tools.Q[14:18])
@@ -208,7 +208,7 @@ def edited(path, **changes):
 
 def resealed(path, **changes):
     """Write other things into cluster.json, digest and all."""
-    dataclasses.replace(Cluster.read(path), **changes).save(path)
+    dataclasses.replace(ClusterDescription.read(path), **changes).save(path)
 
 
 @pytest.mark.parametrize("write", [edited, resealed])
@@ -220,7 +220,7 @@ def test_what_a_cluster_consists_of_is_not_decided_by_an_editor(path, write, cha
 
 
 @pytest.mark.parametrize(
-    ("name", "read"), [("cluster.json", Cluster.read), ("shard.json", ShardFolder.read)]
+    ("name", "read"), [("cluster.json", ClusterDescription.read), ("shard.json", ShardFolder.read)]
 )
 def test_a_bit_that_flips_in_a_description_is_noticed(path, name, read):
     """Fails if any bit of it can flip in silence, or with a traceback."""
@@ -240,9 +240,9 @@ def test_a_bit_that_flips_in_a_description_is_noticed(path, name, read):
 def test_no_erasure_succeeds_while_a_shard_is_absent(path, tmp_path):
     """Fails if somebody is told to be erased while a shard keeps their records."""
     (path / "shard-1").rename(tmp_path / "away")
-    absence = Absence(deadline=0.2, answer_without=True)
+    absence = MissingShardPolicy(deadline=0.2, answer_without=True)
     with pytest.raises((ShardMissing, InvalidInput), match="no shard"):  # noqa: SIM117
-        with Coordinator.open(path, local_links, absence) as cluster:
+        with Coordinator.open(path, local_transports, absence) as cluster:
             cluster.erase([f"person-{i}" for i in range(150)])
 
 
@@ -253,11 +253,11 @@ def test_a_shard_ahead_of_its_coordinator_goes_on(path):
     """Fails if a crash between a shard's commit and the coordinator's closes the cluster."""
     cluster = shard_tools.local(path)
     queries = tools.Q[10:14]
-    engine = cluster._desks["default"].engine
+    engine = cluster._audience_states["default"].engine
     block = engine.votes.kernel.encode(queries)
     release = engine.votes.release(engine.pace.multiplier * np.sqrt(engine.radius.expected(block)))
     cluster._shards["default"].fresh()
-    cluster._shards["default"].carry(release, block, engine.radius.thresholds(block))
+    cluster._shards["default"].charge_and_sum(release, block, engine.radius.thresholds(block))
     cluster._failed = True  # as after a kill: nothing more is written
     cluster.close()
     charged = shard_tools.budgets(path)
@@ -270,7 +270,7 @@ def test_a_shard_ahead_of_its_coordinator_goes_on(path):
 def test_many_openings_without_a_shard_do_not_shut_it_out(path):
     """Fails if a shard that was away knows none of the coordinator's later openings."""
     for _ in range(3):
-        Coordinator.open(path, lambda paths: [Away(), *local_links(paths[1:])], SOON).close()
+        Coordinator.open(path, lambda paths: [Away(), *local_transports(paths[1:])], SOON).close()
     with shard_tools.local(path) as cluster:
         assert cluster.predict(tools.Q[10:14]).charged == 4
 
@@ -282,7 +282,7 @@ class Away:
         return self
 
     def result(self, seconds):  # noqa: ARG002 (as of Pending)
-        raise ShardSilent
+        raise ShardUnreachable
 
     def settle(self, turn):
         pass
@@ -334,7 +334,7 @@ def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
         cluster.predict(tools.Q[10:20])
     put_back(path, COORDINATOR, tmp_path)
     witness_of(path, "shard-0").unlink()
-    with Coordinator.open(path, local_links, SOON, accept_loss=True) as cluster:
+    with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
         assert cluster.predict(tools.Q[20:24]).charged == 4
     assert set(shard_tools.budgets(path).values()) == {0}
 
@@ -342,7 +342,7 @@ def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
 def test_nothing_is_spent_where_nothing_was_lost(path):
     """Fails if accepting a loss that there is none of costs a budget."""
     before = shard_tools.budgets(path)
-    with Coordinator.open(path, local_links, SOON, accept_loss=True) as cluster:
+    with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
         assert cluster.verify()
     assert shard_tools.budgets(path) == before
 

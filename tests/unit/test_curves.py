@@ -63,7 +63,7 @@ def test_one_gaussian_by_every_method(mu, delta):
     assert cost.to_epsilon(delta, "gdp") == pytest.approx(exact, rel=1e-12)
     assert exact <= cost.to_epsilon(delta, "pld") <= exact * (1 + 2e-4) + 1e-6
     assert cost.to_epsilon(delta, "rdp") == pytest.approx(rdp_epsilon(mu**2 / 2, delta), rel=1e-6)
-    lowest = _certificate.lower_epsilon([_certificate.gaussian_witness(mu, 1.0, 1)], delta)
+    lowest = _certificate.lower_epsilon([_certificate.gaussian_worst_case(mu, 1.0, 1)], delta)
     assert exact * (1 - 2e-3) - 1e-4 <= lowest <= exact
 
 
@@ -147,7 +147,7 @@ def test_pld_of_randomised_response_equals_50_digits(count, epsilon0):
 
 
 def test_a_threshold_witness_is_the_exact_binomial_divergence():
-    witness = _certificate.threshold_witness(-0.2, 1 / 3, 0.4, 60)
+    witness = _certificate.threshold_worst_case(-0.2, 1 / 3, 0.4, 60)
     mp.dps = 50
     q = mp.ncdf(mpf(-0.2))
     r = mpf(0.6) * q + mpf(0.4) * mp.ncdf(mpf(-0.2) + mpf(1) / 3)
@@ -163,7 +163,7 @@ def test_a_threshold_witness_is_the_exact_binomial_divergence():
 def test_certificates_of_sampled_gaussians_leave_little(sigma, gamma, count):
     upper = Composition.of(SubsampledGaussian(sigma, gamma), count).to_epsilon(1e-5, "pld")
     lower = _certificate.lower_epsilon(
-        [_certificate.gaussian_witness(1 / sigma, gamma, count)], 1e-5
+        [_certificate.gaussian_worst_case(1 / sigma, gamma, count)], 1e-5
     )
     assert upper * 0.99 - 1e-3 <= lower <= upper
 

@@ -15,19 +15,19 @@ import shard_tools
 import store_tools as tools
 from vicinal.accounting._filter import UNITS
 from vicinal.distributed import (
-    Absence,
     Coordinator,
+    MissingShardPolicy,
     RayCluster,
-    ShardKeeper,
     ShardMissing,
-    local_links,
+    ShardServer,
+    local_transports,
     split,
 )
-from vicinal.distributed._fan_out import ShardSilent
-from vicinal.distributed._folders import Cluster, shard_paths
+from vicinal.distributed._fan_out import ShardUnreachable
+from vicinal.distributed._folders import ClusterDescription, shard_paths
 from vicinal.distributed._ray_actors import ShardActor, told
 from vicinal.distributed._splitting import ready_cluster
-from vicinal.distributed._vote_request import COUNT, COUNTED, VOTES, Order, block_name
+from vicinal.distributed._vote_request import COUNT, COUNTED, VOTES, VoteRequest, block_name
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
 from vicinal.ledger._database import Database
 from vicinal.ledger._sqlite import SQLiteDatabase
@@ -38,16 +38,18 @@ NONE = np.zeros(0, dtype=np.int64)
 
 def order_of(keeper, name=b"a block of any id", *, turn=5, round=VOTES, size=6, **changes):
     """Return an order for the first queries, priced as the keeper's own audience is."""
-    engine = keeper._desks["default"].engine
+    engine = keeper._audience_states["default"].engine
     block = engine.votes.kernel.encode(tools.Q[:size])
     scales = np.full(size, engine.votes.grid.scale(1.5 * np.sqrt(40)))
     counted = NONE if round == COUNT else scales
-    order = Order(name, turn, "default", round, block, engine.radius.thresholds(block), counted)
+    order = VoteRequest(
+        name, turn, "default", round, block, engine.radius.thresholds(block), counted
+    )
     return dataclasses.replace(order, **changes)
 
 
 def left(keeper):
-    return keeper._parts.book.audiences["default"].account.remaining.copy()
+    return keeper._parts.ledger.audiences["default"].account.remaining.copy()
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def keeper(folder):
-    keeper = ShardKeeper.open(folder)
+    keeper = ShardServer.open(folder)
     yield keeper
     keeper.close()
 
@@ -66,15 +68,15 @@ def keeper(folder):
 
 
 def test_a_repeated_block_returns_the_same_votes_and_charges_once(keeper, folder):
-    votes = keeper.carry(order_of(keeper))
+    votes = keeper.charge_and_sum(order_of(keeper))
     after = left(keeper)
     assert votes.shape == (6, tools.CLASSES)
     assert votes.any()
     assert (after < UNITS).any()
-    np.testing.assert_array_equal(keeper.carry(order_of(keeper)), votes)
+    np.testing.assert_array_equal(keeper.charge_and_sum(order_of(keeper)), votes)
     np.testing.assert_array_equal(left(keeper), after)
     keeper.close()
-    again = ShardKeeper.open(folder)
+    again = ShardServer.open(folder)
     np.testing.assert_array_equal(again.carry(order_of(again)), votes)
     np.testing.assert_array_equal(left(again), after)
     assert again.verify()
@@ -82,9 +84,9 @@ def test_a_repeated_block_returns_the_same_votes_and_charges_once(keeper, folder
 
 
 def test_another_name_is_another_block(keeper):
-    keeper.carry(order_of(keeper))
+    keeper.charge_and_sum(order_of(keeper))
     before = left(keeper)
-    keeper.carry(order_of(keeper, b"another block"))
+    keeper.charge_and_sum(order_of(keeper, b"another block"))
     assert (left(keeper) < before).any()
 
 
@@ -92,23 +94,23 @@ def test_another_name_is_another_block(keeper):
 def test_a_name_belongs_to_one_block(keeper, what):
     """Fails if an order with other content gets, or pays for, the votes of the first."""
     order = order_of(keeper)
-    keeper.carry(order)
+    keeper.charge_and_sum(order)
     before = left(keeper)
     with pytest.raises(InvalidInput, match="Another block was carried"):
-        keeper.carry(dataclasses.replace(order, **{what: getattr(order, what) + 1}))
+        keeper.charge_and_sum(dataclasses.replace(order, **{what: getattr(order, what) + 1}))
     np.testing.assert_array_equal(left(keeper), before)
 
 
 def test_a_late_order_is_refused_and_charges_nothing(keeper, folder):
     """Fails if a message that wandered about is charged after its block was over."""
-    keeper.carry(order_of(keeper))
+    keeper.charge_and_sum(order_of(keeper))
     keeper.settle(6)
     before = left(keeper)
     for order in (order_of(keeper), order_of(keeper, b"never seen before")):
         with pytest.raises(PrivacyRefused, match="The block is over"):
-            keeper.carry(order)
+            keeper.charge_and_sum(order)
     keeper.close()
-    again = ShardKeeper.open(folder)
+    again = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
         again.carry(order_of(again))
     np.testing.assert_array_equal(left(again), before)
@@ -126,16 +128,16 @@ def test_a_bad_order_changes_nothing(keeper):
         {"round": COUNT},
     ):
         with pytest.raises(InvalidInput):
-            keeper.carry(dataclasses.replace(order, **bad))
+            keeper.charge_and_sum(dataclasses.replace(order, **bad))
     np.testing.assert_array_equal(left(keeper), before)
     assert len(keeper._carried) == 0
-    keeper.carry(order)
+    keeper.charge_and_sum(order)
     assert keeper.verify()
 
 
 def test_who_was_not_counted_cannot_vote(tmp_path):
-    path = shard_tools.clustered(tmp_path, 1, count="private")
-    keeper = ShardKeeper.open(shard_paths(path, 1)[0])
+    path = shard_tools.clustered(tmp_path, 1, neighbor_count="private")
+    keeper = ShardServer.open(shard_paths(path, 1)[0])
     with pytest.raises(PrivacyRefused, match="not counted"):
         keeper.carry(order_of(keeper, round=COUNTED))
     keeper.close()
@@ -156,8 +158,8 @@ def test_votes_are_deleted_once_answers_are_durable(tmp_path):
 
 
 def test_the_next_block_deletes_the_votes_of_the_last(keeper):
-    keeper.carry(order_of(keeper))
-    keeper.carry(order_of(keeper, b"next", turn=6))
+    keeper.charge_and_sum(order_of(keeper))
+    keeper.charge_and_sum(order_of(keeper, b"next", turn=6))
     assert len(keeper._carried) == 1
 
 
@@ -183,7 +185,7 @@ def test_a_shard_is_no_store_and_has_one_process(folder):
     with pytest.raises(InvalidInput, match="There is no store"):
         Store.open(folder)
     with pytest.raises(PrivacyRefused, match="Another process"):
-        ShardKeeper.open(folder)
+        ShardServer.open(folder)
 
 
 def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
@@ -207,12 +209,12 @@ def test_no_votes_leave_before_their_charge_is_durable(keeper, folder, monkeypat
 
     monkeypatch.setattr(SQLiteDatabase, "_commit", full)
     with pytest.raises(StorageFailed):
-        keeper.carry(order)
+        keeper.charge_and_sum(order)
     monkeypatch.undo()
     with pytest.raises(StorageFailed, match="Open it again"):
-        keeper.carry(order)
+        keeper.charge_and_sum(order)
     keeper.close()
-    again = ShardKeeper.open(folder)
+    again = ShardServer.open(folder)
     assert (left(again)[left(again) > 0] == UNITS).all()
     again.carry(order)
     assert again.verify()
@@ -235,7 +237,7 @@ def test_the_charge_and_its_votes_are_one_transaction(keeper, monkeypatch):
     monkeypatch.setattr(
         SQLiteDatabase, "_commit", lambda self: (commits.append(len(inside)), real_commit(self))[1]
     )
-    keeper.carry(order_of(keeper))
+    keeper.charge_and_sum(order_of(keeper))
     assert inside == [True, True]
     assert commits == [2]
 
@@ -278,7 +280,9 @@ def refuse_answers(commit, cluster):
 
 def test_a_private_count_that_was_broken_off_is_abandoned_with_its_charge(tmp_path, monkeypatch):
     """Fails if votes scaled by one noisy count are given noise for another."""
-    path = shard_tools.clustered(tmp_path, 2, count="private", n_queries=400, noise_multiplier=3.0)
+    path = shard_tools.clustered(
+        tmp_path, 2, neighbor_count="private", n_queries=400, noise_multiplier=3.0
+    )
     cluster = shard_tools.local(path)
     with monkeypatch.context() as patch:
         patch.setattr(SQLiteDatabase, "_commit", refuse_answers(SQLiteDatabase._commit, cluster))
@@ -307,7 +311,7 @@ class Gone:
         return self if self.silent >= 0 else self.link.send(order)
 
     def result(self, seconds):  # noqa: ARG002 (as of Pending)
-        raise ShardSilent
+        raise ShardUnreachable
 
     def settle(self, turn):
         self.link.settle(turn)
@@ -321,7 +325,7 @@ def opened(path, silent, absence):
     gone = []
 
     def links(paths):
-        first, second = local_links(paths)
+        first, second = local_transports(paths)
         gone.append(Gone(second, silent))
         return [first, gone[0]]
 
@@ -330,7 +334,7 @@ def opened(path, silent, absence):
 
 def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
-    cluster, _ = opened(path, 4, Absence(deadline=20.0))
+    cluster, _ = opened(path, 4, MissingShardPolicy(deadline=20.0))
     with cluster, tools.make(tmp_path / "twin", simulation_seed=7) as store:
         reply = cluster.predict(tools.Q[:6])
         np.testing.assert_array_equal(reply.votes, store.predict(tools.Q[:6]).votes)
@@ -340,11 +344,11 @@ def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
 def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(tmp_path):
     """Fails if a block is answered from the rest, or if asking again is charged again."""
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
-    cluster, gone = opened(path, 10**6, Absence(deadline=0.1))
+    cluster, gone = opened(path, 10**6, MissingShardPolicy(deadline=0.1))
     with cluster:
         with pytest.raises(ShardMissing, match="1 of 2 shards"):
             cluster.predict(tools.Q[:6])
-        assert cluster.sound
+        assert cluster.is_consistent
         assert cluster.quota().used == 0
         gone.silent = 0
         assert cluster.predict(tools.Q[:6]).charged == 6
@@ -356,7 +360,7 @@ def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(t
 
 def test_an_answer_without_a_shard_says_so_for_ever(tmp_path):
     path = shard_tools.clustered(tmp_path, 2)
-    cluster, gone = opened(path, 10**6, Absence(deadline=0.1, answer_without=True))
+    cluster, gone = opened(path, 10**6, MissingShardPolicy(deadline=0.1, answer_without=True))
     with cluster:
         assert cluster.predict(tools.Q[:6], idempotency_key="k").missing == (1,)
         gone.silent = 0
@@ -370,12 +374,12 @@ def test_an_answer_without_a_shard_says_so_for_ever(tmp_path):
 
 @pytest.mark.parametrize("count", ["public", "private"])
 def test_nobody_answers_without_any_shard(tmp_path, count):
-    path = shard_tools.clustered(tmp_path, 1, count=count)
+    path = shard_tools.clustered(tmp_path, 1, neighbor_count=count)
 
     def links(paths):
-        return [Gone(link, 10**6) for link in local_links(paths)]
+        return [Gone(link, 10**6) for link in local_transports(paths)]
 
-    absence = Absence(deadline=0.1, answer_without=True)
+    absence = MissingShardPolicy(deadline=0.1, answer_without=True)
     with Coordinator.open(path, links, absence) as cluster, pytest.raises(ShardMissing):
         cluster.predict(tools.Q[:6])
 
@@ -383,7 +387,7 @@ def test_nobody_answers_without_any_shard(tmp_path, count):
 @pytest.mark.parametrize("deadline", [0, -1.0, np.nan, np.inf, "soon"])
 def test_a_deadline_is_a_number_of_seconds(deadline):
     with pytest.raises(InvalidInput, match="'deadline'"):
-        Absence(deadline=deadline)
+        MissingShardPolicy(deadline=deadline)
 
 
 # ---------------------------------------------------------------- from a store to a cluster
@@ -394,7 +398,7 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         store.predict(tools.Q[:6], idempotency_key="k")
         votes = store.predict(tools.Q[:6]).votes
         store.erase(["person-7"])
-        before = {p: tools.units(store, p) for p in store._parts.book.roll.slot_of}
+        before = {p: tools.units(store, p) for p in store._parts.ledger.slot_table.slot_of}
     split(tmp_path / "store", tmp_path / "cluster", 3)
     assert shard_tools.budgets(tmp_path / "cluster") == before
     with shard_tools.local(tmp_path / "cluster") as cluster:
@@ -430,7 +434,7 @@ def broken_split(tmp_path, monkeypatch):
         patch.setattr("vicinal.distributed.splitting._retire", power_cut)
         with pytest.raises(KeyboardInterrupt):
             split(tmp_path / "store", tmp_path / "cluster", 2)
-    assert Cluster.read(tmp_path / "cluster").state == "splitting"
+    assert ClusterDescription.read(tmp_path / "cluster").state == "splitting"
 
 
 def test_a_split_that_was_broken_off_is_finished(tmp_path, monkeypatch):
@@ -464,13 +468,13 @@ def test_a_split_that_makes_no_sense_leaves_the_store_as_it_is(tmp_path, bad):
 def test_an_old_copy_of_a_shard_is_refused(folder, tmp_path):
     """Fails if putting a shard's folder back refills its budgets."""
     shutil.copytree(folder, tmp_path / "copy")
-    keeper = ShardKeeper.open(folder)
+    keeper = ShardServer.open(folder)
     keeper.carry(order_of(keeper))
     keeper.close()
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "copy", folder)
     with pytest.raises(PrivacyRefused, match="old copy"):
-        ShardKeeper.open(folder)
+        ShardServer.open(folder)
 
 
 def test_names_of_blocks_do_not_run_together():

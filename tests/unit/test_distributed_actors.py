@@ -14,14 +14,14 @@ import pytest
 
 import shard_tools
 from vicinal.distributed import RayCluster
-from vicinal.distributed._fan_out import ShardSilent, gather
+from vicinal.distributed._fan_out import ShardUnreachable, gather
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._membership import ShardState
 from vicinal.distributed._messages import Message
 from vicinal.distributed._ray_actors import ray_module
-from vicinal.distributed._ray_transport import RayLink
+from vicinal.distributed._ray_transport import RayTransport
 from vicinal.distributed._tasks import Ping
-from vicinal.distributed._vote_request import VOTES, Order, cut, joined
+from vicinal.distributed._vote_request import VOTES, VoteRequest, cut, joined
 from vicinal.errors import StorageFailed
 
 RAY_INLINES = 100 << 10
@@ -30,7 +30,7 @@ RAY_INLINES = 100 << 10
 
 def order_of(queries):
     steps = np.arange(len(queries))
-    return Order(b"name", 3, "default", VOTES, queries, steps, steps + 1)
+    return VoteRequest(b"name", 3, "default", VOTES, queries, steps, steps + 1)
 
 
 def message_of(task):
@@ -54,7 +54,7 @@ def test_an_order_arrives_as_it_was_sent(shape, kind):
     first, *more = cut(message_of(order))
     back = joined(first, more).task
     assert back.digest() == order.digest()
-    for field in dataclasses.fields(Order):
+    for field in dataclasses.fields(VoteRequest):
         np.testing.assert_array_equal(getattr(back, field.name), getattr(order, field.name))
 
 
@@ -64,14 +64,14 @@ def test_no_part_of_an_order_is_too_large_for_the_message(kind):
     order = order_of(np.zeros((256, 768), dtype=kind))
     assert len(pickle.dumps(order)) > RAY_INLINES
     actor = Actor()
-    RayLink(None, actor).send(message_of(order))
+    RayTransport(None, actor).send(message_of(order))
     assert len(actor.sent) > 1
     assert max(len(pickle.dumps(part)) for part in actor.sent) < RAY_INLINES
 
 
 def test_other_tasks_are_not_cut():
     actor = Actor()
-    RayLink(None, actor).send(Ping())
+    RayTransport(None, actor).send(Ping())
     assert actor.sent == (Ping(),)
     assert joined(Ping(), ()) == Ping()
 
@@ -138,14 +138,14 @@ GONE, SLOW = Post.exceptions.RayError("record 7"), Post.exceptions.GetTimeoutErr
 def asked(link):
     try:
         return link.send(Ping()).result(1.0)
-    except ShardSilent as silence:
+    except ShardUnreachable as silence:
         return str(silence)
 
 
 def test_the_spare_is_made_once_and_when_the_shard_has_answered():
     """Fails if spares take processors from shards that are starting, or are made for ever."""
     hired = []
-    link = RayLink(Post(), Answering(GONE), lambda: hired.append(1) or Answering(("done", 2)))
+    link = RayTransport(Post(), Answering(GONE), lambda: hired.append(1) or Answering(("done", 2)))
     assert asked(link).startswith("Its process cannot be reached")
     assert hired == []
     link.actor.answer = ("done", 1)
@@ -156,7 +156,7 @@ def test_the_spare_is_made_once_and_when_the_shard_has_answered():
 def test_whoever_has_the_folder_is_asked():
     """Fails if a shard stays away though its spare is there, or if the spare is asked for ever."""
     first, spare = Answering(("done", 1)), Answering(("done", 2))
-    link = RayLink(Post(), first, lambda: spare)
+    link = RayTransport(Post(), first, lambda: spare)
     assert asked(link) == 1
     first.answer = GONE
     assert "record 7" not in asked(link)
@@ -167,7 +167,7 @@ def test_whoever_has_the_folder_is_asked():
 
 def test_a_shard_that_is_at_work_keeps_its_place():
     first = Answering(("done", 1))
-    link = RayLink(Post(), first, lambda: Answering(("done", 2)))
+    link = RayTransport(Post(), first, lambda: Answering(("done", 2)))
     asked(link)
     first.answer = SLOW
     assert asked(link) == ""
@@ -176,12 +176,12 @@ def test_a_shard_that_is_at_work_keeps_its_place():
 
 def test_news_of_an_actor_that_was_replaced_changes_nothing():
     first = Answering(("done", 1))
-    link = RayLink(Post(), first, lambda: Answering(("done", 2)))
+    link = RayTransport(Post(), first, lambda: Answering(("done", 2)))
     asked(link)
     first.answer = GONE
     late = [link.send(Ping()) for _ in range(2)]
     for one in late:
-        with pytest.raises(ShardSilent):
+        with pytest.raises(ShardUnreachable):
             one.result(1.0)
     assert asked(link) == 2
 

@@ -1,4 +1,4 @@
-"""Changes of a cluster's data: routed, durable, finished after a crash; backups as one state."""
+"""ClusterChanges of a cluster's data: routed, durable, finished after a crash; backups as one state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.accounting._filter import UNITS
-from vicinal.distributed import Absence, Coordinator, ShardMissing, local_links, split
+from vicinal.distributed import (
+    Coordinator,
+    MissingShardPolicy,
+    ShardMissing,
+    local_transports,
+    split,
+)
 from vicinal.distributed._backups import restore_cluster
-from vicinal.distributed._cluster_changes import Changes
-from vicinal.distributed._fan_out import ShardSilent
+from vicinal.distributed._cluster_changes import ClusterChanges
+from vicinal.distributed._fan_out import ShardUnreachable
 from vicinal.distributed._folders import COORDINATOR, shard_paths
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused
 from vicinal.store import Store
@@ -43,7 +49,7 @@ class Mortal:
         return self if self.dead else self.link.send(task)
 
     def result(self, seconds):  # noqa: ARG002 (as of Pending)
-        raise ShardSilent("It is dead.")
+        raise ShardUnreachable("It is dead.")
 
     def settle(self, turn):
         self.link.settle(turn)
@@ -56,19 +62,19 @@ def mortal(path, kind, shard=1):
     """Open a cluster one of whose shards dies at a task of this kind."""
 
     def links(paths):
-        found = list(local_links(paths))
+        found = list(local_transports(paths))
         found[shard] = Mortal(found[shard], kind)
         return found
 
-    return Coordinator.open(path, links, Absence(deadline=0.1))
+    return Coordinator.open(path, links, MissingShardPolicy(deadline=0.1))
 
 
 def where(path):
     """Return the shard of everybody, of a cluster that is closed."""
     found = {}
     for number, folder in enumerate(shard_paths(path, 2)):
-        keeper = shard_tools.ShardKeeper.open(folder)
-        found |= dict.fromkeys(keeper._parts.book.roll.slot_of, number)
+        keeper = shard_tools.ShardServer.open(folder)
+        found |= dict.fromkeys(keeper._parts.ledger.slot_table.slot_of, number)
         keeper.close()
     return found
 
@@ -87,7 +93,7 @@ def test_a_changed_cluster_answers_and_charges_as_a_changed_store(tmp_path, path
         votes = [both.predict(tools.Q[10:30]).votes for both in (store, many)]
         np.testing.assert_array_equal(*votes)
         assert store.version == many.version
-        expected = {who: tools.units(store, who) for who in store._parts.book.roll.slot_of}
+        expected = {who: tools.units(store, who) for who in store._parts.ledger.slot_table.slot_of}
     assert shard_tools.budgets(path) == expected
 
 
@@ -160,7 +166,7 @@ def test_an_addition_that_was_broken_off_is_finished_once(path, shard):
             cluster.add(NEW_X, NEW_Y, NEW, idempotency_key="k")
         with pytest.raises(ShardMissing):
             cluster.predict(tools.Q[:2])
-        assert cluster.sound
+        assert cluster.is_consistent
     assert (path / COORDINATOR / "change").is_file()
     with shard_tools.local(path) as again:
         assert not (path / COORDINATOR / "change").exists()
@@ -202,7 +208,7 @@ def test_a_change_is_not_decided_without_all_shards(path):
 def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
     """Fails if records that a crash left in the coordinator's folder stay there."""
     cluster = shard_tools.local(path)
-    monkeypatch.setattr(Changes, "finish", lambda _: pytest.fail("it was not decided"))
+    monkeypatch.setattr(ClusterChanges, "finish", lambda _: pytest.fail("it was not decided"))
     with monkeypatch.context() as patch:
         patch.setattr(type(cluster._parts.database), "put", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):

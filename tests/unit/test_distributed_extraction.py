@@ -10,7 +10,7 @@ from vicinal.distributed import SpreadExtractor
 from vicinal.distributed._extraction import spread
 from vicinal.distributed._ray_actors import _place
 from vicinal.errors import InvalidInput, StorageFailed
-from vicinal.store import Extractor, Store
+from vicinal.store import Store, StoreExtractor
 
 PICTURES = np.random.default_rng(3).integers(0, 256, (700, 12, 12), dtype=np.uint8)
 
@@ -23,7 +23,7 @@ def engine():
 
 def test_features_are_those_of_one_process(engine):
     """Fails if rows come back in another order, or depend on where they were cut."""
-    plain, many = Extractor("hog"), SpreadExtractor("hog", engine=engine)
+    plain, many = StoreExtractor("hog"), SpreadExtractor("hog", engine=engine)
     np.testing.assert_array_equal(many.transform(PICTURES), plain.transform(PICTURES))
     assert many.spec() == plain.spec()
     few = many.transform(PICTURES[:3])
@@ -33,7 +33,7 @@ def test_features_are_those_of_one_process(engine):
 def test_a_store_that_was_made_on_ray_is_any_store(engine, tmp_path):
     y = np.arange(700) % 2
     plan = {"classes": [0, 1], "n_records": 700, "n_neighbors": 20, "n_queries": 50}
-    public = Extractor("hog").transform(PICTURES[:200][::-1] // 2)
+    public = StoreExtractor("hog").transform(PICTURES[:200][::-1] // 2)
     many = SpreadExtractor("hog", engine=engine)
     Store.init(tmp_path / "store", PICTURES, y, public=public, extractor=many, **plan).close()
     with Store.open(tmp_path / "store") as store:
@@ -47,7 +47,7 @@ def test_a_shard_runs_where_its_name_is_offered():
 
 def test_what_goes_wrong_quotes_nothing(engine):
     with pytest.raises(InvalidInput, match="image"):
-        spread(engine, Extractor("hog"), [np.full((2, 12, 12), np.nan)])
+        spread(engine, StoreExtractor("hog"), [np.full((2, 12, 12), np.nan)])
     with pytest.raises(StorageFailed, match="met with a fault") as caught:
         spread(engine, "no extractor", [PICTURES[:2]])
     assert "no extractor" not in str(caught.value)

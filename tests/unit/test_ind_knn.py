@@ -47,14 +47,14 @@ BAD_PARAMETERS = {
     "n_neighbors": [0, -1, 2.5, "many", np.nan, None],
     "noise_multiplier": [0, -1.0, np.nan, np.inf, "loud", None],
     "kernel": ["linear", None, 3],
-    "radius": ["big", 1.5, np.nan, None, -2],
-    "count": ["secret", None],
-    "budget": ["moments", None],
+    "min_similarity": ["big", 1.5, np.nan, None, -2],
+    "neighbor_count": ["secret", None],
+    "accounting": ["moments", None],
     "release": ["labels", "nothing"],
     "index": ["hnsw"],
     "execution": ["random"],
     "reuse_predictions": ["memory", 1, None],
-    "pace": ["fast", None, 1],
+    "noise_schedule": ["fast", None, 1],
     "n_records": [0, -5, 2.5, "auto"],
     "bandwidth": [0, np.nan, "wide"],
     "norm_bound": [0, -1, np.inf],
@@ -174,7 +174,7 @@ def test_before_fit_everything_is_refused():
         lambda: classifier.predict(Q),
         lambda: classifier.decision_function(Q),
         lambda: classifier.add(X, Y),
-        lambda: classifier.forget([1]),
+        lambda: classifier.erase([1]),
         classifier.guarantee,
         lambda: classifier.predict(Q, abstain_below=1.0),
     ):
@@ -193,7 +193,7 @@ def test_it_learns():
 
 def test_an_empty_store_answers_with_noise():
     classifier = fitted(n_queries=1000)
-    assert classifier.forget(np.arange(300)) == 300
+    assert classifier.erase(np.arange(300)) == 300
     votes = classifier.decision_function(Q)
     assert votes.shape == (40, CLASSES)
     assert (votes != 0).all()
@@ -219,7 +219,7 @@ def test_one_record_and_more_neighbours_than_records():
 
 
 def test_a_query_far_from_everything_is_answered_like_any_other():
-    classifier = fitted(radius=0.99, n_neighbors=1)
+    classifier = fitted(min_similarity=0.99, n_neighbors=1)
     far = -np.ones((3, D))
     votes = classifier.decision_function(far)
     assert (votes != 0).all()
@@ -232,7 +232,7 @@ def test_subjects_with_the_same_id_are_one_person():
     )
     classifier.predict(Q)
     assert len(classifier._engine.shard.ledger.remaining) == 1
-    assert classifier.forget([0]) == 300
+    assert classifier.erase([0]) == 300
 
 
 def test_abstention_follows_the_noisy_votes_only():
@@ -279,7 +279,7 @@ def test_an_interrupted_change_is_not_answered_from(monkeypatch):
 
     monkeypatch.setattr(shard.index, "remove", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        classifier.forget([1])
+        classifier.erase([1])
     for call in (lambda: classifier.predict(Q), lambda: classifier.add(X, Y)):
         with pytest.raises(PrivacyRefused, match="interrupted"):
             call()
@@ -374,7 +374,7 @@ def test_every_index_answers_and_forgets(index):
     classifier = IndKNNClassifier(range(3), epsilon=4.0, n_queries=100, index=index)
     classifier.fit(X[:600], y[:600], public=X[600:800])
     assert (classifier.predict(X[800:]) == y[800:]).mean() > 0.8
-    assert classifier.forget(list(range(590))) == 590
+    assert classifier.erase(list(range(590))) == 590
     assert len(classifier._engine.shard.index) == 10
 
 

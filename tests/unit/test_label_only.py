@@ -27,8 +27,8 @@ from vicinal.accounting._label_only import (
     one_coordinate_rdp,
     two_coordinate_rdp,
 )
-from vicinal.accounting._three_way_divergence import Contest, log_win
-from vicinal.accounting._threshold_divergence import Cells, Thresholds, log_psi
+from vicinal.accounting._three_way_divergence import ThreeWayComparison, log_win
+from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds, log_psi
 from vicinal.errors import InvalidInput
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
@@ -273,7 +273,7 @@ def test_the_probability_of_winning_to_30_digits(u, v):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_squares_are_bounded_by_all_three_arguments(reverse):
-    contest = Contest(0.2, 0.3, np.array([1.5, 6.0, 20.0]), reverse)
+    contest = ThreeWayComparison(0.2, 0.3, np.array([1.5, 6.0, 20.0]), reverse)
     lead = Thresholds(0.2 * math.sqrt(2), 0.3, contest.orders, reverse).log_supremum()
     generator = np.random.default_rng(3)
     for size in (2.0, 0.3, 0.02):
@@ -290,7 +290,7 @@ def test_squares_are_bounded_by_all_three_arguments(reverse):
 
 @pytest.mark.parametrize(("gamma", "reverse"), [(1.0, False), (0.3, False), (0.3, True)])
 def test_bends_bound_the_second_derivatives(gamma, reverse):
-    contest = Contest(0.2, gamma, np.array([1.5, 6.0, 60.0]), reverse)
+    contest = ThreeWayComparison(0.2, gamma, np.array([1.5, 6.0, 60.0]), reverse)
     u, v = np.random.default_rng(4).uniform(-6, 6, (2, 300))
     here, step = contest.point(u, v), 2e-3
     bend = contest._log_bend(here.weight, np.stack([here.ratio, here.ratio]))
@@ -308,7 +308,7 @@ def test_bends_bound_the_second_derivatives(gamma, reverse):
 
 
 def test_far_corners_are_bounded():
-    contest = Contest(0.2, 1.0, np.array([2.0, 8.0]), reverse=False)
+    contest = ThreeWayComparison(0.2, 1.0, np.array([2.0, 8.0]), reverse=False)
     low, high = contest._square()
     edges = contest._edges(low, high)
     for u, v in [(low - 1, 0), (0, low - 1), (low - 2, high + 2), (high + 2, low - 2), (low, low)]:
@@ -430,7 +430,7 @@ def test_rectangles_of_margins_and_shifts_are_bounded(order):
     generator = np.random.default_rng(8)
     least, margins = generator.uniform(0, 0.5, 200), generator.uniform(-4, 4, 200)
     wide, high = generator.uniform(1e-4, 0.5, (2, 200))
-    cells = Cells(least, least + wide, order)
+    cells = ShiftCells(least, least + wide, order)
     upper, _ = cells._bounds(margins, margins + high, np.arange(200))
     for _ in range(30):
         mu, a = least + wide * generator.random(200), margins + high * generator.random(200)
@@ -446,7 +446,7 @@ def test_rectangles_of_margins_and_shifts_are_bounded(order):
 
 
 def test_cells_that_begin_at_zero_are_bounded():
-    cells = Cells(np.array([0.0, 0.0]), np.array([1e-3, 0.1]), 8.0)
+    cells = ShiftCells(np.array([0.0, 0.0]), np.array([1e-3, 0.1]), 8.0)
     log_ratio = cells.log_supremum(1e-3)
     for high, bound in zip((1e-3, 0.1), log_ratio, strict=True):
         for mu in np.geomspace(1e-9, high, 7):

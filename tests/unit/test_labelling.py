@@ -10,16 +10,16 @@ from vicinal import labelling
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.labelling import (
     Answered,
-    Answers,
-    Asked,
-    Entry,
+    AskedRound,
     FileJournal,
     IndKNNLabeller,
-    Job,
-    Plan,
+    JournalEntry,
+    LabellingPlan,
+    LabellingTask,
+    ReleasedLabels,
     Round,
+    default_plan,
     load_answers,
-    planned,
     save_answers,
 )
 
@@ -86,11 +86,13 @@ def labeller(world, **options):
 
 def rounds(**second):
     first = Round(300, 0.4, 0.7, components=None)
-    return Plan((first, Round(**{"questions": 300, "share": 0.6, "components": None, **second})))
+    return LabellingPlan(
+        (first, Round(**{"questions": 300, "share": 0.6, "components": None, **second}))
+    )
 
 
 def run(world, folder, plan=None, asker=None, learner=None):
-    job = Job(world[0], world[2], Raw())
+    job = LabellingTask(world[0], world[2], Raw())
     with FileJournal(folder) as journal:
         return labelling.transfer(
             job, asker or labeller(world), learner or Learner(), plan or rounds(), journal, silent
@@ -147,8 +149,8 @@ def test_the_second_round_spends_from_what_the_first_left(world, tmp_path):
     alone = labeller(world)
     part = Round(300, 1.0, components=None)
     with FileJournal(tmp_path / "alone") as journal:
-        job = Job(world[0], world[2], Raw())
-        labelling.label(job, alone, Plan((part,)), journal, silent)
+        job = LabellingTask(world[0], world[2], Raw())
+        labelling.label(job, alone, LabellingPlan((part,)), journal, silent)
     assert int(asker.state()["answers"]) == 600
     assert int(alone.state()["answers"]) == 300
 
@@ -162,17 +164,17 @@ def test_labels_alone_keep_all_answers(world, tmp_path):
 def test_kept_answers_are_those_with_the_largest_margins():
     margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
     labels = np.zeros(6, dtype=np.int64)
-    assert Round(6, 1.0, keep=0.5).kept(margins, labels).tolist() == [1, 3, 4]
-    assert Round(6, 1.0, keep=0.01).kept(margins, labels).tolist() == [1]
-    assert Round(6, 1.0, keep=1.0).kept(margins, labels).tolist() == list(range(6))
+    assert Round(6, 1.0, keep=0.5).selected(margins, labels).tolist() == [1, 3, 4]
+    assert Round(6, 1.0, keep=0.01).selected(margins, labels).tolist() == [1]
+    assert Round(6, 1.0, keep=1.0).selected(margins, labels).tolist() == list(range(6))
 
 
 def test_kept_by_class_no_class_is_left_out():
     margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
     labels = np.array([0, 1, 0, 1, 1, 2])
     part = Round(6, 1.0, keep=0.5, by_class=True)
-    assert part.kept(margins, labels).tolist() == [0, 1, 4, 5]
-    assert part.kept(margins[:0], labels[:0]).tolist() == []
+    assert part.selected(margins, labels).tolist() == [0, 1, 4, 5]
+    assert part.selected(margins[:0], labels[:0]).tolist() == []
 
 
 def test_guides_see_all_answers_so_far_and_nothing_else(world, tmp_path):
@@ -189,7 +191,7 @@ def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path)
     """Other private records, the same answers: the same questions, lessons and students."""
 
     class Scripted:
-        """Answers from a script, as if votes had come out so; private records are ignored."""
+        """ReleasedLabels from a script, as if votes had come out so; private records are ignored."""
 
         classes = np.arange(C)
 
@@ -217,7 +219,7 @@ def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path)
     outcomes = []
     for number, records in enumerate((world[0], -world[0][:50])):
         learner = Learner()
-        job = Job(records, world[2], Raw())
+        job = LabellingTask(records, world[2], Raw())
         with FileJournal(tmp_path / str(number)) as journal:
             plan = rounds(choose="unsure")
             labelling.transfer(job, Scripted(), learner, plan, journal, silent)
@@ -261,7 +263,9 @@ def test_another_run_may_not_go_on_in_the_folder(world, tmp_path, change):
         FileJournal(tmp_path) as journal,
         pytest.raises(InvalidInput, match="another run"),
     ):
-        labelling.transfer(Job(records, pool, Raw()), asker, Learner(), plan, journal, silent)
+        labelling.transfer(
+            LabellingTask(records, pool, Raw()), asker, Learner(), plan, journal, silent
+        )
 
 
 def test_students_without_a_journal_are_refused(world, tmp_path):
@@ -273,9 +277,9 @@ def test_students_without_a_journal_are_refused(world, tmp_path):
 
 
 def test_the_journal_returns_what_it_was_given(tmp_path):
-    asked = Asked(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
-    bare = Asked(np.array([4]), np.array([], dtype=np.int64), None)
-    entry = Entry("run", (asked, bare), {"remaining": np.arange(4), "slack": np.array(1e-9)})
+    asked = AskedRound(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
+    bare = AskedRound(np.array([4]), np.array([], dtype=np.int64), None)
+    entry = JournalEntry("run", (asked, bare), {"remaining": np.arange(4), "slack": np.array(1e-9)})
     with FileJournal(tmp_path / "new" / "folder") as journal:
         assert journal.read() is None
         journal.commit(entry)
@@ -291,13 +295,13 @@ def test_the_journal_returns_what_it_was_given(tmp_path):
 
 def test_the_journal_is_for_its_owner_only(tmp_path):
     with FileJournal(tmp_path) as journal:
-        journal.commit(Entry("run", (), {"remaining": np.arange(4)}))
+        journal.commit(JournalEntry("run", (), {"remaining": np.arange(4)}))
     assert (tmp_path / "journal.npz").stat().st_mode & 0o077 == 0
 
 
 def test_a_damaged_journal_is_refused_and_not_taken_for_none(tmp_path):
     with FileJournal(tmp_path) as journal:
-        journal.commit(Entry("run", (), {"remaining": np.arange(4)}))
+        journal.commit(JournalEntry("run", (), {"remaining": np.arange(4)}))
         path = tmp_path / "journal.npz"
         path.write_bytes(path.read_bytes()[:-40])
         with pytest.raises(InvalidInput, match="not a sound journal"):
@@ -305,7 +309,7 @@ def test_a_damaged_journal_is_refused_and_not_taken_for_none(tmp_path):
 
 
 def entry(size):
-    return Entry("run", (), {"remaining": np.arange(size)})
+    return JournalEntry("run", (), {"remaining": np.arange(size)})
 
 
 def committed(folder, *sizes):
@@ -407,14 +411,14 @@ def test_bad_plans_are_refused():
     half = Round(10, 0.6)
     for parts in ((), (half, half), (Round(10, 0.5, choose="unsure"),)):
         with pytest.raises(InvalidInput):
-            Plan(parts)
+            LabellingPlan(parts)
     with pytest.raises(InvalidInput, match="at least 10"):
-        Plan((Round(10, 1.0),)).order(9)
+        LabellingPlan((Round(10, 1.0),)).order(9)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
 def test_the_settled_plan_spends_the_whole_budget(number):
-    plan = planned(number, 5000)
+    plan = default_plan(number, 5000)
     assert len(plan.rounds) == number
     assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
     assert all(part.questions == 1500 for part in plan.rounds)
@@ -423,21 +427,21 @@ def test_the_settled_plan_spends_the_whole_budget(number):
 
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_plans_for_overlapping_classes_leave_no_class_out(number):
-    plan = planned(number, 5000, overlapping=True)
+    plan = default_plan(number, 5000, overlapping=True)
     assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
     assert all(part.by_class and part.choose == "shuffled" for part in plan.rounds)
     assert plan.questions == (3000 if number == 1 else 1500 * number)
 
 
 def test_answers_come_back_from_their_file(tmp_path):
-    answers = Answers(
+    answers = ReleasedLabels(
         np.array([5, 2]), np.array(["cat", "dog"]), np.array([1.0, 0.1]),
         np.array([True, False]), ("cat", "dog"), {"epsilon": 1.0, "text": "..."},
     )  # fmt: skip
     save_answers(answers, tmp_path / "answers.npz")
     read = load_answers(tmp_path / "answers.npz")
     assert read.labels.tolist() == ["cat", "dog"]
-    assert read.kept.tolist() == [True, False]
+    assert read.selected.tolist() == [True, False]
     assert read.classes == ("cat", "dog")
     assert read.guarantee == answers.guarantee
     (tmp_path / "broken.npz").write_bytes(b"no")

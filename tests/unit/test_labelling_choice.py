@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from vicinal.accounting._plan import account
-from vicinal.cli._labellers import Choice
+from vicinal.cli._labellers import LabellerOptions
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.labelling import Plan, Round, least_noise, load_answers, noise_of
+from vicinal.labelling import LabellingPlan, Round, least_noise, load_answers, noise_of
 
 C, QUESTIONS = 3, 300
 
@@ -140,9 +140,9 @@ def test_the_least_noise_keeps_the_target_from_below():
 
 
 def test_one_round_has_the_noise_of_the_plan():
-    assert noise_of(Round(70, 1.0), Plan((Round(70, 1.0),)), 5.0) == 5.0
+    assert noise_of(Round(70, 1.0), LabellingPlan((Round(70, 1.0),)), 5.0) == 5.0
 
 
 def test_choices_are_checked():
     with pytest.raises(InvalidInput, match="epsilon"):
-        Choice("pate", float("inf"), 1e-5)
+        LabellerOptions("pate", float("inf"), 1e-5)

@@ -124,7 +124,7 @@ def test_labels_alone_come_without_margins(files, tmp_path):
     )
     answers = load_answers(tmp_path / "answers.npz")
     assert answers.margins is None
-    assert answers.kept.all()
+    assert answers.selected.all()
     assert "label alone" in answers.guarantee["method"]
 
 
@@ -170,11 +170,11 @@ def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
     run("label", *data(files, "images"), *asking, "--by-class")
     told = load_answers(answers)
     for name in np.unique(told.labels):
-        share = told.kept[told.labels == name]
+        share = told.selected[told.labels == name]
         assert share.sum() == max(1, round(0.75 * len(share)))
     public = ("--public", files / "images-public.npz", "--out", tmp_path / "s.pt")
     trained = json.loads(run("student", answers, *public, *SOFT))
-    assert trained["answers"] == told.kept.sum()
+    assert trained["answers"] == told.selected.sum()
 
 
 def test_overlapping_rounds_ask_in_shuffled_order(files, tmp_path):

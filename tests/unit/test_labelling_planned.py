@@ -6,7 +6,7 @@ import pytest
 from vicinal import labelling
 from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.labelling import FileJournal, Job, Plan, PlannedLabeller, Round
+from vicinal.labelling import FileJournal, FixedPlanLabeller, LabellingPlan, LabellingTask, Round
 from vicinal.labelling._labellers import ABSTAINED
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 
@@ -35,11 +35,11 @@ def knn(part, **options):
 
 
 def plan(questions=300):
-    return Plan((Round(questions, 0.4, 0.7, None), Round(questions, 0.6, 0.9, None)))
+    return LabellingPlan((Round(questions, 0.4, 0.7, None), Round(questions, 0.6, 0.9, None)))
 
 
 def test_rounds_cost_what_the_account_of_all_their_releases_says(world):
-    labeller = PlannedLabeller(knn, plan(), world[1])
+    labeller = FixedPlanLabeller(knn, plan(), world[1])
     releases = [
         {**release, "count": 300}
         for part in plan().rounds
@@ -54,11 +54,15 @@ def test_rounds_cost_what_the_account_of_all_their_releases_says(world):
 
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_private_knn_labels_a_pool(world, tmp_path, release):
-    one = Plan((Round(300, 1.0, 0.7, None),))
-    labeller = PlannedLabeller(lambda part: knn(part, release=release), one, world[1])
+    one = LabellingPlan((Round(300, 1.0, 0.7, None),))
+    labeller = FixedPlanLabeller(lambda part: knn(part, release=release), one, world[1])
     with FileJournal(tmp_path) as journal:
         asked, kept = labelling.label(
-            Job(world[0], world[2], Raw()), labeller, one, journal, lambda *_: lambda _: None
+            LabellingTask(world[0], world[2], Raw()),
+            labeller,
+            one,
+            journal,
+            lambda *_: lambda _: None,
         )
     right = asked.labels == world[3][asked.questions]
     assert right.mean() > 0.8
@@ -66,15 +70,19 @@ def test_private_knn_labels_a_pool(world, tmp_path, release):
 
 
 def test_what_fails_the_screening_is_not_learnt_from(world, tmp_path):
-    one = Plan((Round(300, 1.0, 1.0, None),))
+    one = LabellingPlan((Round(300, 1.0, 1.0, None),))
 
     def screened(part):
         return knn(part, sigma_screen=3.0, threshold=24.0)
 
-    labeller = PlannedLabeller(screened, one, world[1])
+    labeller = FixedPlanLabeller(screened, one, world[1])
     with FileJournal(tmp_path) as journal:
         asked, kept = labelling.label(
-            Job(world[0], world[2], Raw()), labeller, one, journal, lambda *_: lambda _: None
+            LabellingTask(world[0], world[2], Raw()),
+            labeller,
+            one,
+            journal,
+            lambda *_: lambda _: None,
         )
     assert 0 < (asked.labels == ABSTAINED).sum() < 300
     assert (asked.labels[kept] != ABSTAINED).all()
@@ -82,29 +90,29 @@ def test_what_fails_the_screening_is_not_learnt_from(world, tmp_path):
 
 
 def test_pate_labels_a_pool(world):
-    one = Plan((Round(100, 1.0, 0.7, None),))
-    labeller = PlannedLabeller(
+    one = LabellingPlan((Round(100, 1.0, 0.7, None),))
+    labeller = FixedPlanLabeller(
         lambda _: PATEClassifier(range(C), n_teachers=20, sigma_votes=3.0), one, world[1]
     )
     labeller.embed(world[0], world[2], one.rounds[0])
-    answered = labeller.ask(world[2][:100])
+    answered = labeller.label(world[2][:100])
     assert (answered.labels == world[3][:100]).mean() > 0.8
 
 
 def test_no_more_is_asked_than_was_planned_not_even_after_a_kill(world):
     records, labels, pool, _ = world
-    labeller = PlannedLabeller(knn, plan(100), labels)
+    labeller = FixedPlanLabeller(knn, plan(100), labels)
     labeller.embed(records, pool, plan(100).rounds[0])
-    labeller.ask(pool[:60])
-    heir = PlannedLabeller(knn, plan(100), labels)
+    labeller.label(pool[:60])
+    heir = FixedPlanLabeller(knn, plan(100), labels)
     heir.restore(labeller.state())
     heir.embed(records, pool, plan(100).rounds[0])
     with pytest.raises(PrivacyRefused):
-        heir.ask(pool[:41])
-    heir.ask(pool[:40])
+        heir.label(pool[:41])
+    heir.label(pool[:40])
     assert heir.state()["asked"].tolist() == [100]
     heir.embed(records, pool, plan(100).rounds[1])
-    heir.ask(pool[:100])
+    heir.label(pool[:100])
     assert heir.state()["asked"].tolist() == [100, 100]
     with pytest.raises(PrivacyRefused):
         heir.embed(records, pool, plan(100).rounds[1])
@@ -113,7 +121,7 @@ def test_no_more_is_asked_than_was_planned_not_even_after_a_kill(world):
 
 @pytest.mark.parametrize("asked", [[101], [-1], [50, 50], [100, 100, 1]])
 def test_states_of_other_plans_are_refused(world, asked):
-    labeller = PlannedLabeller(knn, plan(100), world[1])
+    labeller = FixedPlanLabeller(knn, plan(100), world[1])
     with pytest.raises(InvalidInput):
         labeller.restore({"asked": np.array(asked)})
     with pytest.raises(InvalidInput):
@@ -122,6 +130,6 @@ def test_states_of_other_plans_are_refused(world, asked):
 
 def test_limits_of_answers_are_refused(world):
     with pytest.raises(InvalidInput, match="n_answers"):
-        PlannedLabeller(lambda part: knn(part, n_answers=5), plan(), world[1])
+        FixedPlanLabeller(lambda part: knn(part, n_answers=5), plan(), world[1])
     with pytest.raises(InvalidInput, match="embedded"):
-        PlannedLabeller(knn, plan(), world[1]).ask(world[2])
+        FixedPlanLabeller(knn, plan(), world[1]).label(world[2])

@@ -9,11 +9,11 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn._reembedding import (
-    Spending,
+    SpentBudget,
     planned_queries,
     reembed,
     resume,
-    spending,
+    spent_budget,
 )
 
 N, M, C = 600, 200, 3
@@ -107,15 +107,15 @@ def test_slack_and_size_are_carried_on(world):
     _, y, public, turned, turned_public = world
     classifier = fitted(world, n_records=None)
     classifier.predict(public[:50])
-    size, slack = classifier.n_records_, spending(classifier).slack
+    size, slack = classifier.n_records_, spent_budget(classifier).slack
     assert slack > 0
     budgets = remaining(classifier).copy()
     reembed(classifier, turned, y, public=turned_public, n_queries=50)
     assert classifier.n_records_ == size, "a second estimate would be a second release"
     np.testing.assert_array_equal(remaining(classifier), budgets)
-    assert spending(classifier).slack == slack
+    assert spent_budget(classifier).slack == slack
     classifier.predict(turned_public[:50])
-    assert spending(classifier).slack > slack
+    assert spent_budget(classifier).slack > slack
 
 
 def test_subjects_keep_their_budget_in_any_order_of_records(world):
@@ -140,7 +140,7 @@ def test_add_and_forget_still_work_on_the_one_ledger(world):
     classifier.predict(public[:60])
     before = int(remaining(classifier)[7])
     reembed(classifier, turned, y, np.arange(N), turned_public, n_queries=100)
-    assert classifier.forget([7]) == 1
+    assert classifier.erase([7]) == 1
     classifier.add(turned[7:8], y[7:8], [7])
     (slot,) = classifier._engine.shard.ledger.slots([7])
     assert int(remaining(classifier)[slot]) == before
@@ -153,7 +153,7 @@ def test_records_that_cannot_be_told_apart_are_refused(world, fault):
     before = remaining(classifier).copy()
     engine = classifier._engine
     if fault == "erased":
-        classifier.forget([3])
+        classifier.erase([3])
         before = remaining(classifier).copy()
     rows = {"order": np.roll(np.arange(N), 1), "fewer": np.arange(N - 1)}.get(fault, np.arange(N))
     with pytest.raises(InvalidInput, match="those of fit"):
@@ -185,7 +185,7 @@ def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
     X, y, public, _, _ = world
     dead = fitted(world, n_records=None)
     dead.predict(public[:80])
-    spent = spending(dead)
+    spent = spent_budget(dead)
     heir = IndKNNClassifier(range(C), 1.0, 1e-5)
     resume(heir, X, y, None, public, spent, n_queries=100, share=0.5)
     np.testing.assert_array_equal(remaining(heir), remaining(dead))
@@ -193,7 +193,7 @@ def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
     assert heir.n_answers_ == 80
     assert heir.noise_multiplier_ == dead.noise_multiplier_
     assert heir.guarantee() == dead.guarantee()
-    assert spending(heir).slack == spent.slack
+    assert spent_budget(heir).slack == spent.slack
     dead.predict(public[80:90])
     heir.predict(public[80:90])
     np.testing.assert_array_equal(remaining(heir), remaining(dead))
@@ -204,7 +204,7 @@ def test_resuming_with_other_records_is_refused(world):
     dead = fitted(world)
     heir = IndKNNClassifier(range(C), 1.0, 1e-5)
     with pytest.raises(InvalidInput, match="same records"):
-        resume(heir, X[:-1], y[:-1], None, public, spending(dead), n_queries=100)
+        resume(heir, X[:-1], y[:-1], None, public, spent_budget(dead), n_queries=100)
     assert not hasattr(heir, "_engine")
     assert not hasattr(heir, "n_answers_")
 
@@ -220,7 +220,7 @@ def test_resuming_with_other_records_is_refused(world):
 )
 def test_budgets_that_nobody_can_have_are_refused(units):
     with pytest.raises(InvalidInput):
-        Spending(units, 0.0, 0, 1)
+        SpentBudget(units, 0.0, 0, 1)
 
 
 def test_planned_rounds_do_not_warn_and_more_do(world):

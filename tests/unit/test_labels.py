@@ -9,8 +9,8 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._filter import UNITS
 from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import Grid, NoisyLabels, People
-from vicinal.neighbours import Cosine, Neighbours
+from vicinal.mechanisms import NoisyLabels, SubjectTable, VoteGrid
+from vicinal.neighbours import Cosine, NeighbourLists
 from vicinal.noise import NoiseSource
 
 CLASSES = 10
@@ -32,7 +32,7 @@ def table():
 
 
 def labels_of(table, noise):
-    grid = Grid.fitting(noise, 100, CLASSES, 1e-5)
+    grid = VoteGrid.fitting(noise, 100, CLASSES, 1e-5)
     return NoisyLabels(Cosine(), 2, CLASSES, table, grid, NoNoise())
 
 
@@ -41,12 +41,12 @@ def one_query(labels, slots):
     slots = np.array(slots, dtype=np.int32)
     records = np.bincount(slots).astype(np.int32)
     remaining = np.full(len(records), UNITS, dtype=np.int64)
-    near = Neighbours(
+    near = NeighbourLists(
         np.array([0, len(slots)]),
         np.arange(len(slots), dtype=np.int32),
         np.full(len(slots), 4094**2, dtype=np.int32),
     )
-    return near, People(np.array(labels, dtype=np.int32), slots, records, remaining)
+    return near, SubjectTable(np.array(labels, dtype=np.int32), slots, records, remaining)
 
 
 def test_a_label_leaves_and_ties_go_to_the_first_class(table):

@@ -11,11 +11,11 @@ from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum
-from vicinal.ledger._answer_blocks import Block
+from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_ids, unframed
-from vicinal.ledger._ledger import Book
+from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._schema import PAGE, migrate
-from vicinal.ledger._slot_table import Roll
+from vicinal.ledger._slot_table import SlotTable
 from vicinal.ledger._sqlite import SQLiteDatabase
 
 KEY = bytes(32)
@@ -50,13 +50,13 @@ def test_sums_do_not_overflow(numbers):
 
 
 def test_a_roll_gives_freed_slots_out_again():
-    roll = Roll()
-    assert sorted(roll.admit(["a", "b", "c"])) == [0, 1, 2]
-    ((_, slot),) = roll.leave(["b", "nobody"])
-    assert roll.admit(["d"]) == [slot]
+    roll = SlotTable()
+    assert sorted(roll.assign_slots(["a", "b", "c"])) == [0, 1, 2]
+    ((_, slot),) = roll.free_slots(["b", "nobody"])
+    assert roll.assign_slots(["d"]) == [slot]
     assert roll.size == 3
-    again = Roll(roll.slot_of, 5)
-    assert sorted(again.admit(["x", "y"])) == [3, 4]
+    again = SlotTable(roll.slot_of, 5)
+    assert sorted(again.assign_slots(["x", "y"])) == [3, 4]
 
 
 def account(units=(50, 60, 70)):
@@ -102,7 +102,7 @@ def test_what_was_charged_for_a_block_that_broke_off_stays_charged():
 def opened(path):
     database = SQLiteDatabase(path, create=True)
     migrate(database)
-    return Book(database, KEY)
+    return Ledger(database, KEY)
 
 
 def reopened(book, path):
@@ -122,7 +122,7 @@ def charged(book, audience, slots, units):
     account = book.audiences[audience].account
     account.remaining[slots] -= units
     account.record(len(slots) * units)
-    block = Block(book.audiences[audience], b"d" * 16, np.zeros((1, 3)), 0.0, {"anna": 1})
+    block = AnswerBlock(book.audiences[audience], b"d" * 16, np.zeros((1, 3)), 0.0, {"anna": 1})
     book.commit([block])
 
 
@@ -139,7 +139,9 @@ def test_budgets_come_back_however_often_charges_were_folded(tmp_path, monkeypat
     np.testing.assert_array_equal(after.account.remaining, before.account.remaining)
     assert after.used == 40
     assert after.analysts["anna"].used == 40
-    spent, queries = _audiences.logged(opened(tmp_path / "db").database, after.number)
+    spent, queries = _audiences.charges_since_checkpoint(
+        opened(tmp_path / "db").database, after.number
+    )
     assert after.folded + spent == before.granted * UNITS - exact_sum(before.account.remaining)
     assert after.folded_queries + queries == 40
 
@@ -151,10 +153,10 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
         book.open_audience("two", "{}")
     charged(book, "two", [3], 77)
     with book.change("erase"):
-        book.dismiss([3, "nobody"])
+        book.remove([3, "nobody"])
     book = reopened(book, tmp_path / "db")
     assert 3 not in book.roll.slot_of
-    assert book.knows(3)
+    assert book.has_budget(3)
     with book.change("add"):
         (slot,) = book.enroll([3])
     assert book.audiences["one"].account.remaining[slot] == UNITS - 1000
@@ -165,7 +167,7 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
 def test_an_audience_opened_while_somebody_was_away_owes_them_a_budget(tmp_path):
     book = filled(tmp_path / "db")
     with book.change("erase"):
-        book.dismiss([3])
+        book.remove([3])
     with book.change("audience"):
         book.open_audience("two", "{}")
     with book.change("add"):
@@ -195,7 +197,7 @@ def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
     book = filled(tmp_path / "db")
     charged(book, "one", [3], 1000)
     with book.change("erase"):
-        book.dismiss([5])
+        book.remove([5])
     with book.change("lost"):
         book.spend_everything()
         book.enroll([5, "new"])

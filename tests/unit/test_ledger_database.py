@@ -103,7 +103,7 @@ def test_what_a_kill_broke_off_is_cut_from_the_log(tmp_path):
     database.close()
     assert b"canary-anna" in (killed / "ledger.db-wal").read_bytes()
     found = SQLiteDatabase(killed / "ledger.db")
-    found.settle()
+    found.recover()
     assert found.execute("SELECT count(*) FROM subjects")[0][0] == 0
     assert all(b"canary" not in path.read_bytes() for path in found.files)
     found.close()

@@ -33,7 +33,7 @@ class Life(RuleBasedStateMachine):
     )
     def start(self, seed, count, execution, kernel):
         self.rng = np.random.default_rng(seed)
-        self.classifier = classifier(seed, count=count, execution=execution, kernel=kernel)
+        self.classifier = classifier(seed, neighbor_count=count, execution=execution, kernel=kernel)
         ids = self.rng.integers(0, PEOPLE, 20)
         self.classifier.fit(*self.records(20), ids, public=REFERENCE)
         self.ever = set(ids.tolist())
@@ -65,7 +65,7 @@ class Life(RuleBasedStateMachine):
     @rule(size=st.integers(1, 6))
     def forget(self, size):
         ids = self.rng.integers(0, PEOPLE, size).tolist()
-        gone = self.classifier.forget(ids)
+        gone = self.classifier.erase(ids)
         assert gone == sum(self.here.pop(person, 0) for person in set(ids))
 
     @rule(size=st.integers(1, 12))
@@ -92,7 +92,7 @@ class Life(RuleBasedStateMachine):
     def columns_stay_aligned(self):
         shard = self.classifier._engine.shard
         assert len(shard) == len(shard.index) == sum(self.here.values())
-        assert shard.people.records.sum() == len(shard)
+        assert shard.subject_table.records.sum() == len(shard)
         blocks = shard.index.store._features.blocks
         memory = np.concatenate([np.zeros((0, shard.index.stride), dtype=np.int8), *blocks])
         assert not memory[len(shard) :].any(), "erased features must be overwritten"
@@ -121,7 +121,7 @@ def test_one_long_life(steps):
         if choice == 0:
             model.predict(points[step])
         elif choice == 1:
-            model.forget([person])
+            model.erase([person])
         else:
             model.add(points[step], [person % CLASSES], [person])
             slot = ledger.slots([person])[0]
@@ -145,7 +145,7 @@ def test_coming_back_does_not_refill():
     model.predict(rng.normal(size=(50, D)))
     ledger = model._engine.shard.ledger
     before = ledger.remaining.copy()
-    assert model.forget(np.arange(20)) == 20
+    assert model.erase(np.arange(20)) == 20
     assert not ledger.remaining.any()
     model.add(X, y, np.arange(20))
     after = np.array([ledger.remaining[ledger.slots([p])[0]] for p in range(20)])
@@ -158,7 +158,7 @@ def test_records_without_ids_are_numbered_and_never_share_an_id():
     model = classifier(0).fit(rng.normal(size=(4, D)), [0, 1, 2, 0], public=REFERENCE)
     model.add(rng.normal(size=(2, D)), [1, 1])
     shard = model._engine.shard
-    assert shard.people.records.max() == 1
-    assert model.forget([4, "5"]) == 2
+    assert shard.subject_table.records.max() == 1
+    assert model.erase([4, "5"]) == 2
     model.add(rng.normal(size=(1, D)), [1])
-    assert model.forget([6]) == 1, "a number that somebody had is not given out again"
+    assert model.erase([6]) == 1, "a number that somebody had is not given out again"

@@ -8,9 +8,16 @@ import pytest
 from vicinal.accounting._filter import UNITS
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import Grid, NoisyCount, NoisyVotes, People, SlackMeter, noisy_size
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    NoisyCount,
+    NoisyVotes,
+    SubjectTable,
+    VoteGrid,
+    noisy_size,
+)
 from vicinal.mechanisms._grid import FINE
-from vicinal.neighbours import Cosine, Neighbours
+from vicinal.neighbours import Cosine, NeighbourLists
 from vicinal.noise import NoiseSource
 
 
@@ -28,51 +35,51 @@ def people(labels, slots, units=UNITS):
     slots = np.array(slots, dtype=np.int32)
     records = np.bincount(slots).astype(np.int32)
     remaining = np.full(len(records), units, dtype=np.int64)
-    return People(np.array(labels, dtype=np.int32), slots, records, remaining)
+    return SubjectTable(np.array(labels, dtype=np.int32), slots, records, remaining)
 
 
 def everyone(size, queries=1):
     rows = np.tile(np.arange(size, dtype=np.int32), queries)
     top = np.full(size * queries, 4094**2, dtype=np.int32)
-    return Neighbours(np.arange(queries + 1) * size, rows, top)
+    return NeighbourLists(np.arange(queries + 1) * size, rows, top)
 
 
 def mechanism(budget=0.5, noise=2.0, n_classes=3, meter=None):
-    grid = Grid.fitting(noise, 100, n_classes, 1e-5)
-    meter = meter or SlackMeter(1e-5, needed=True)
+    grid = VoteGrid.fitting(noise, 100, n_classes, 1e-5)
+    meter = meter or DeltaSlackAccountant(1e-5, needed=True)
     return NoisyVotes(Cosine(), 2, n_classes, budget, grid, NoNoise(), meter)
 
 
 def test_grids_have_at_least_the_promised_steps():
     for noise in (0.05, 1.0, 3.7, 500.0):
-        grid = Grid.fitting(noise, 1000, 10, 1e-5)
+        grid = VoteGrid.fitting(noise, 1000, 10, 1e-5)
         assert grid.scale(noise) >= FINE
         assert grid.steps & (grid.steps - 1) == 0
 
 
 def test_a_long_plan_at_a_small_delta_gets_a_finer_grid_that_fits():
-    grid = Grid.fitting(2.0, 100_000, 10, 1e-9)
+    grid = VoteGrid.fitting(2.0, 100_000, 10, 1e-9)
     assert grid.scale(2.0) > 8 * FINE
     assert 100_000 * 10 * grid_slack(grid.scale(2.0)) < 0.01 * 1e-9
 
 
 def test_a_grid_too_fine_for_exact_arithmetic_is_refused():
     with pytest.raises(InvalidInput, match="noise"):
-        Grid.fitting(1e-4, 1000, 10, 1e-5)
+        VoteGrid.fitting(1e-4, 1000, 10, 1e-5)
 
 
 def test_the_meter_adds_up_and_refuses_once_its_share_is_used():
-    meter = SlackMeter(1e-5, needed=True)
-    meter.take([FINE] * 3, 10)
+    meter = DeltaSlackAccountant(1e-5, needed=True)
+    meter.charge([FINE] * 3, 10)
     assert meter.spent == pytest.approx(30 * grid_slack(FINE))
     with pytest.raises(PrivacyRefused):
-        meter.take([10], 10)
+        meter.charge([10], 10)
     assert meter.spent == pytest.approx(30 * grid_slack(FINE)), "a refused release costs nothing"
-    SlackMeter(1e-5, needed=False).take([10] * 100, 10)
+    DeltaSlackAccountant(1e-5, needed=False).charge([10] * 100, 10)
 
 
 def test_a_refused_release_charges_nobody():
-    votes = mechanism(meter=SlackMeter(1e-13, needed=True))
+    votes = mechanism(meter=DeltaSlackAccountant(1e-13, needed=True))
     with pytest.raises(PrivacyRefused):
         votes.release(np.array([2.0]))
 
@@ -108,14 +115,14 @@ def test_a_subject_retires_with_its_budget():
 
 
 def test_counts_leave_out_who_cannot_pay():
-    grid = Grid.fitting(5.0, 100, 1, 1e-5)
-    count = NoisyCount(5.0, 0.5, grid, NoNoise(), SlackMeter(1e-5, needed=True))
+    grid = VoteGrid.fitting(5.0, 100, 1, 1e-5)
+    count = NoisyCount(5.0, 0.5, grid, NoNoise(), DeltaSlackAccountant(1e-5, needed=True))
     crowd = people([0, 0, 0, 0, 1], [0, 1, 2, 2, 3])
     price = 1 / (2 * 5.0**2) / 0.5
     crowd.remaining[1] = int(price * UNITS * 0.99)
     crowd.remaining[2] = int(2 * price * UNITS)
-    count.take(1)
-    counts, part, spent = count.collect(everyone(5), crowd)
+    count.price(1)
+    counts, part, spent = count.contribute_and_charge(everyone(5), crowd)
     assert count.publish(counts).tolist() == [2.0]
     assert part.tolist() == [True, False, False, False, True]
     assert spent == pytest.approx(2 * price * UNITS, rel=1e-6)
@@ -123,8 +130,8 @@ def test_counts_leave_out_who_cannot_pay():
 
 def test_the_size_counts_at_most_ten_records_of_a_subject():
     crowd = people([0] * 32, [0] * 30 + [1, 2])
-    grid = Grid.fitting(100.0, 1, 1, 1e-5)
-    size, spent = noisy_size(crowd, 0.5, grid, NoNoise(), SlackMeter(1e-5, needed=True))
+    grid = VoteGrid.fitting(100.0, 1, 1, 1e-5)
+    size, spent = noisy_size(crowd, 0.5, grid, NoNoise(), DeltaSlackAccountant(1e-5, needed=True))
     assert size == 12
     costs = (UNITS - crowd.remaining) / UNITS
     np.testing.assert_allclose(costs, [0.05, 0.0005, 0.0005], rtol=1e-4)

@@ -295,7 +295,7 @@ def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark, case, relea
     with told:
         labels = [classifier.predict(benchmark.test[600:650])]
     if case == "erased":
-        assert classifier.forget(np.arange(len(X) // 20)) == len(X) // 20
+        assert classifier.erase(np.arange(len(X) // 20)) == len(X) // 20
     with pytest.warns(match="planned"):
         labels.append(classifier.predict(benchmark.test[650:800]))
     assert np.isin(np.concatenate(labels), range(CLASSES)).all()

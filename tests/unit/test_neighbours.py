@@ -19,7 +19,7 @@ from vicinal.neighbours import (
     Cosine,
     ExactIndex,
     FixedRadius,
-    Neighbours,
+    NeighbourLists,
     Reference,
 )
 from vicinal.neighbours._integer_features import bounded_vectors, unit_vectors
@@ -137,7 +137,7 @@ def test_removed_rows_are_filled_from_the_end_and_wiped(size, seed):
 
 
 def test_keeping_hits_keeps_them_by_query():
-    near = Neighbours(
+    near = NeighbourLists(
         np.array([0, 2, 2, 5]), np.arange(5, dtype=np.int32), np.arange(5, dtype=np.int32)
     )
     kept = near.keep(np.array([True, False, False, True, True]))

@@ -13,8 +13,8 @@ from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import _gradients, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
-from vicinal.mechanisms._release_counter import Quota
-from vicinal.mechanisms._sampling import Coins, SystemCoins
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import BernoulliSource, SystemBernoulli
 from vicinal.predictors.noisy_sgd._estimator import NoisySGDClassifier
 
 UNIT, CLASSES = 1000.0, 4
@@ -35,8 +35,8 @@ def records(n=30, d=6, seed=0, per_subject=1):
 def gradient_of(rows, labels, slots, clip=0.5, sigma=1.0, steps=10, source=None, gamma=0.5):
     people = SubjectRows(rows, labels, slots, int(slots.max()) + 1)
     return NoisyGradient(
-        people, CLASSES, UNIT, gamma, clip, sigma, Quota(steps, "steps"), randomness(),
-        source or SystemCoins(),
+        people, CLASSES, UNIT, gamma, clip, sigma, ReleaseCounter(steps, "steps"), randomness(),
+        source or SystemBernoulli(),
     )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_the_grid_is_as_fine_as_the_sampler_takes(sigma):
     assert steps == 1 << 38 or 2 * sigma * steps > 1 << 40
 
 
-class Counted(Coins):
+class Counted(BernoulliSource):
     """Remembers all batches."""
 
     exact = True
@@ -170,7 +170,7 @@ class Counted(Coins):
         self.batches = []
 
     def toss(self, probability, size):
-        self.batches.append(SystemCoins().toss(probability, size))
+        self.batches.append(SystemBernoulli().toss(probability, size))
         return self.batches[-1]
 
 
@@ -289,13 +289,13 @@ def test_no_subject_pulls_harder_than_one_record():
         np.unique(ids, return_inverse=True)[1].astype(np.int32), 301,
     )  # fmt: skip
     gradient = NoisyGradient(
-        rows, 3, 100.0, 1.0, 0.5, 1.0, Quota(1, "steps"), randomness(), SystemCoins()
+        rows, 3, 100.0, 1.0, 0.5, 1.0, ReleaseCounter(1, "steps"), randomness(), SystemBernoulli()
     )
     everybody = np.ones(301, dtype=bool)
     others = everybody.copy()
     others[300] = False
     weights = np.zeros((8, 3))
-    pull = gradient.collect(weights, everybody) - gradient.collect(weights, others)
+    pull = gradient.clip_and_sum(weights, everybody) - gradient.clip_and_sum(weights, others)
     assert 0.9 < np.linalg.norm(pull / gradient.steps) <= 1
 
 

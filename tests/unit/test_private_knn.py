@@ -21,12 +21,17 @@ from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms._noisy_max import FINEST, MOST_SUM, GaussianMax, LaplaceMax, steps_of_vote
-from vicinal.mechanisms._release_counter import Quota
-from vicinal.mechanisms._sampling import NearestOfSample, SimulatedCoins, SystemCoins, coin_source
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import (
+    NearestOfSample,
+    SimulatedBernoulli,
+    SystemBernoulli,
+    bernoulli_source,
+)
 from vicinal.mechanisms._screening import NoisyThreshold
-from vicinal.mechanisms._vote_encoding import ClippedBallots, LabelBallots
+from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
 from vicinal.neighbours import RBF, _threads
-from vicinal.neighbours._poisson_knn import NOBODY, Walk, _scattered
+from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
 # ---------------------------------------------------------------- who votes
@@ -58,7 +63,7 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
     rng = np.random.default_rng(k)
     integers, slots, subjects = people(120, per_subject=per_subject)
     queries, _, _ = people(20, seed=1)
-    walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, k, 0.5)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, k, 0.5)
     near = walk.everybody(queries)
     for _ in range(5):
         heads = rng.random(subjects) < 0.5
@@ -76,7 +81,7 @@ def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
     sample = NearestOfSample(
-        Walk(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemCoins()
+        PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
     )
     chosen = sample.draw(queries, sample.near(queries))
     for rows, query in zip(chosen, queries, strict=True):
@@ -91,8 +96,8 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
     """
     monkeypatch.setattr(_threads, "COUNT", 2)
     integers, slots, subjects = people(64)
-    walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
-    sample = NearestOfSample(walk, 0.5, SystemCoins())
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
+    sample = NearestOfSample(walk, 0.5, SystemBernoulli())
     same = np.repeat(integers[:1], 2, axis=0)
     alike = 0
     for _ in range(200):
@@ -104,14 +109,14 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
 def test_a_subject_goes_by_one_coin():
     """Fails if any but the coin of its first hit decides for a subject."""
     integers = np.arange(6, dtype=np.float32)[:, None]
-    walk = Walk(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
     near = walk.everybody(np.zeros((1, 1), np.float32))
     others = np.array([False, True, True, True, True, True])
     assert (walk.first(near, others) == NOBODY).all()
     np.testing.assert_array_equal(walk.first(near, ~others), [[0, NOBODY]])
 
 
-class Recorded(SimulatedCoins):
+class Recorded(SimulatedBernoulli):
     """Coins that can be read afterwards."""
 
     def __init__(self, seed):
@@ -128,7 +133,7 @@ def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
     """Fails if the fallback tosses again for candidates, or misses anybody else."""
     integers, slots, subjects = people(60, per_subject=per_subject)
     query = np.zeros((1, 3), np.float32)
-    walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, 5, 0.4)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 0.4)
     nearest = -((integers**2).sum(axis=1))
     narrow = walk._index.search(query, np.sort(nearest)[-6:-5].astype(np.int64))
     went_on = 0
@@ -151,7 +156,7 @@ def test_candidates_are_all_inside_a_radius():
     rng = np.random.default_rng(0)
     integers = rng.integers(-50, 50, size=(5000, 4)).astype(np.float32)
     queries = integers[:50]
-    walk = Walk(RBF(1.0, 1.0), integers, np.arange(5000, dtype=np.int32), 5000, 20, 0.2)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(5000, dtype=np.int32), 5000, 20, 0.2)
     near = walk.near(queries)
     counts = np.diff(near.starts)
     assert (counts >= 20 / 0.2).all()
@@ -176,8 +181,8 @@ def test_the_probes_follow_no_pattern():
 def test_nobody_and_few_can_be_asked():
     for size in (0, 1, 3):
         integers, slots, subjects = people(size)
-        walk = Walk(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
-        sample = NearestOfSample(walk, 1.0, SystemCoins())
+        walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
+        sample = NearestOfSample(walk, 1.0, SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
         chosen = sample.draw(queries, sample.near(queries))
         assert ((chosen != NOBODY).sum(axis=1) == size).all()
@@ -193,7 +198,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
         kept = slots != gone
         voters = []
         for part in (np.ones(len(slots), dtype=bool), kept):
-            walk = Walk(RBF(1.0, 1.0), integers[part], slots[part], subjects, 4, 0.6)
+            walk = PoissonKNN(RBF(1.0, 1.0), integers[part], slots[part], subjects, 4, 0.6)
             near = walk.everybody(queries)
             rows = np.flatnonzero(part)
             chosen = walk.first(near, heads[slots[part][near.rows]])
@@ -208,7 +213,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
 
 
 def test_label_votes():
-    ballots = LabelBallots(np.array([0, 2, 2, 1], np.int32), 3)
+    ballots = OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
     chosen = np.array([[0, 1, 2], [3, NOBODY, NOBODY]], np.int32)
     np.testing.assert_array_equal(ballots.count(chosen, 8), [[8, 0, 16], [0, 8, 0]])
 
@@ -219,7 +224,7 @@ def label_vectors(c):
 
 def clipped(vectors, tau, steps):
     """Return the integer votes of single records."""
-    ballots = ClippedBallots(np.array(vectors), tau)
+    ballots = ClippedVotes(np.array(vectors), tau)
     return ballots.count(np.arange(len(vectors), dtype=np.int32)[:, None], steps)
 
 
@@ -272,7 +277,7 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
     class Untouchable:
         exact = True
 
-    voting = GaussianMax(5.0, 10, Quota(1, "answers"), Untouchable(), label_only=False)
+    voting = GaussianMax(5.0, 10, ReleaseCounter(1, "answers"), Untouchable(), label_only=False)
     with pytest.raises(PrivacyRefused, match="1 are left; 2 more"):
         voting.publish(np.zeros((2, 3), dtype=np.int64))
     with pytest.raises(AttributeError):
@@ -283,12 +288,12 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
 @pytest.mark.parametrize(("kind", "spread"), [(GaussianMax, 1.0), (LaplaceMax, 2.0**0.5)])
 def test_noise_has_the_stated_scale(kind, spread):
     """Fails if noise is off by a tenth, or the same on two classes, queries or calls."""
-    voting = kind(3.0, 10, Quota(8000, "answers"), randomness(), label_only=False)
+    voting = kind(3.0, 10, ReleaseCounter(8000, "answers"), randomness(), label_only=False)
     first, second = (voting.publish(np.zeros((4000, 3), dtype=np.int64)) for _ in range(2))
     assert first.std() == pytest.approx(3.0 * spread, rel=0.1)
     assert len(np.unique(np.concatenate([first, second]))) == 24_000
     votes = 1000 * np.eye(3, dtype=np.int64)[[2, 0]] * voting.steps
-    sure = kind(3.0, 1000, Quota(2, "answers"), randomness(), label_only=True)
+    sure = kind(3.0, 1000, ReleaseCounter(2, "answers"), randomness(), label_only=True)
     np.testing.assert_array_equal(sure.publish(votes // voting.steps * sure.steps), [2, 0])
 
 
@@ -301,7 +306,7 @@ def passing(threshold, sigma, votes, scale):
     weights = np.exp(-(reach**2) / (2.0 * scale**2))
     weights /= weights.sum()
     whole, part = NoisyThreshold(
-        threshold, sigma, Quota(1, "screenings"), randomness(), SystemCoins(), scale
+        threshold, sigma, ReleaseCounter(1, "screenings"), randomness(), SystemBernoulli(), scale
     ).bar(votes)
     return float(weights[reach > whole].sum() + (1 - part) * weights[reach == whole].sum())
 
@@ -329,16 +334,22 @@ def test_a_bar_without_the_half_step_is_caught():
 
 def test_the_bar_is_exact():
     """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
-    screening = NoisyThreshold(0.1, 0.3, Quota(1, "screenings"), randomness(), SystemCoins())
+    screening = NoisyThreshold(
+        0.1, 0.3, ReleaseCounter(1, "screenings"), randomness(), SystemBernoulli()
+    )
     whole, part = screening.bar(7)
     exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST + Fraction(1, 2)
     assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
 
 
 def test_a_threshold_out_of_reach():
-    screening = NoisyThreshold(1e7, 1e-2, Quota(2, "screenings"), randomness(), SystemCoins())
+    screening = NoisyThreshold(
+        1e7, 1e-2, ReleaseCounter(2, "screenings"), randomness(), SystemBernoulli()
+    )
     assert not screening.publish(np.array([0, 300])).any()
-    screening = NoisyThreshold(-1e7, 1e-2, Quota(2, "screenings"), randomness(), SystemCoins())
+    screening = NoisyThreshold(
+        -1e7, 1e-2, ReleaseCounter(2, "screenings"), randomness(), SystemBernoulli()
+    )
     assert screening.publish(np.array([0, 300])).all()
 
 
@@ -349,7 +360,7 @@ def test_a_tie_is_decided_by_a_coin():
         def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
             return np.full(size, bar)
 
-    quota, coins = Quota(4000, "screenings"), SimulatedCoins(0)
+    quota, coins = ReleaseCounter(4000, "screenings"), SimulatedBernoulli(0)
     screening = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
     bar, part = screening.bar(8)
     assert 0.1 < part < 0.9
@@ -679,9 +690,9 @@ def test_a_fork_gets_no_turn():
 
 
 def test_coins_come_from_the_system_unless_simulated():
-    assert coin_source().exact
-    assert not coin_source(0).exact
-    assert (SystemCoins().toss(1.0, 50)).all()
+    assert bernoulli_source().exact
+    assert not bernoulli_source(0).exact
+    assert (SystemBernoulli().toss(1.0, 50)).all()
 
 
 def test_the_guarantee_is_that_of_the_plan_in_use():

@@ -7,7 +7,12 @@ import pytest
 
 from vicinal.predictors.ind_knn import _public_model
 from vicinal.predictors.ind_knn._public_model import PublicModel
-from vicinal.predictors.ind_knn._reference_neighborhoods import LEAST, SHARE, Located, Surroundings
+from vicinal.predictors.ind_knn._reference_neighborhoods import (
+    LEAST,
+    SHARE,
+    LocatedQueries,
+    ReferenceNeighborhoods,
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +31,7 @@ def rings():
 
 def test_the_public_points_near_a_query_are_the_nearest(rings):
     reference, queries = rings(700)[0], rings(30)[0]
-    located = Surroundings(reference).locate(queries)
+    located = ReferenceNeighborhoods(reference).locate(queries)
     distances = np.linalg.norm(queries[:, None] - reference[None], axis=2)
     wanted = np.argsort(distances, axis=1)[:, : 700 // SHARE]
     near = located.near.toarray()
@@ -37,7 +42,7 @@ def test_the_public_points_near_a_query_are_the_nearest(rings):
 
 def test_shared_points_are_counted(rings):
     reference, queries = rings(700)[0], rings(12)[0]
-    located = Surroundings(reference).locate(queries)
+    located = ReferenceNeighborhoods(reference).locate(queries)
     sets = [set(np.flatnonzero(row)) for row in located.near.toarray()]
     wanted = [[len(a & b) / (700 // SHARE) for b in sets] for a in sets]
     np.testing.assert_allclose(located.shared(located), wanted, atol=1e-12)
@@ -45,14 +50,16 @@ def test_shared_points_are_counted(rings):
 
 @pytest.mark.parametrize(("size", "near"), [(1, 1), (3, 3), (20, LEAST), (640, 640 // SHARE)])
 def test_few_public_points_are_enough(rings, size, near):
-    located = Surroundings(rings(size)[0]).locate(rings(4)[0])
+    located = ReferenceNeighborhoods(rings(size)[0]).locate(rings(4)[0])
     assert (np.diff(located.near.indptr) == near).all()
 
 
 def test_queries_are_joined_and_cut_in_their_order(rings):
-    surroundings, queries = Surroundings(rings(200)[0]), rings(20)[0]
+    surroundings, queries = ReferenceNeighborhoods(rings(200)[0]), rings(20)[0]
     whole = surroundings.locate(queries)
-    joined = Located.joined([surroundings.locate(queries[:7]), surroundings.locate(queries[7:])])
+    joined = LocatedQueries.joined(
+        [surroundings.locate(queries[:7]), surroundings.locate(queries[7:])]
+    )
     for found, rows in ((joined, slice(0, 20)), (joined.newest(6), slice(14, 20))):
         np.testing.assert_array_equal(found.rows, whole.rows[rows])
         np.testing.assert_array_equal(found.near.toarray(), whole.near.toarray()[rows])
@@ -71,7 +78,7 @@ def right(seed, n_public):
     """Return how often a model of few answers is right."""
     (known, labels), (asked, truth) = clouds(seed, 12), clouds(seed + 100, 400)
     reference = clouds(seed + 200, n_public)[0] if n_public else np.zeros((0, 150))
-    surroundings = Surroundings(reference)
+    surroundings = ReferenceNeighborhoods(reference)
     model = PublicModel(2).fit(surroundings.locate(known), labels)
     chances = model.chances(surroundings.locate(asked))
     np.testing.assert_allclose(chances.sum(axis=1), 1)
@@ -84,16 +91,16 @@ def test_public_points_tell_more_than_distances():
 
 
 def test_without_public_points_there_is_nothing_to_share(rings):
-    located = Surroundings(np.zeros((0, 1))).locate(rings(5)[0])
+    located = ReferenceNeighborhoods(np.zeros((0, 1))).locate(rings(5)[0])
     assert located.shared(located) is None
     assert located.near.shape == (5, 0)
-    assert len(Located.joined([located, located])) == 10
+    assert len(LocatedQueries.joined([located, located])) == 10
 
 
 def test_only_the_newest_answers_are_used(rings, monkeypatch):
     monkeypatch.setattr(_public_model, "MOST", 60)
     (rows, labels), asked = rings(100), rings(50)[0]
-    surroundings = Surroundings(rings(640)[0])
+    surroundings = ReferenceNeighborhoods(rings(640)[0])
     changed = np.concatenate([1 - labels[:40], labels[40:]])
     chances = [
         PublicModel(2).fit(surroundings.locate(rows), answers).chances(surroundings.locate(asked))
@@ -106,7 +113,7 @@ def test_only_the_newest_answers_are_used(rings, monkeypatch):
 def test_noisy_answers_make_it_less_sure(rings):
     rows, labels = rings(400)
     wrong = np.random.default_rng(1).random(400) < 0.3
-    surroundings = Surroundings(rings(640)[0])
+    surroundings = ReferenceNeighborhoods(rings(640)[0])
     known, asked = surroundings.locate(rows), surroundings.locate(rings(200)[0])
     sure = [
         PublicModel(2).fit(known, answers).chances(asked).max(axis=1).mean()

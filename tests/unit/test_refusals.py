@@ -23,7 +23,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount
 from vicinal.mechanisms import _interactions as module
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, id_digests, row_digests
-from vicinal.predictors.ind_knn._engine import Engine
+from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.predictors.private_knn import _parameters
 
 counts = pytest.mark.counts_interactions
@@ -56,7 +56,7 @@ def fitted(estimator, X=X, Y=Y, subjects=None):
 
 
 def counted(**given):
-    return ind_knn(count="private", n_neighbors=100, **given)
+    return ind_knn(neighbor_count="private", n_neighbors=100, **given)
 
 
 @pytest.mark.parametrize("release", ["votes", "label"])
@@ -104,14 +104,14 @@ def test_a_huge_count_is_answered_with_the_most_noise():
 
 def test_three_hundred_refusals_are_decided_by_the_plan(tmp_path):
     """Fails if a store answers, or refuses and refunds, by the noisy count."""
-    with tools.make(tmp_path / "store", count="private", n_neighbors=40) as store:
-        tight(store._desks["default"].engine, 5)
-        charged = store._parts.book.audiences["default"].account.remaining.copy()
+    with tools.make(tmp_path / "store", neighbor_count="private", n_neighbors=40) as store:
+        tight(store._audience_states["default"].engine, 5)
+        charged = store._parts.ledger.audiences["default"].account.remaining.copy()
         for start in range(300):
             with pytest.raises(PrivacyRefused, match="grid"):
                 store.predict(Q[:6] + 1e-3 * start)
         np.testing.assert_array_equal(
-            store._parts.book.audiences["default"].account.remaining, charged
+            store._parts.ledger.audiences["default"].account.remaining, charged
         )
         assert len(store.predict(Q[:5]).labels) == 5
 
@@ -123,25 +123,25 @@ class Broken(Exception):
 @pytest.mark.parametrize("fault", [Broken, KeyboardInterrupt, PrivacyRefused])
 def test_what_was_charged_for_a_block_that_broke_off_is_durable(tmp_path, monkeypatch, fault):
     """Fails if noise was drawn, the answer refused, and the charge given back."""
-    store = tools.make(tmp_path / "store", count="private", n_neighbors=40)
-    published = Engine._published
+    store = tools.make(tmp_path / "store", neighbor_count="private", n_neighbors=40)
+    published = QueryEngine._published
 
     def broken(self, release, sums, support):
         published(self, release, sums, support)
         raise fault
 
-    monkeypatch.setattr(Engine, "_published", broken)
+    monkeypatch.setattr(QueryEngine, "_published", broken)
     with pytest.raises(fault):
         store.predict(Q[:3])
     monkeypatch.undo()
-    account = store._parts.book.audiences["default"].account
+    account = store._parts.ledger.audiences["default"].account
     left = account.remaining.copy()
     assert (left < UNITS).any()
     np.testing.assert_array_equal(left, account.durable)
     store.close()
     with tools.Store.open(tmp_path / "store") as again:
         assert again.verify()
-        found = again._parts.book.audiences["default"].account.remaining
+        found = again._parts.ledger.audiences["default"].account.remaining
         np.testing.assert_array_equal(found, left)
         assert len(again.predict(Q[:3]).labels) == 3
 
@@ -319,7 +319,7 @@ def test_declared_interactions_share_the_guarantee(made):
 
 
 def test_parts_of_a_budget_add_up_to_no_more():
-    for given in ({}, {"budget": "rdp"}, {"release": "label"}):
+    for given in ({}, {"accounting": "rdp"}, {"release": "label"}):
         whole, part = fitted(ind_knn(**given)), fitted(ind_knn(interactions=7, **given))
         assert 7 * part.budget_ <= whole.budget_
         assert 7 * part.budget_ == pytest.approx(whole.budget_)

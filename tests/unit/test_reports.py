@@ -24,7 +24,7 @@ from vicinal.features import PublicMap
 from vicinal.reports import _plots, _trials
 from vicinal.reports import _sweep as search
 from vicinal.reports import _text as words
-from vicinal.reports._demo import Answers, PublicPlan
+from vicinal.reports._demo import DemoAnswers, PublicPlan
 from vicinal.reports._demo_page import Page, html_page
 from vicinal.reports._html import tag
 from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
@@ -208,7 +208,7 @@ def a_page():
     sweep = search.Sweep(EPSILONS, outcomes, outcomes, points, 42, Outcome(58, 60))
     return Page(
         data=NASTY,
-        answers=Answers(labels, truth, rng.exponential(3, 60), guarantee, plan),
+        answers=DemoAnswers(labels, truth, rng.exponential(3, 60), guarantee, plan),
         images=rng.integers(0, 255, (60, 8, 8)),
         classes=(0, 1, 2),
         sweep=sweep,
@@ -349,7 +349,7 @@ def hill(monkeypatch, height):
 @pytest.mark.parametrize("tau", range(7))
 @pytest.mark.parametrize("multiplier", range(6))
 def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau, multiplier):
-    grid = search.Grid(tuple(range(7)), tuple(range(6)))
+    grid = search.ParameterGrid(tuple(range(7)), tuple(range(6)))
     tried = hill(
         monkeypatch, lambda p: 500 - (p.tau - tau) ** 2 - (p.noise_multiplier - multiplier) ** 2
     )
@@ -364,7 +364,7 @@ def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau,
 
 @pytest.mark.parametrize("taus", [(0.1,), (0.1, 0.2)])
 def test_the_search_on_a_flat_landscape_ends(monkeypatch, taus):
-    grid = search.Grid(taus, (1.0, 2.0))
+    grid = search.ParameterGrid(taus, (1.0, 2.0))
     hill(monkeypatch, lambda _: 7)
     found = search.uphill(None, _trials.Setting(1.0, 10), grid, lambda _: None)
     assert search.best_first(found)[0] in grid.coarse()
@@ -381,7 +381,7 @@ def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, bench
         monkeypatch.setattr(module, "published_outcome", outcome)
     rows = comparison.Comparison(
         "clusters", PublicMap(n_components=None), (_trials.Setting(8.0, 50),),
-        search.Grid((0.4, 0.5), (0.1, 0.2, 0.3)), n_reference=200, runs=3,
+        search.ParameterGrid((0.4, 0.5), (0.1, 0.2, 0.3)), n_reference=200, runs=3,
     ).rows(benchmark_data, lambda _: None)  # fmt: skip
     published = next(row for row in rows if row.method == comparison.PUBLISHED)
     assert published.point == good
@@ -389,7 +389,7 @@ def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, bench
 
 
 def test_a_point_is_interior_when_it_has_neighbours_on_all_sides():
-    grid = search.Grid((0.1, 0.2, 0.3), (1.0, 2.0, 3.0, 4.0))
+    grid = search.ParameterGrid((0.1, 0.2, 0.3), (1.0, 2.0, 3.0, 4.0))
     points = [_trials.Point(tau, m) for tau in grid.taus for m in grid.multipliers]
     inner = [point for point in points if grid.interior(point)]
     assert inner == [_trials.Point(0.2, 2.0), _trials.Point(0.2, 3.0)]
@@ -402,7 +402,7 @@ def compared(benchmark_data):
         features="clusters",
         public_map=PublicMap(n_components=None),
         settings=(_trials.Setting(8.0, 50), _trials.Setting(4.0, 20)),
-        grid=search.Grid((0.4, 0.5), (0.1, 0.2)),
+        grid=search.ParameterGrid((0.4, 0.5), (0.1, 0.2)),
         n_reference=200,
         runs=2,
     )
@@ -442,7 +442,7 @@ def test_a_table_has_a_line_for_every_row_and_says_when_a_grid_is_cut_off(compar
 
 
 def test_a_sweep_has_one_outcome_for_every_epsilon(trial):
-    grid = search.Grid((0.5,), (0.1, 0.2))
+    grid = search.ParameterGrid((0.5,), (0.1, 0.2))
     told = []
     swept = search.sweep(trial, (2.0, 8.0), 1e-5, grid, told.append)
     assert len(swept.default) == len(swept.published) == len(swept.points) == 2

@@ -12,8 +12,18 @@ from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
 from vicinal.neighbours import Cosine
-from vicinal.predictors.ind_knn._answer_reuse import FLOOR, UNKNOWN, AnsweredNeighbours, Gate
-from vicinal.predictors.ind_knn._planning import ASKED_SHARE, GATE_OPENS, GatedPace, asked_of
+from vicinal.predictors.ind_knn._answer_reuse import (
+    FLOOR,
+    UNKNOWN,
+    AnsweredNeighbours,
+    ConfidenceGate,
+)
+from vicinal.predictors.ind_knn._planning import (
+    ASKED_SHARE,
+    GATE_OPENS,
+    GatedNoiseSchedule,
+    asked_of,
+)
 from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
@@ -76,7 +86,7 @@ def test_a_sequential_walk_learns_after_every_query():
     classifier = fitted(
         reuse_predictions="neighbors", execution="sequential", epsilon=50.0, n_neighbors=20
     )
-    memory = classifier._engine.memory
+    memory = classifier._engine.reuse
     classifier.predict(np.repeat(query, 5, axis=0))
     assert memory.block == 1
     encoded = classifier._engine.votes.kernel.encode(query)
@@ -86,7 +96,7 @@ def test_a_sequential_walk_learns_after_every_query():
 def test_private_counts_are_kept_apart_from_public_ones():
     X, y = data(0, N)
     classifier = IndKNNClassifier(
-        range(CLASSES), 5.0, n_queries=100, count="private", radius=0.5, noise_multiplier=1.0,
+        range(CLASSES), 5.0, n_queries=100, neighbor_count="private", min_similarity=0.5, noise_multiplier=1.0,
         reuse_predictions=True, n_records=N, simulation_seed=0,
     ).fit(X, y)  # fmt: skip
     assert classifier.predict(data(3, 60)[0]).shape == (60,)
@@ -96,14 +106,14 @@ def test_private_counts_are_kept_apart_from_public_ones():
 
 
 def test_the_gate_answers_where_it_is_sure_and_asks_now_and_then():
-    gate = Gate(1.0, CLASSES)
+    gate = ConfidenceGate(1.0, CLASSES)
     X, y = data(0, 400)
-    assert (gate.known(X) == UNKNOWN).all(), "nothing is known before the first lesson"
+    assert (gate.reusable(X) == UNKNOWN).all(), "nothing is known before the first lesson"
     gate.learn(X[:150], y[:150])
-    assert (gate.known(X) == UNKNOWN).all(), "the first model takes GATE_OPENS answers"
+    assert (gate.reusable(X) == UNKNOWN).all(), "the first model takes GATE_OPENS answers"
     gate.learn(X[150:], y[150:])
     queries, truth = data(1, 500)
-    answers = gate.known(queries)
+    answers = gate.reusable(queries)
     free = answers != UNKNOWN
     assert 0.5 < free.mean() <= 1 - 1 / FLOOR + 0.01
     assert (answers[free] == truth[free]).mean() > 0.9
@@ -112,22 +122,22 @@ def test_the_gate_answers_where_it_is_sure_and_asks_now_and_then():
 def test_public_points_foretell_how_many_are_asked():
     queries, labels = data(0, 400)
     labels[::8] = 0  # answers are noisy
-    gate = Gate(1.0, CLASSES, data(2, 600)[0])
+    gate = ConfidenceGate(1.0, CLASSES, data(2, 600)[0])
     assert gate.unsure is None, "nothing tells before the first model"
     gate.learn(queries[:GATE_OPENS], labels[:GATE_OPENS])
-    asked = (gate.known(data(1, 2000)[0]) == UNKNOWN).mean()
+    asked = (gate.reusable(data(1, 2000)[0]) == UNKNOWN).mean()
     assert 0.2 < asked < 0.95
     assert gate.unsure == pytest.approx(asked, abs=0.08)
-    alone = Gate(1.0, CLASSES)
+    alone = ConfidenceGate(1.0, CLASSES)
     alone.learn(queries, labels)
     assert alone.unsure is None, "there are no public points to tell"
 
 
 def test_one_label_alone_is_repeated_and_asked_for_now_and_then():
-    gate = Gate(1.0, CLASSES)
+    gate = ConfidenceGate(1.0, CLASSES)
     X, _ = data(0, 300)
     gate.learn(X, np.ones(300, dtype=np.int64))
-    answers = gate.known(X)
+    answers = gate.reusable(X)
     assert set(answers.tolist()) == {1, UNKNOWN}
     assert (answers == UNKNOWN).sum() >= 300 // FLOOR
 
@@ -206,7 +216,7 @@ def test_given_the_same_answers_everything_else_is_the_same_in_two_worlds(releas
 
 def test_a_gate_that_looks_at_budgets_is_caught(monkeypatch):
     """In one world the records are far from all queries, and nobody is charged."""
-    honest_shard, honest_gate, ledgers = Shard.__init__, Gate.known, []
+    honest_shard, honest_gate, ledgers = Shard.__init__, ConfidenceGate.reusable, []
 
     def remember(self, *arguments, **named):
         honest_shard(self, *arguments, **named)
@@ -219,7 +229,7 @@ def test_a_gate_that_looks_at_budgets_is_caught(monkeypatch):
         return answers
 
     monkeypatch.setattr(Shard, "__init__", remember)
-    monkeypatch.setattr(Gate, "known", peek)
+    monkeypatch.setattr(ConfidenceGate, "reusable", peek)
     courses = [public_course(0, "label", monkeypatch, records) for records in (data, far_away)]
     assert not same(*courses)
 
@@ -245,32 +255,32 @@ def far_away(seed, size):
     ),
 )
 def test_a_pace_never_spends_more_than_it_has(n_queries, blocks):
-    pace = GatedPace(1e-4, n_queries)
+    pace = GatedNoiseSchedule(1e-4, n_queries)
     spent = 0.0
     for answered, share, unsure in blocks:
         asked = round(share * answered)
         assert pace.multiplier >= pace.least
         spent += asked * 1e-4 / pace.multiplier**2
-        pace.passed(answered, asked, unsure)
+        pace.update(answered, asked, unsure)
     assert spent < 1
 
 
 def test_a_plan_that_comes_true_keeps_its_noise_level():
     n_queries = 4000
-    pace = GatedPace(1e-4, n_queries)
+    pace = GatedNoiseSchedule(1e-4, n_queries)
     first = pace.multiplier
     assert first == pytest.approx(np.sqrt(1e-4 * asked_of(n_queries)))
-    pace.passed(GATE_OPENS, GATE_OPENS)
+    pace.update(GATE_OPENS, GATE_OPENS)
     for _ in range(30):
-        pace.passed(100, round(100 * ASKED_SHARE))
+        pace.update(100, round(100 * ASKED_SHARE))
     assert pace.multiplier == pytest.approx(first, rel=0.05)
 
 
 @pytest.mark.parametrize(("unsure", "sign"), [(0.95, 1), (0.1, -1)])
 def test_noise_follows_at_once_what_public_points_foretell(unsure, sign):
-    told, untold = GatedPace(1e-4, 4000), GatedPace(1e-4, 4000)
-    told.passed(GATE_OPENS, GATE_OPENS, unsure)
-    untold.passed(GATE_OPENS, GATE_OPENS)
+    told, untold = GatedNoiseSchedule(1e-4, 4000), GatedNoiseSchedule(1e-4, 4000)
+    told.update(GATE_OPENS, GATE_OPENS, unsure)
+    untold.update(GATE_OPENS, GATE_OPENS)
     assert sign * (told.multiplier - untold.multiplier) > 0.2 * untold.multiplier
     expected = asked_of(4000 - GATE_OPENS, 0, unsure)
     assert told.left() == pytest.approx(expected, abs=1)
@@ -278,9 +288,9 @@ def test_noise_follows_at_once_what_public_points_foretell(unsure, sign):
 
 def test_more_questions_than_expected_raise_the_noise_and_fewer_lower_it():
     for share, sign in ((0.8, 1), (0.1, -1)):
-        pace = GatedPace(1e-4, 4000)
+        pace = GatedNoiseSchedule(1e-4, 4000)
         first = pace.multiplier
-        pace.passed(GATE_OPENS, GATE_OPENS)
+        pace.update(GATE_OPENS, GATE_OPENS)
         for _ in range(15):
-            pace.passed(100, round(100 * share))
+            pace.update(100, round(100 * share))
         assert sign * (pace.multiplier - first) > 0.05 * first

@@ -245,7 +245,7 @@ def test_whatever_closes_the_store_shows_in_health(tmp_path, monkeypatch, error)
 
         monkeypatch.setattr(service.store._parts.witness, "advance", failing)
         assert service.predict([Q[0].tolist()]).status in (500, 503)
-        assert not service.store.sound
+        assert not service.store.is_consistent
         assert service.call("GET", "/healthz", key=None).status == 503
         assert "vicinal_up 0" in service.call("GET", "/metrics", key=None).body
 
@@ -343,11 +343,11 @@ def test_replays_under_new_keys_store_nothing(tmp_path):
     with make(tmp_path / "store") as store:
         first = store.predict(Q[:5], idempotency_key="first")
         count = store._parts.database.execute
-        before = count("SELECT COUNT(*) FROM requests"), store._parts.book.clock
+        before = count("SELECT COUNT(*) FROM requests"), store._parts.ledger.clock
         for i in range(20):
             again = store.predict(Q[4::-1], idempotency_key=f"again-{i}")
             assert (again.charged, again.votes.tolist()) == (0, first.votes[::-1].tolist())
-        assert (count("SELECT COUNT(*) FROM requests"), store._parts.book.clock) == before
+        assert (count("SELECT COUNT(*) FROM requests"), store._parts.ledger.clock) == before
         assert before[0] == [(1,)]
 
 
@@ -378,20 +378,20 @@ def test_the_url_is_announced_once_the_port_is_bound(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "plan", [{}, {"release": "label"}, {"kernel": "rbf"}, {"count": "private"}], ids=str
+    "plan", [{}, {"release": "label"}, {"kernel": "rbf"}, {"neighbor_count": "private"}], ids=str
 )
 def test_warming_up_charges_nobody_and_leaves_nothing(tmp_path, monkeypatch, caplog, plan):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     answered = []
     with make(tmp_path / "store", **plan) as store:
-        before = store._parts.book.clock, store.quota()
+        before = store._parts.ledger.clock, store.quota()
         plain = Store.predict_many
         monkeypatch.setattr(
             Store, "predict_many", lambda *given: answered.append(plain(*given)) or answered[-1]
         )
         warm_up(store)
-        assert (store._parts.book.clock, store.quota()) == before
+        assert (store._parts.ledger.clock, store.quota()) == before
         assert [reply.charged for (reply,) in answered] == [8]
         assert caplog.text == ""
         assert list((tmp_path / "temporary").iterdir()) == []

@@ -50,7 +50,7 @@ def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
         assert {reply.status for reply in replies} == {200, 403}
         assert sum(reply.body["charged"] for reply in answered) == 40
         assert service.store.quota().used == 40
-        book = service.store._parts.book
+        book = service.store._parts.ledger
         audience = book.audiences["default"]
         execute = service.store._parts.database.execute
         journal = sum(int(spent) for (spent,) in execute("SELECT spent FROM charges"))

@@ -13,7 +13,7 @@ from serving_tools import running
 from store_tools import PLAN, make, points
 from vicinal.serving._npy import NPY, npy_rows
 from vicinal.serving._problems import Problem
-from vicinal.store import Extractor, Store
+from vicinal.store import Store, StoreExtractor
 from vision_tools import NETWORK, pictures, save_weights
 
 SMALL = {**PLAN, "n_neighbors": 5, "n_records": 20, "epsilon": 8.0}
@@ -28,7 +28,7 @@ def served(path, *, extractor, raw, labels, public):
 
 @pytest.mark.parametrize("shape", [(24, 32, 3), (24, 32)], ids=["colour", "grey"])
 def test_images_through_a_network(tmp_path, shape):
-    extractor = Extractor("image", {"model": NETWORK, "weights": str(save_weights(tmp_path))})
+    extractor = StoreExtractor("image", {"model": NETWORK, "weights": str(save_weights(tmp_path))})
     images, kinds = pictures(20, 1)
     maker = functools.partial(
         served, extractor=extractor, raw=images, labels=kinds, public=pictures(30, 2)[0]
@@ -54,7 +54,7 @@ def test_rows_through_an_onnx_network(tmp_path, shape, form):
     network = save_network(tmp_path / "net.onnx", shape)
     rng = np.random.default_rng(0)
     raw, labels = rng.normal(size=(20, *shape)), rng.integers(0, 2, 20)
-    extractor = Extractor("onnx", {"model": str(network)})
+    extractor = StoreExtractor("onnx", {"model": str(network)})
     maker = functools.partial(
         served, extractor=extractor, raw=raw, labels=labels, public=rng.normal(size=(30, *shape))
     )
@@ -72,7 +72,7 @@ def test_texts(tmp_path):
     texts = [f"{word} number {i}" for i in range(10) for word in ("a bright day", "tax law")]
     public = [f"{word} again {i}" for i in range(10) for word in ("a sunny day", "court rules")]
     maker = functools.partial(
-        served, extractor=Extractor("text"), raw=texts, labels=np.arange(20) % 2, public=public
+        served, extractor=StoreExtractor("text"), raw=texts, labels=np.arange(20) % 2, public=public
     )
     with running(tmp_path / "store", make=maker) as service:
         assert service.call("GET", "/v1/status").body["takes"] == "texts"

@@ -9,9 +9,14 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
-from vicinal.predictors.ind_knn._noise_schedule import LOWEST, Planned, ShadowPace, WatchedPace
-from vicinal.predictors.ind_knn._planning import Pace
-from vicinal.predictors.ind_knn._proxy_ledger import RETIRED, ShadowLedger, Wear
+from vicinal.predictors.ind_knn._noise_schedule import (
+    LOWEST,
+    PlannedHorizon,
+    ProxyNoiseSchedule,
+    UsageNoiseSchedule,
+)
+from vicinal.predictors.ind_knn._planning import NoiseSchedule
+from vicinal.predictors.ind_knn._proxy_ledger import RETIRED, BudgetUsage, ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
@@ -33,7 +38,7 @@ def fitted(seed=0, records=data, public=PUBLIC, **parameters):
     return classifier.fit(X, y, public=public)
 
 
-def shadow_of(classifier) -> ShadowLedger:
+def shadow_of(classifier) -> ProxyLedger:
     return classifier._engine.pace.shadow
 
 
@@ -50,13 +55,13 @@ def of_one_class(size):
 
 
 @pytest.mark.parametrize("release", ["votes", "label"])
-@pytest.mark.parametrize("pace", ["plan", "shadow"])
+@pytest.mark.parametrize("pace", ["planned", "usage"])
 def test_a_point_pays_what_a_record_in_its_place_pays(release, pace):
     """The records are the public points, a hair away from them so as not to be refused."""
     X = PUBLIC * (1 + 1e-9)
     y = np.arange(len(X)) % CLASSES
     classifier = IndKNNClassifier(
-        range(CLASSES), 2.0, n_queries=300, n_records=N, release=release, pace=pace,
+        range(CLASSES), 2.0, n_queries=300, n_records=N, release=release, noise_schedule=pace,
         simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
     classifier.predict(data(3, 300)[0])
@@ -68,7 +73,7 @@ def test_a_point_pays_what_a_record_in_its_place_pays(release, pace):
 def test_wear_comes_near_the_truth_where_points_and_records_are_alike():
     classifier = fitted()
     classifier.predict(of_one_class(600)[0])
-    told, true = classifier.wear(), used_truly(classifier)
+    told, true = classifier.budget_usage(), used_truly(classifier)
     assert told.used == pytest.approx(true.mean(), abs=0.05)
     assert told.retired == pytest.approx((true >= RETIRED).mean(), abs=0.05)
     assert told.quantiles[1] == pytest.approx(np.quantile(true, 0.9), abs=0.1)
@@ -76,9 +81,9 @@ def test_wear_comes_near_the_truth_where_points_and_records_are_alike():
 
 def test_regions_tell_where_the_wear_is():
     classifier = fitted()
-    assert classifier.wear().used == 0
+    assert classifier.budget_usage().used == 0
     classifier.predict(of_one_class(600)[0])
-    told = classifier.wear(6)
+    told = classifier.budget_usage(6)
     assert len(told.regions) == len(told.points) == 6
     assert sum(told.points) == len(PUBLIC)
     assert max(told.regions) > 5 * min(told.regions)
@@ -87,7 +92,7 @@ def test_regions_tell_where_the_wear_is():
 
 
 def test_an_empty_region_has_used_nothing():
-    told = Wear.of(np.array([0.5, 1.0]), np.array([0, 2], dtype=np.int32), 3)
+    told = BudgetUsage.of(np.array([0.5, 1.0]), np.array([0, 2], dtype=np.int32), 3)
     assert told.regions == (0.5, 0.0, 1.0)
     assert told.points == (1, 0, 1)
     assert told.retired == 0.5
@@ -98,7 +103,7 @@ def test_many_public_points_are_thinned_out(monkeypatch):
     classifier = fitted()
     classifier.predict(data(3, 300)[0])
     assert len(shadow_of(classifier)) == 167
-    assert classifier.wear().used == pytest.approx(used_truly(classifier).mean(), abs=0.1)
+    assert classifier.budget_usage().used == pytest.approx(used_truly(classifier).mean(), abs=0.1)
 
 
 def test_watching_changes_no_answer_and_no_charge(monkeypatch):
@@ -112,7 +117,7 @@ def test_watching_changes_no_answer_and_no_charge(monkeypatch):
     np.testing.assert_array_equal(answers.votes, blind.ask(queries).votes)
     np.testing.assert_array_equal(used_truly(watched), used_truly(blind))
     with pytest.raises(InvalidInput, match="public"):
-        blind.wear()
+        blind.budget_usage()
 
 
 # ---------------------------------------------------------------- the pace
@@ -121,14 +126,14 @@ def test_watching_changes_no_answer_and_no_charge(monkeypatch):
 def test_noise_rises_where_a_stream_stays_and_the_last_answers_are_still_good():
     queries, truth = of_one_class(600)
     right = {}
-    for pace in ("plan", "shadow"):
-        classifier = fitted(pace=pace, epsilon=0.5)
+    for pace in ("planned", "usage"):
+        classifier = fitted(noise_schedule=pace, epsilon=0.5)
         right[pace] = (classifier.predict(queries) == truth)[-150:].mean()
-    assert right["shadow"] > right["plan"] + 0.2
+    assert right["usage"] > right["planned"] + 0.2
 
 
 def test_a_stream_as_planned_keeps_the_noise_near_the_plan():
-    classifier = fitted(pace="shadow")
+    classifier = fitted(noise_schedule="usage")
     planned = classifier.noise_multiplier_
     pace, seen = classifier._engine.pace, []
     honest = pace.prepare
@@ -146,7 +151,7 @@ def test_a_stream_as_planned_keeps_the_noise_near_the_plan():
 
 
 def test_noise_scales_are_few_and_bounded():
-    classifier = fitted(pace="shadow")
+    classifier = fitted(noise_schedule="usage")
     pace = classifier._engine.pace
     queries = classifier._engine.votes.kernel.encode(of_one_class(200)[0])
     thresholds = classifier._engine.radius.thresholds(queries)
@@ -161,7 +166,11 @@ def test_noise_scales_are_few_and_bounded():
 
 def test_a_gate_and_a_shadow_go_together():
     classifier = fitted(
-        pace="shadow", reuse_predictions="gate", release="label", n_queries=2000, epsilon=1.0
+        noise_schedule="usage",
+        reuse_predictions="gate",
+        release="label",
+        n_queries=2000,
+        epsilon=1.0,
     )
     queries, truth = data(3, 2000)
     answers = classifier.ask(queries)
@@ -171,25 +180,26 @@ def test_a_gate_and_a_shadow_go_together():
 
 
 def test_the_horizon_never_ends():
-    horizon = Planned(100)
+    horizon = PlannedHorizon(100)
     assert horizon.left() == 100
-    horizon.passed(60, 60)
+    horizon.update(60, 60)
     assert horizon.left() == 40
-    horizon.passed(500, 500)
+    horizon.update(500, 500)
     assert horizon.left() == 10
-    assert Planned(1).left() == 1
+    assert PlannedHorizon(1).left() == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("noise_multiplier", 2.0), ("radius", 0.5), ("count", "private")]
+    ("name", "value"),
+    [("noise_multiplier", 2.0), ("min_similarity", 0.5), ("neighbor_count", "private")],
 )
 def test_a_shadow_has_nothing_to_set_where_noise_or_radius_is_fixed(name, value):
     with pytest.raises(InvalidInput, match=f"'{name}'"):
-        fitted(pace="shadow", **{name: value})
+        fitted(noise_schedule="usage", **{name: value})
 
 
 def test_confidence_needs_the_noise_where_it_differs():
-    classifier = fitted(pace="shadow")
+    classifier = fitted(noise_schedule="usage")
     with pytest.raises(InvalidInput, match="differs from answer to answer"):
         classifier.confidence(np.zeros((2, CLASSES)))
     answers = classifier.ask(PUBLIC[:3])
@@ -202,20 +212,20 @@ def test_confidence_needs_the_noise_where_it_differs():
 def test_no_wear_is_told_without_public_points_or_with_private_counts():
     X, y = data(0, N)
     classifier = IndKNNClassifier(
-        range(CLASSES), 5.0, n_queries=10, count="private", radius=0.5, noise_multiplier=1.0,
+        range(CLASSES), 5.0, n_queries=10, neighbor_count="private", min_similarity=0.5, noise_multiplier=1.0,
         n_records=N, simulation_seed=0,
     ).fit(X, y)  # fmt: skip
     with pytest.raises(InvalidInput, match="public"):
-        classifier.wear()
+        classifier.budget_usage()
     with pytest.raises(InvalidInput, match="regions"):
-        fitted().wear(0)
+        fitted().budget_usage(0)
 
 
 def test_a_pace_beside_a_shadow_keeps_its_own_noise():
     classifier = fitted(reuse_predictions="gate", release="label")
     pace = classifier._engine.pace
-    assert isinstance(pace, WatchedPace)
-    assert not isinstance(pace, ShadowPace)
+    assert isinstance(pace, ProxyNoiseSchedule)
+    assert not isinstance(pace, UsageNoiseSchedule)
     classifier.ask(data(3, 400)[0])
     assert pace.multiplier == pace._pace.multiplier
 
@@ -233,7 +243,7 @@ def public_course(release, patch, *, seed=0, records=data, **parameters):
         return labels if release == "label" else np.eye(CLASSES)[labels]
 
     patch.setattr({"votes": VoteRelease, "label": LabelRelease}[release], "publish", publish)
-    classifier = fitted(seed, records, release=release, pace="shadow", **parameters)
+    classifier = fitted(seed, records, release=release, noise_schedule="usage", **parameters)
     noise, honest = [], type(classifier._engine.pace).prepare
 
     def prepare(self, *given):
@@ -241,7 +251,7 @@ def public_course(release, patch, *, seed=0, records=data, **parameters):
         return noise[-1]
 
     with pytest.MonkeyPatch.context() as inner:
-        inner.setattr(ShadowPace, "prepare", prepare)
+        inner.setattr(UsageNoiseSchedule, "prepare", prepare)
         asked = [classifier.ask(block).asked for block in np.split(queries, 6)]
     return np.concatenate(noise), np.concatenate(asked), shadow_of(classifier).used
 
@@ -293,11 +303,11 @@ def test_a_shadow_that_peeks_at_private_budgets_is_caught(monkeypatch):
         return np.full(len(near), ledgers[-1].remaining.mean() / UNITS)
 
     monkeypatch.setattr(Shard, "__init__", remember)
-    monkeypatch.setattr(ShadowLedger, "left", peek)
+    monkeypatch.setattr(ProxyLedger, "left", peek)
     worlds = [public_course("votes", monkeypatch, records=r) for r in (data, far_away)]
     assert not same(*worlds)
 
 
 def test_a_pace_that_sees_no_queries_is_the_plain_one():
-    pace = Pace(2.0)
+    pace = NoiseSchedule(2.0)
     assert pace.prepare(np.zeros((3, 2), dtype=np.int8), np.zeros(3, dtype=np.int64)) == 2.0

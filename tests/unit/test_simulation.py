@@ -16,13 +16,13 @@ from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.predictors.ind_knn import _planning
-from vicinal.predictors.ind_knn._plan_choice import Choice, Wish
-from vicinal.predictors.ind_knn._plan_simulation import Outlook, Stage, simulate
+from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
 from vicinal.reports import _plan_report as outlook
 from vicinal.reports._trials import Benchmark, Setting
 
 CLASSES, D, N = 3, 8, 6000
-WISH = Wish(N, 800, 1.0, 1e-5, CLASSES)
+WISH = PlanRequest(N, 800, 1.0, 1e-5, CLASSES)
 
 
 def data(seed, size):
@@ -38,7 +38,7 @@ POINTS = KERNEL.encode(PUBLIC)
 
 @pytest.fixture(scope="module")
 def stage():
-    return Stage.of(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
+    return SimulationSetup.of(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
 
 
 # ---------------------------------------------------------------- choice
@@ -52,7 +52,7 @@ def test_a_choice_is_what_the_classifier_chooses(release, gate):
         range(CLASSES), 1.0, 1e-5, 800, n_records=N, release=release,
         reuse_predictions="gate" if gate else False, simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
-    choice = Choice.of(replace(WISH, release=release, gate=gate), Reference(KERNEL, POINTS))
+    choice = PlanChoice.of(replace(WISH, release=release, gate=gate), Reference(KERNEL, POINTS))
     assert choice.n_neighbors == classifier.n_neighbors_
     assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
 
@@ -62,20 +62,22 @@ def test_noise_fits_a_given_number_of_neighbours():
     classifier = IndKNNClassifier(
         range(CLASSES), 1.0, 1e-5, 800, n_records=N, n_neighbors=120, simulation_seed=0
     ).fit(X, y, public=PUBLIC)
-    choice = Choice.of(WISH, Reference(KERNEL, POINTS), 120)
+    choice = PlanChoice.of(WISH, Reference(KERNEL, POINTS), 120)
     assert choice.n_neighbors == 120
     assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
 
 
 def test_a_busy_record_lasts_as_long_as_planned():
-    choice = Choice.of(WISH, Reference(KERNEL, POINTS))
+    choice = PlanChoice.of(WISH, Reference(KERNEL, POINTS))
     assert choice.lasts == pytest.approx(_planning.HEADROOM * WISH.n_queries, rel=0.01)
     assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
 
 
 def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
-    assert Choice.of(WISH).multiplier > Choice.of(WISH, Reference(KERNEL, POINTS)).multiplier
-    assert Choice.of(WISH).usage.weight == 1.0
+    assert (
+        PlanChoice.of(WISH).multiplier > PlanChoice.of(WISH, Reference(KERNEL, POINTS)).multiplier
+    )
+    assert PlanChoice.of(WISH).usage.weight == 1.0
 
 
 @pytest.mark.parametrize(
@@ -93,20 +95,20 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
 )
 def test_a_bad_wish_is_refused_by_name(field, value, name):
     with pytest.raises(InvalidInput, match=f"'{name}'"):
-        Choice.of(replace(WISH, **{field: value}))
+        PlanChoice.of(replace(WISH, **{field: value}))
 
 
 # ---------------------------------------------------------------- simulation
 
 
 def test_the_same_seed_gives_the_same_outlook_and_another_one_another(stage):
-    choice = Choice.of(WISH, stage.reference)
+    choice = PlanChoice.of(WISH, stage.reference)
     assert simulate(stage, choice, 1) == simulate(stage, choice, 1)
     assert simulate(stage, choice, 1) != simulate(stage, choice, 2)
 
 
 def test_without_noise_every_answer_is_unchanged(stage):
-    choice = Choice.of(WISH, stage.reference)
+    choice = PlanChoice.of(WISH, stage.reference)
     quiet = replace(choice, multiplier=1e-6, budget=1e30)
     found = simulate(stage, quiet)
     assert found.agreement == found.at_end == 1.0
@@ -115,7 +117,7 @@ def test_without_noise_every_answer_is_unchanged(stage):
 
 
 def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(stage):
-    choice = Choice.of(replace(WISH, epsilon=0.3), stage.reference)
+    choice = PlanChoice.of(replace(WISH, epsilon=0.3), stage.reference)
     planned = simulate(stage, choice)
     worn = simulate(stage, replace(choice, multiplier=choice.multiplier / 4))
     drowned = simulate(stage, replace(choice, multiplier=choice.multiplier * 12))
@@ -144,7 +146,7 @@ def test_an_outlook_foretells_what_the_classifier_does(stage):
 def test_more_answers_than_points_wear_as_much_as_they_would(stage):
     """Each simulated answer stands for several."""
     wish = replace(WISH, n_queries=800)
-    choice = Choice.of(wish, stage.reference)
+    choice = PlanChoice.of(wish, stage.reference)
     thinned = simulate(stage, choice, most=200)
     assert thinned.answers == 200
     assert thinned.used == pytest.approx(simulate(stage, choice).used, abs=0.05)
@@ -152,17 +154,17 @@ def test_more_answers_than_points_wear_as_much_as_they_would(stage):
 
 def test_behind_a_gate_fewer_are_asked(stage):
     wish = replace(WISH, release="label", gate=True, epsilon=4.0)
-    found = simulate(stage, Choice.of(wish, stage.reference))
+    found = simulate(stage, PlanChoice.of(wish, stage.reference))
     assert 0.2 < found.asked < 0.9
     assert found.accuracy > 0.7
 
 
 def test_clusters_play_classes_and_no_accuracy_is_claimed():
-    stage = Stage.of(KERNEL, POINTS, CLASSES)
-    found = simulate(stage, Choice.of(WISH, stage.reference))
+    stage = SimulationSetup.of(KERNEL, POINTS, CLASSES)
+    found = simulate(stage, PlanChoice.of(WISH, stage.reference))
     assert found.accuracy is found.plain_accuracy is None
     assert 0.5 < found.agreement < 1
-    assert Outlook.mean([found, found]) == replace(found, answers=2 * found.answers)
+    assert SimulationResult.mean([found, found]) == replace(found, answers=2 * found.answers)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_clusters_play_classes_and_no_accuracy_is_claimed():
 )
 def test_bad_points_and_labels_are_refused(points, labels, match):
     with pytest.raises(InvalidInput, match=match):
-        Stage.of(KERNEL, points, CLASSES, labels)
+        SimulationSetup.of(KERNEL, points, CLASSES, labels)
 
 
 # ---------------------------------------------------------------- the command

@@ -16,8 +16,8 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger._account import exact_sum
-from vicinal.ledger._audiences import logged
-from vicinal.store import Extractor, Query, Reply, Store
+from vicinal.ledger._audiences import charges_since_checkpoint
+from vicinal.store import Query, Reply, Store, StoreExtractor
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -44,10 +44,10 @@ PLANS = {
     "labels": {"release": "label"},
     "sequential": {"execution": "sequential"},
     "rbf": {"kernel": "rbf"},
-    "private count": {"count": "private", "execution": "sequential"},
-    "rdp": {"budget": "rdp"},
+    "private count": {"neighbor_count": "private", "execution": "sequential"},
+    "rdp": {"accounting": "rdp"},
     "automatic": {"n_neighbors": "auto", "noise_multiplier": "auto", "epsilon": 20.0},
-    "fixed radius": {"radius": 0.8, "n_neighbors": "auto"},
+    "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
     "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
     "answered neighbours": {"reuse_predictions": "neighbors"},
@@ -61,7 +61,7 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
     classifier = IndKNNClassifier(range(3), **settings).fit(X, Y, PEOPLE, public=R)
     with make(tmp_path / "store", **settings) as store:
         for part in (Q[:10], Q[10:40]):
-            reply, answers = store.predict(part), classifier.ask(part)
+            reply, answers = store.predict(part), classifier.query(part)
             np.testing.assert_array_equal(reply.labels, answers.labels)
             if reply.votes is None:
                 assert plan["release"] == "label"
@@ -70,8 +70,8 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
         memory = classifier._engine.shard.ledger
         for person in set(PEOPLE):
             assert units(store, person) == memory.remaining[memory.slots([person])[0]]
-        audience = store._parts.book.audiences["default"]
-        spent, _ = logged(store._parts.database, audience.number)
+        audience = store._parts.ledger.audiences["default"]
+        spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
         assert spent + audience.folded == sum(memory.journal) > 0
         assert store.verify()
 
@@ -99,11 +99,13 @@ def test_a_simulation_says_that_it_protects_nobody(tmp_path):
 def test_budgets_answers_and_slack_survive_a_restart(tmp_path, ledger):
     store = make(tmp_path / "store", ledger=ledger())
     reply = store.predict(Q[:20], idempotency_key="a")
-    account = store._parts.book.audiences["default"].account.remaining.copy()
-    slack = store._desks["default"].slack.spent
+    account = store._parts.ledger.audiences["default"].account.remaining.copy()
+    slack = store._audience_states["default"].slack.spent
     store = reopened(store, tmp_path / "store")
-    np.testing.assert_array_equal(store._parts.book.audiences["default"].account.remaining, account)
-    assert store._desks["default"].slack.spent == slack > 0
+    np.testing.assert_array_equal(
+        store._parts.ledger.audiences["default"].account.remaining, account
+    )
+    assert store._audience_states["default"].slack.spent == slack > 0
     again = store.predict(Q[:20])
     np.testing.assert_array_equal(again.votes, reply.votes)
     assert again.charged == 0
@@ -121,7 +123,7 @@ def test_adding_and_erasing_survive_a_restart(tmp_path, ledger):
     store = reopened(store, tmp_path / "store")
     assert units(store, "person-7") == left
     assert units(store, "new") == UNITS
-    assert "person-8" not in store._parts.book.roll.slot_of
+    assert "person-8" not in store._parts.ledger.roll.slot_of
     assert store.facts(curator=True)["private"]["records"] == 301
     assert store.verify(["person-8"])
     store.close()
@@ -132,8 +134,8 @@ def test_records_without_subjects_are_people_whose_numbers_do_not_come_back(tmp_
     with Store.init(tmp_path / "store", X, Y, **settings) as store:
         store.erase([299])
         store.add(*points(2, 3))
-        assert {300, 301} < set(store._parts.book.roll.slot_of)
-        assert 299 not in store._parts.book.roll.slot_of
+        assert {300, 301} < set(store._parts.ledger.slot_table.slot_of)
+        assert 299 not in store._parts.ledger.slot_table.slot_of
 
 
 @pytest.mark.usefixtures("store")
@@ -176,12 +178,14 @@ def test_an_equal_query_is_replayed_in_one_version_and_asked_anew_in_the_next(st
 
 def test_one_key_sent_ten_thousand_times_is_one_charge_and_one_answer(store):
     first = store.predict(Q[:3], idempotency_key="k")
-    before = store._parts.book.audiences["default"].account.remaining.copy()
+    before = store._parts.ledger.audiences["default"].account.remaining.copy()
     store.erase(["nobody"])  # the key outlives the version
     for reply in store.predict_many([Query(Q[:3], idempotency_key="k")] * 10_000):
         np.testing.assert_array_equal(reply.votes, first.votes)
     assert store.quota().used == 3
-    np.testing.assert_array_equal(store._parts.book.audiences["default"].account.remaining, before)
+    np.testing.assert_array_equal(
+        store._parts.ledger.audiences["default"].account.remaining, before
+    )
 
 
 def test_a_key_twice_in_one_batch_is_one_request(store):
@@ -202,11 +206,13 @@ def test_a_key_is_its_analysts_own_and_good_for_one_request(store):
 
 def test_the_plan_is_refused_in_time_and_replays_go_on(store):
     store.predict(Q[:55])
-    before = store._parts.book.audiences["default"].account.remaining.copy()
+    before = store._parts.ledger.audiences["default"].account.remaining.copy()
     with pytest.raises(PrivacyRefused, match="has 5 of its 60 answers left"):
         store.predict(points(6, 77)[0])
     assert store.predict(Q[:55]).charged == 0
-    np.testing.assert_array_equal(store._parts.book.audiences["default"].account.remaining, before)
+    np.testing.assert_array_equal(
+        store._parts.ledger.audiences["default"].account.remaining, before
+    )
     assert store.predict(points(5, 78)[0]).left == 0
 
 
@@ -270,7 +276,7 @@ def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monk
     def refuse(*_):
         raise PrivacyRefused("The grid is used up.")
 
-    monkeypatch.setattr(store._desks["press"].slack, "take", refuse)
+    monkeypatch.setattr(store._audience_states["press"].slack, "take", refuse)
     before = units(store, "person-7", "press")
     queries = [Query(Q[:2], "press", idempotency_key="k"), Query(Q[:2])]
     refused, answered = store.predict_many(queries)
@@ -299,8 +305,8 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
         for thread in threads:
             thread.join()
         assert not errors
-        audience = store._parts.book.audiences["default"]
-        spent, _ = logged(store._parts.database, audience.number)
+        audience = store._parts.ledger.audiences["default"]
+        spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
         left = exact_sum(audience.account.remaining)
         assert spent + audience.folded + left == 150 * UNITS
         assert (audience.account.remaining == 0).any() or left < 15 * UNITS, "not nearly spent"
@@ -343,11 +349,11 @@ BAD = {
 
 @pytest.mark.parametrize("call", BAD.values(), ids=BAD)
 def test_bad_input_is_refused_before_anything_changes_and_not_repeated(shared, call):
-    before = shared.facts(curator=True), shared._parts.book.clock
+    before = shared.facts(curator=True), shared._parts.ledger.clock
     with pytest.raises(InvalidInput) as caught:
         call(shared)
     assert "canary" not in str(caught.value)
-    assert (shared.facts(curator=True), shared._parts.book.clock) == before
+    assert (shared.facts(curator=True), shared._parts.ledger.clock) == before
     assert len(shared.predict(Q[:1]).labels) == 1, "and the store goes on"
 
 
@@ -384,7 +390,7 @@ def test_a_store_is_made_in_a_new_place_only(tmp_path):
 
 def test_features_are_extracted_alike_for_records_and_queries(tmp_path):
     images = np.random.default_rng(0).integers(0, 255, (40, 12, 12))
-    extractor, reference = Extractor("hog", {"cell": 3}).fitted(images[:15], 5)
+    extractor, reference = StoreExtractor("hog", {"cell": 3}).fitted(images[:15], 5)
     plan = {"n_neighbors": 5, "noise_multiplier": 1.0, "n_records": 20, "epsilon": 8.0}
     with Store.init(
         tmp_path / "store", images[15:35], np.arange(20) % 2, classes=[0, 1], public=reference,
@@ -445,7 +451,7 @@ def test_a_late_repetition_brings_nobody_back(tmp_path):
         with pytest.raises(KeyReused):
             store.add(*records, idempotency_key="k")
         store = reopened(store, tmp_path / "store")
-    assert "new" not in store._parts.book.roll.slot_of
+    assert "new" not in store._parts.ledger.slot_table.slot_of
     assert store.verify(["new"])
     store.close()
 
@@ -460,13 +466,13 @@ def test_keys_of_answers_and_of_records_do_not_meet(store):
 def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatch):
     store = make(tmp_path / "store")
     records = (*points(2, 8), ["new", "new"])
-    monkeypatch.setattr(type(store._parts.columns), "append", _fails)
+    monkeypatch.setattr(type(store._parts.record_files), "append", _fails)
     with pytest.raises(OSError, match="full"):
         store.add(*records, idempotency_key="k")
     monkeypatch.undo()
     store = reopened(store, tmp_path / "store")
     store.add(*records, idempotency_key="k")
-    assert "new" in store._parts.book.roll.slot_of
+    assert "new" in store._parts.ledger.roll.slot_of
     store.close()
 
 

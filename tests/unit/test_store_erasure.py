@@ -55,7 +55,7 @@ def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
 
 def test_files_end_where_the_records_end(store):
     store.erase(PEOPLE[:200])
-    for column in store._parts.columns.parts.values():
+    for column in store._parts.record_files.parts.values():
         assert column.size() == 100 * column.bytes
 
 
@@ -104,7 +104,7 @@ def test_an_erasure_that_leaves_an_id_behind_is_no_success(store, monkeypatch):
     monkeypatch.setattr(store._parts.database, "scrub", lambda: None)
     with pytest.raises(StorageFailed, match="not here any more"):
         store.erase(["person-3"])
-    assert not store.sound
+    assert not store.is_consistent
 
 
 # ---------------------------------------------------------------- what verification finds
@@ -120,7 +120,7 @@ def damage(sql, *values):
 
 def overwrite(part, offset, content):
     def apply(store):
-        path = store._parts.columns.parts[part].path
+        path = store._parts.record_files.parts[part].path
         with path.open("r+b") as file:
             file.seek(offset)
             file.write(content)
@@ -129,7 +129,7 @@ def overwrite(part, offset, content):
 
 
 def forgotten_charge(store):
-    store._parts.book.audiences["default"].account.remaining[3] += 1
+    store._parts.ledger.audiences["default"].account.remaining[3] += 1
 
 
 DAMAGES = {
@@ -255,8 +255,8 @@ def test_an_accepted_loss_spends_everything_and_erases_the_erased_again(tmp_path
     store.close()
     shutil.move(tmp_path / "store", tmp_path / "lost")
     with Store.restore(tmp_path / "backup", tmp_path / "store", accept_loss=True) as again:
-        assert not again._parts.book.audiences["default"].account.remaining.any()
-        assert CANARY not in again._parts.book.roll.slot_of
+        assert not again._parts.ledger.audiences["default"].account.remaining.any()
+        assert CANARY not in again._parts.ledger.slot_table.slot_of
         assert again.verify([CANARY, "person-9"])
         again.add(*points(2, 8), ["new", "person-9"])
         assert units(again, "new") == units(again, "person-9") == 0
@@ -276,7 +276,7 @@ def test_without_its_witness_a_store_knows_nothing(tmp_path):
     with pytest.raises(PrivacyRefused, match="missing"):
         Store.open(tmp_path / "store")
     with Store.open(tmp_path / "store", accept_loss=True) as store:
-        assert not store._parts.book.audiences["default"].account.remaining.any()
+        assert not store._parts.ledger.audiences["default"].account.remaining.any()
     Store.open(tmp_path / "store").close()
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from onnx_tools import save_network
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, StorageFailed
-from vicinal.store import Extractor, Store
+from vicinal.store import Store, StoreExtractor
 from vision_tools import NETWORK, pictures, save_weights
 
 PLAN = {"n_neighbors": 5, "noise_multiplier": 1.0, "n_records": 20, "epsilon": 8.0}
@@ -31,7 +31,7 @@ def network(tmp_path_factory):
 
 
 def make(path, network):
-    extractor = Extractor("onnx", {"model": str(network)})
+    extractor = StoreExtractor("onnx", {"model": str(network)})
     X, y = rows(20, 1)
     public = extractor.transform(rows(40, 2)[0])
     return Store.init(path, X, y, classes=[0, 1], public=public, extractor=extractor, **PLAN)
@@ -83,7 +83,7 @@ def test_another_model_is_refused_at_opening(tmp_path, network, harm):
 def test_options_that_an_extractor_does_not_have_are_refused(tmp_path):
     for kind, options in (("onnx", {}), ("hog", {"sell": 3}), ("image", {"model": "x"})):
         with pytest.raises(InvalidInput, match="options"):
-            Extractor(kind, options)
+            StoreExtractor(kind, options)
     with pytest.raises(InvalidInput, match="There is none"):
         make(tmp_path / "store", tmp_path / "none.onnx")
     assert not (tmp_path / "store").exists()
@@ -110,8 +110,8 @@ def test_folders_of_images_through_a_network_to_answers(tmp_path):
     assert features["kind"] == "image"
     assert features["number"] == 8
     with Store.open(store) as opened:
-        assert opened.frame.extractor.takes == "images"
-        assert len(opened._parts.book.roll.slot_of) == len({(i // 2) for i in range(20)}), (
+        assert opened.schema.extractor.takes == "images"
+        assert len(opened._parts.ledger.slot_table.slot_of) == len({(i // 2) for i in range(20)}), (
             "the folders of people are subjects"
         )
         photos = [image[: 10 + i] for i, image in enumerate(pictures(3, 3)[0])]

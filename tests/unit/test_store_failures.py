@@ -22,7 +22,7 @@ def state(path):
     """Return what a store holds, after making sure that it is sound."""
     with Store.open(path) as store:
         assert store.verify()
-        account = store._parts.book.audiences["default"].account
+        account = store._parts.ledger.audiences["default"].account
         return account.remaining.copy(), store.quota().used, len(store._parts.shard)
 
 
@@ -59,7 +59,7 @@ def test_a_full_database_answers_nothing_and_loses_nothing(path, work):
         work(store)
     with pytest.raises(StorageFailed, match="Open it again"):
         store.predict(Q[:1])
-    assert not store.sound
+    assert not store.is_consistent
     store.close()
     assert unchanged(path, before)
 
@@ -115,7 +115,7 @@ def test_a_witness_that_cannot_be_written_stops_the_store(path, monkeypatch):
 
 def test_an_interrupt_between_charge_and_commit_gives_nothing_back(path, monkeypatch):
     store = Store.open(path)
-    desk = store._desks["default"]
+    desk = store._audience_states["default"]
     before = units(store, "person-3"), desk.slack.spent
 
     def interrupted(*_):
@@ -130,17 +130,17 @@ def test_an_interrupt_between_charge_and_commit_gives_nothing_back(path, monkeyp
     assert left[1] > before[1]
     store.close()
     with Store.open(path) as again:
-        assert (units(again, "person-3"), again._desks["default"].slack.spent) == left
+        assert (units(again, "person-3"), again._audience_states["default"].slack.spent) == left
         assert again.quota().used == 0
         assert again.verify()
 
 
 def test_a_fault_before_the_commit_gives_nothing_back_and_the_store_goes_on(path, monkeypatch):
     with Store.open(path) as store:
-        account = store._parts.book.audiences["default"].account
+        account = store._parts.ledger.audiences["default"].account
         before = account.remaining.copy()
         with monkeypatch.context() as broken:
-            broken.setattr("vicinal.store._request_batch.Batch._number", None)
+            broken.setattr("vicinal.store._request_batch.RequestBatch._number", None)
             with pytest.raises(TypeError):
                 store.predict(Q[:3])
         assert (account.remaining < before).any()

@@ -11,10 +11,10 @@ import pytest
 
 from store_tools import PEOPLE, PLAN, R, X, Y, make, points
 from vicinal.errors import StorageFailed
-from vicinal.ledger._answer_blocks import Lesson
+from vicinal.ledger._answer_blocks import ReuseEntry
 from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors.ind_knn._answer_reuse import FLOOR
-from vicinal.predictors.ind_knn._engine import Engine
+from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.store import Query, Store
 
 GATE = {"reuse_predictions": "gate", "n_queries": 2000, "epsilon": 20.0}
@@ -45,13 +45,13 @@ def test_a_gate_answers_for_nothing_and_its_answers_are_kept(tmp_path):
     assert reply.charged == 100
     assert (reply.labels == QY[OPENS:300]).mean() > 0.95
     assert np.array_equal(np.isnan(reply.confidence), free)
-    memory, asked = store._desks["default"].engine.memory, 300
+    memory, asked = store._audience_states["default"].engine.reuse, 300
     while memory._seen % FLOOR == 0:  # the turn of one that is asked although the gate is sure
         store.predict(Q[asked : asked + 1])
         asked += 1
-    charged = store._parts.book.audiences["default"].account.remaining
+    charged = store._parts.ledger.audiences["default"].account.remaining
     before, kernel = charged.copy(), store._parts.shard.index.kernel
-    sure = next(q for q in Q[350:, None] if copy.deepcopy(memory).known(kernel.encode(q)) >= 0)
+    sure = next(q for q in Q[350:, None] if copy.deepcopy(memory).reusable(kernel.encode(q)) >= 0)
     assert np.isnan(store.predict(sure).votes).all()
     np.testing.assert_array_equal(charged, before)
     store = reopened(store, tmp_path / "store")
@@ -67,7 +67,7 @@ def test_a_gate_answers_for_nothing_and_its_answers_are_kept(tmp_path):
 @pytest.mark.parametrize("noise", [1.5, "auto"])
 def test_a_restart_changes_no_decision(tmp_path, monkeypatch, release, noise):
     """Two stores, the same released answers; one is opened again before every batch."""
-    monkeypatch.setattr(Engine, "_ask", scripted)
+    monkeypatch.setattr(QueryEngine, "_ask", scripted)
     plan = {**GATE, "release": release, "noise_multiplier": noise}
     store, other = make(tmp_path / "a", **plan), make(tmp_path / "b", **plan)
     for start in range(0, 700, 70):
@@ -75,9 +75,9 @@ def test_a_restart_changes_no_decision(tmp_path, monkeypatch, release, noise):
         part = Q[start : start + 70]
         replies = [found.predict(part) for found in (store, other)]
         np.testing.assert_array_equal(replies[0].labels, replies[1].labels)
-        engines = [found._desks["default"].engine for found in (store, other)]
-        assert engines[0].memory._seen == engines[1].memory._seen
-        assert engines[0].pace.multiplier == engines[1].pace.multiplier
+        engines = [found._audience_states["default"].engine for found in (store, other)]
+        assert engines[0].reuse._seen == engines[1].reuse._seen
+        assert engines[0].schedule.multiplier == engines[1].schedule.multiplier
     asked = [lessons(found) for found in (store, other)]
     np.testing.assert_array_equal(*asked)
     assert 200 < asked[0].sum() < 600
@@ -88,7 +88,7 @@ def test_a_restart_changes_no_decision(tmp_path, monkeypatch, release, noise):
 
 def test_two_worlds_with_the_same_answers_decide_alike(tmp_path, monkeypatch):
     """The gate sees no record: other records, other labels, the same decisions and noise scales."""
-    monkeypatch.setattr(Engine, "_ask", scripted)
+    monkeypatch.setattr(QueryEngine, "_ask", scripted)
     found = []
     for name, data in {"a": (X, Y, PEOPLE), "b": (*points(40, 77), None)}.items():
         settings = {"classes": range(3), "public": R, "n_records": 300, **PLAN, **GATE}
@@ -96,7 +96,9 @@ def test_two_worlds_with_the_same_answers_decide_alike(tmp_path, monkeypatch):
         with Store.init(tmp_path / name, *data, **settings) as store:
             for start in range(0, 700, 50):
                 store.predict(Q[start : start + 50])
-            found.append((lessons(store), store._desks["default"].engine.pace.multiplier))
+            found.append(
+                (lessons(store), store._audience_states["default"].engine.schedule.multiplier)
+            )
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
     assert not found[0][0].all(), "the gate has opened"
@@ -125,7 +127,7 @@ def test_each_audience_learns_from_its_own_answers_only(tmp_path):
     store = reopened(store, tmp_path / "store")
     assert not decisions(store, Q[450:500], "press")[0].any()
     assert decisions(store, Q[450:500])[0].any()
-    memory = store._desks["press"].engine.memory
+    memory = store._audience_states["press"].engine.reuse
     assert sum(map(len, memory._queries)) == 100
     store.close()
 
@@ -134,7 +136,7 @@ def test_what_is_not_released_teaches_nothing(tmp_path, monkeypatch):
     """A block that fails before its commit is forgotten by memory and pace too."""
     with make(tmp_path / "store", **GATE) as store:
         store.predict(Q[:100])
-        engine = store._desks["default"].engine
+        engine = store._audience_states["default"].engine
         release, calls = NoisyVotes.release, []
 
         def failing(*arguments):
@@ -147,9 +149,9 @@ def test_what_is_not_released_teaches_nothing(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError):
             store.predict(Q[100:350])  # two blocks of the gate's; the second one fails
         monkeypatch.undo()
-        desk = store._desks["default"]
+        desk = store._audience_states["default"]
         assert desk.engine is not engine
-        assert sum(map(len, desk.engine.memory._queries)) == 100
+        assert sum(map(len, desk.engine.reuse._queries)) == 100
         assert store.predict(Q[100:110]).charged == 10
         assert store.verify()
 
@@ -157,12 +159,12 @@ def test_what_is_not_released_teaches_nothing(tmp_path, monkeypatch):
 def test_a_commit_that_fails_teaches_nothing(tmp_path, monkeypatch):
     store = make(tmp_path / "store", **GATE)
     store.predict(Q[:100])
-    monkeypatch.setattr(type(store._parts.book), "_enter", failed)
+    monkeypatch.setattr(type(store._parts.ledger), "_enter", failed)
     with pytest.raises(OSError, match="full"):
         store.predict(Q[100:150])
     monkeypatch.undo()
     store = reopened(store, tmp_path / "store")
-    assert sum(map(len, store._desks["default"].engine.memory._queries)) == 100
+    assert sum(map(len, store._audience_states["default"].engine.reuse._queries)) == 100
     assert store.predict(Q[100:150]).charged == 50
     store.close()
 
@@ -175,13 +177,15 @@ def test_answered_neighbours_vote_again_after_a_restart(tmp_path):
     plan = {"reuse_predictions": "neighbors", "n_queries": 400, "epsilon": 20.0}
     store = make(tmp_path / "store", **plan)
     store.predict_many([Query(Q[:30]), Query(Q[20:60])])
-    engine = store._desks["default"].engine
+    engine = store._audience_states["default"].engine
     kernel = engine.votes.kernel
     probe = kernel.encode(Q[60:70])
-    wanted = engine.memory.support(probe, engine.radius.thresholds(probe))
+    wanted = engine.reuse.support(probe, engine.radius.thresholds(probe))
     assert wanted.counts.any()
     store = reopened(store, tmp_path / "store")
-    found = store._desks["default"].engine.memory.support(probe, engine.radius.thresholds(probe))
+    found = store._audience_states["default"].engine.reuse.support(
+        probe, engine.radius.thresholds(probe)
+    )
     np.testing.assert_array_equal(found.votes, wanted.votes)
     np.testing.assert_array_equal(found.counts, wanted.counts)
     store.close()
@@ -191,9 +195,9 @@ def test_queries_cannot_pass_for_people(tmp_path):
     """Whoever asks chooses the numbers that are stored; they must not read as somebody's id."""
     words = b"<id:sghost>"
     with make(tmp_path / "store", reuse_predictions=True, kernel="cosine") as store:
-        desk = store._desks["default"]
+        desk = store._audience_states["default"]
         integers = np.frombuffer(words + b" " * 13, dtype=np.int8).reshape(-1, 4).copy()
-        row = Lesson(integers, np.ones(6, dtype=np.bool_)).row(10**6, desk.audience.number)
+        row = ReuseEntry(integers, np.ones(6, dtype=np.bool_)).row(10**6, desk.audience.number)
         with store._parts.database.transaction():
             store._parts.database.execute("INSERT INTO lessons VALUES (?, ?, ?, ?)", row)
         assert not any("id of somebody" in fault for fault in store.verify().faults)
@@ -219,7 +223,7 @@ def test_memory_survives_backup_and_erasure(tmp_path):
     store.close()
     witness = tmp_path / "store.witness"
     with Store.restore(tmp_path / "backup", tmp_path / "other", witness=witness) as found:
-        assert sum(map(len, found._desks["default"].engine.memory._queries)) > OPENS
+        assert sum(map(len, found._audience_states["default"].engine.reuse._queries)) > OPENS
         assert decisions(found, Q[300:350])[0].any()
         assert found.verify(["person-3"])
 
@@ -256,7 +260,7 @@ def test_an_index_is_the_same_after_a_restart_and_an_erasure(tmp_path, index, ke
 
 def found_by(store):
     """Return the rows that an index finds, as a set for each of some queries."""
-    engine = store._desks["default"].engine
+    engine = store._audience_states["default"].engine
     queries = engine.votes.kernel.encode(Q[:30])
     near = store._parts.shard.search(queries, engine.radius.thresholds(queries))
     return [

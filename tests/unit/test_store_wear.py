@@ -65,7 +65,7 @@ def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
         def failing(*_):
             raise RuntimeError
 
-        monkeypatch.setattr(store._parts.book, "commit", failing)
+        monkeypatch.setattr(store._parts.ledger, "commit", failing)
         monkeypatch.setattr("vicinal.store._request_batch.released", failing)
         with pytest.raises(RuntimeError):
             store.predict(Q[10:30])
@@ -98,7 +98,12 @@ def test_a_store_that_told_the_truth_would_be_caught(tmp_path, monkeypatch):
 
 
 def test_no_wear_is_told_where_nothing_tells_it(tmp_path):
-    fixed = {"classes": range(3), "n_records": 300, "radius": 0.5, "count": "private"}
+    fixed = {
+        "classes": range(3),
+        "n_records": 300,
+        "min_similarity": 0.5,
+        "neighbor_count": "private",
+    }
     plan = {name: value for name, value in PLAN.items() if name != "n_neighbors"}
     with Store.init(tmp_path / "store", *points(300, 5), None, **fixed, **plan) as store:
         assert wear(store) is None
@@ -135,6 +140,6 @@ def test_inspect_tells_it(tmp_path):
 
 def test_shares_of_other_points_are_refused(tmp_path):
     with make(tmp_path / "store") as store:
-        shadow = store._desks["default"].shadow
+        shadow = store._audience_states["default"].shadow
         with pytest.raises(InvalidInput, match="one for each"):
             shadow.resume(np.zeros(3, dtype=np.uint16))

@@ -267,7 +267,7 @@ def test_one_person_keeps_one_budget_however_the_id_is_spelt(names, data):
     one, other, third = (data.draw(st.sampled_from(spellings(who))) for _ in range(3))
     classifier.add(X[:1], Y[:1], [one])
     assert left(classifier) == before
-    assert classifier.forget([other]) == 2 + len(range(len(people), 30, len(people)))
+    assert classifier.erase([other]) == 2 + len(range(len(people), 30, len(people)))
     classifier.add(X[:1], Y[:1], [third])
     assert left(classifier) == before
 
@@ -316,7 +316,7 @@ def store(tmp_path_factory):
 @pytest.mark.parametrize("who", [5, "Zo\u00eb"])
 def test_a_store_knows_a_person_by_every_spelling(store, who):
     def remaining():
-        book = store._parts.book
+        book = store._parts.ledger
         return int(book.audiences["default"].account.remaining[book.slots([who])][0])
 
     before = remaining()
@@ -379,8 +379,8 @@ def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, n
         return door(folder, data.draw(st.sampled_from(spellings(who))))
 
     store.add(X[:1], Y[:1], spelt())
-    store._parts.book.audiences["default"].account.assign(
-        store._parts.book.slots([who]), np.array([12345]), store._parts.book.size
+    store._parts.ledger.audiences["default"].account.assign(
+        store._parts.ledger.slots([who]), np.array([12345]), store._parts.ledger.size
     )
     store.add(X[1:2], Y[1:2], spelt())
     assert store.erase(spelt()) == 2

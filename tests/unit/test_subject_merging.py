@@ -57,7 +57,7 @@ def path(tmp_path, made):
 def respell_parts(parts, spellings):
     """Give enrolled ids the spellings of an earlier version."""
     with parts.database.transaction():
-        for subject, slot in parts.book.roll.slot_of.items():
+        for subject, slot in parts.ledger.roll.slot_of.items():
             if subject in spellings:
                 row = (framed(spellings[subject]), slot)
                 parts.database.execute("UPDATE subjects SET id = ? WHERE slot = ?", row)
@@ -72,8 +72,8 @@ def as_earlier(parts):
 
 
 def erase_as_earlier(parts, spellings):
-    _erasure.decide(parts.book, parts.shard, list(spellings))
-    _erasure.finish(parts.database, parts.columns, parts.witness)
+    _erasure.decide(parts.ledger, parts.shard, list(spellings))
+    _erasure.finish(parts.database, parts.record_files, parts.witness)
     parts.mark_change()
 
 
@@ -111,7 +111,7 @@ def test_twins_are_refused_then_merged_and_nobody_gains(path, made, case):
     with Store.open(path) as store:
         assert store.verify()
         assert store.facts(curator=True)["private"]["records"] == 60
-        assert {who: units(store, who) for who in store._parts.book.roll.slot_of} == {
+        assert {who: units(store, who) for who in store._parts.ledger.slot_table.slot_of} == {
             who: joined(left) for who, left in expected.items()
         }
         store.predict(Q[30:40])
@@ -143,8 +143,8 @@ def test_a_merge_that_was_broken_off_is_finished_by_the_next(path, made, monkeyp
 def test_without_twins_ids_get_their_one_form_when_the_store_is_opened(path, made):
     respell(path, {"five": "5", "other": "05", NFC: NFD, "x7": "X7"})
     with Store.open(path) as store:
-        assert {5, "05", NFC, "anna", 8, "X7"} == set(store._parts.book.roll.slot_of)
-        assert [type(who) for who in store._parts.book.roll.slot_of if who == 5] == [int]
+        assert {5, "05", NFC, "anna", 8, "X7"} == set(store._parts.ledger.slot_table.slot_of)
+        assert [type(who) for who in store._parts.ledger.slot_table.slot_of if who == 5] == [int]
         assert units(store, 5) == made[1]["five"]
         assert store.verify()
         store.erase([5])

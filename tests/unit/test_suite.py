@@ -7,7 +7,7 @@ import os
 import pytest
 
 from entropy import SYSTEM, SeededEntropy, entropy_of
-from vicinal.noise import SystemNoise, coins, fresh_key
+from vicinal.noise import SystemNoise, bernoulli, fresh_key
 
 LEAST = {
     "api": 260,
@@ -29,7 +29,7 @@ def test_no_folder_has_lost_tests(collected):
 def drawn() -> bytes:
     """Draw by every door of vicinal.noise."""
     noise = SystemNoise().discrete_gaussian(1 << 30, 50)
-    return noise.tobytes() + coins(0.5, 500).tobytes() + fresh_key()
+    return noise.tobytes() + bernoulli(0.5, 500).tobytes() + fresh_key()
 
 
 def test_all_that_is_drawn_follows_from_the_name_of_the_test(request):

@@ -27,7 +27,7 @@ _CLOSE = 2e-4
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class CalibratedPlan:
     """The value found, and the price of the plan that has it (see :meth:`Plan.price`)."""
 
     field: str
@@ -36,7 +36,9 @@ class Answer:
     price: dict[str, Any]
 
 
-def calibrate(plan: Mapping[str, Any], epsilon: float, field: str, release: int = 0) -> Answer:
+def calibrate(
+    plan: Mapping[str, Any], epsilon: float, field: str, release: int = 0
+) -> CalibratedPlan:
     """Return the cheapest noise, or the largest use, with which `plan` keeps `epsilon`.
 
     Parameters
@@ -86,7 +88,7 @@ def calibrate(plan: Mapping[str, Any], epsilon: float, field: str, release: int 
             "releases, or the limits of the field, do not leave room. Take a larger epsilon."
         )
     value = int(safe) if field == "count" else safe
-    return Answer(field, release, value, with_value(value).price())
+    return CalibratedPlan(field, release, value, with_value(value).price())
 
 
 @dataclasses.dataclass(frozen=True)

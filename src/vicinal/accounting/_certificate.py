@@ -40,7 +40,7 @@ _ROUNDING = 8 * 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True)
-class Witness:
+class WorstCasePair:
     """Finitely many outcomes of `count` equal releases: masses with the subject, and log ratios.
 
     Attributes
@@ -58,7 +58,7 @@ class Witness:
     count: int
 
 
-def gaussian_witness(mu: float, gamma: float, count: int) -> Witness:
+def gaussian_worst_case(mu: float, gamma: float, count: int) -> WorstCasePair:
     """Return the witness of `count` sampled Gaussian releases that a subject moves by a full step.
 
     Without sampling they are one release with mu sqrt(count).
@@ -69,7 +69,7 @@ def gaussian_witness(mu: float, gamma: float, count: int) -> Witness:
     log_without = _log_cells(edges)
     ratio = _log_cells(edges - mu) - log_without
     losses = mixed_ratio(ratio, gamma)
-    return Witness(np.exp(log_without + losses), losses, count)
+    return WorstCasePair(np.exp(log_without + losses), losses, count)
 
 
 def _log_cells(edges: Array) -> Array:
@@ -80,7 +80,7 @@ def _log_cells(edges: Array) -> Array:
     return np.asarray(log_ndtr(high) + np.log(-np.expm1(log_ndtr(low) - log_ndtr(high))))
 
 
-def threshold_witness(position: float, shift: float, gamma: float, count: int) -> Witness:
+def threshold_worst_case(position: float, shift: float, gamma: float, count: int) -> WorstCasePair:
     """Return the witness of `count` answers Bernoulli(Phi(position)), moved by `shift` > 0.
 
     Without outcomes where a pass is too rare for doubles.
@@ -89,13 +89,13 @@ def threshold_witness(position: float, shift: float, gamma: float, count: int) -
     losses = np.array([mixed_ratio(up, gamma)[0], mixed_ratio(down, gamma)[0]])
     passed = float(ndtr(position)) * math.exp(losses[0])
     if passed < _SMALLEST:
-        return Witness(np.empty(0), np.empty(0), 1)
+        return WorstCasePair(np.empty(0), np.empty(0), 1)
     passed = min(passed, 1 - 2.0**-53)
     middle, reach = count * passed, 40 * math.sqrt(count * passed * (1 - passed)) + 100
     first, last = max(0, int(middle - reach)), min(count, int(middle + reach))
     wins = np.arange(first, last + 1).astype(np.float64)
     total = wins * losses[0] + (count - wins) * losses[1]
-    return Witness(_binomial(wins, count, passed), total, 1)
+    return WorstCasePair(_binomial(wins, count, passed), total, 1)
 
 
 def _binomial(wins: Array, count: int, passed: float) -> Array:
@@ -105,7 +105,7 @@ def _binomial(wins: Array, count: int, passed: float) -> Array:
     return np.asarray(np.exp(log_mass - 1e-14 * (1 + count * math.log1p(count))))
 
 
-def lower_epsilon(witnesses: Sequence[Witness], delta: float) -> float:
+def lower_epsilon(witnesses: Sequence[WorstCasePair], delta: float) -> float:
     """Return an epsilon >= 0 that the composition of `witnesses` cannot go below at `delta`."""
     # A release that is left out can only lower the bound; one with a single outcome tells nothing.
     usable = [finite for witness in witnesses if len((finite := _finite(witness)).masses) > 1]
@@ -124,12 +124,12 @@ def lower_epsilon(witnesses: Sequence[Witness], delta: float) -> float:
     return max(0.0, float(losses[above[-1]])) * _SAFETY if len(above) else 0.0
 
 
-def _finite(witness: Witness) -> Witness:
+def _finite(witness: WorstCasePair) -> WorstCasePair:
     kept = np.isfinite(witness.losses) & (witness.masses > 0)
-    return Witness(witness.masses[kept], witness.losses[kept], witness.count)
+    return WorstCasePair(witness.masses[kept], witness.losses[kept], witness.count)
 
 
-def _compose(witnesses: Sequence[Witness], tail: float) -> tuple[float, float, Array, float]:
+def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float, Array, float]:
     """Return (step, first loss, masses, error): the sum of all losses, rounded down."""
     low, high = _window(witnesses, tail)
     count = sum(witness.count for witness in witnesses)
@@ -169,7 +169,7 @@ def _points(count: int) -> int:
     return max(least, int(most * min(1.0, math.sqrt(count / _MANY))))
 
 
-def _window(witnesses: Sequence[Witness], tail: float) -> tuple[float, float]:
+def _window(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float]:
     """Return bounds that the sum of the losses leaves with probability at most `tail` each."""
     variance = 0.0
     for witness in witnesses:

@@ -54,7 +54,7 @@ _SAFETY = 1 + 1e-10
 
 
 @runtime_checkable
-class Release(Protocol):
+class PricedRelease(Protocol):
     """One release of a mechanism, or many equal ones counted elsewhere.
 
     A release that is only known at one order has it as its attribute ``order``.
@@ -101,21 +101,21 @@ class Composition:
 
     Attributes
     ----------
-    terms : tuple of (Release, int)
+    terms : tuple of (PricedRelease, int)
         Different releases, with how often each is made. Equal releases are merged, and the order in
         which they were added makes no difference to any result, to the last bit.
     """
 
-    terms: tuple[tuple[Release, int], ...] = ()
+    terms: tuple[tuple[PricedRelease, int], ...] = ()
 
     @classmethod
-    def of(cls, release: Release, count: int = 1) -> Composition:
+    def of(cls, release: PricedRelease, count: int = 1) -> Composition:
         """Return `count` times one release."""
         return cls(((release, 1),)).repeat(count)
 
     def add(self, other: Composition) -> Composition:
         """Return both, one after the other."""
-        counts: dict[Release, int] = {}
+        counts: dict[PricedRelease, int] = {}
         for release, count in self.terms + other.terms:
             counts[release] = counts.get(release, 0) + count
         return Composition(tuple(sorted(counts.items(), key=lambda term: repr(term[0]))))
@@ -213,7 +213,7 @@ class Composition:
 
 
 @functools.lru_cache(maxsize=4096)
-def _rdp(release: Release, orders: bytes) -> Array:
+def _rdp(release: PricedRelease, orders: bytes) -> Array:
     """Return the curve of one release; the orders of a search begin alike for all of them."""
     return release.rdp(np.frombuffer(orders, dtype=np.float64))
 

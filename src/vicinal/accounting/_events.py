@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vicinal import _checks
-from vicinal.accounting._composition import Composition, Release, Zcdp, compose
+from vicinal.accounting._composition import Composition, PricedRelease, Zcdp, compose
 from vicinal.accounting._laplace import Laplace
 from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput, MissingExtra
@@ -78,7 +78,7 @@ def _library() -> Any:
     return dp_accounting
 
 
-def _event_of(release: Release, events: Any) -> DpEvent:
+def _event_of(release: PricedRelease, events: Any) -> DpEvent:
     event: DpEvent
     if isinstance(release, SubsampledGaussian):
         event = events.GaussianDpEvent(release.sigma)

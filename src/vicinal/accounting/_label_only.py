@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.accounting._three_way_divergence import Contest
-from vicinal.accounting._threshold_divergence import Array, Cells, Thresholds
+from vicinal.accounting._three_way_divergence import ThreeWayComparison
+from vicinal.accounting._threshold_divergence import Array, ShiftCells, Thresholds
 from vicinal.errors import InvalidInput
 
 LINE_GRID = 1 << 22
@@ -82,7 +82,7 @@ class ChargeTable:
     classes : int or None
         The number of classes that the shares make use of.
     density : float
-        Cells per unit of shift over noise scale.
+        ShiftCells per unit of shift over noise scale.
     shares : float64 (m,)
         Share of every cell, not decreasing; the last is 1 and covers all larger shifts.
     """
@@ -242,7 +242,7 @@ def charge_table(target: LabelBudget, classes: int | None = None, cells: int = 1
     top = min(1.0, math.sqrt(math.pi * budget / order) / factor, _LINE_LIMIT / order)
     edges = np.linspace(0, top, cells + 1) * factor
     low, high = edges[:-1] * (1 - 1e-12), edges[1:] * (1 + 1e-12)
-    log_ratio = Cells(low, high, order).log_supremum(_CELL_TOLERANCE)
+    log_ratio = ShiftCells(low, high, order).log_supremum(_CELL_TOLERANCE)
     excess = order - 1
     start = np.where(low > 0, low, 1.0)
     # log(1 + x) / x decreases: the lower end of a cell bounds the rest of it.
@@ -328,9 +328,11 @@ def _plane(mu: float, gamma: float, alphas: Array) -> Array:
     for value in np.unique(octave):
         chosen = octave == value
         some = alphas[chosen]
-        log_g = Contest(mu, gamma, some, reverse=False).log_supremum()
+        log_g = ThreeWayComparison(mu, gamma, some, reverse=False).log_supremum()
         if gamma < 1:
-            log_g = np.maximum(log_g, Contest(mu, gamma, some, reverse=True).log_supremum())
+            log_g = np.maximum(
+                log_g, ThreeWayComparison(mu, gamma, some, reverse=True).log_supremum()
+            )
         bound[chosen] = _divergence(log_g, some)
     return np.asarray(bound * (1 + np.array([_plane_excess(alpha, mu) for alpha in alphas])))
 

@@ -122,9 +122,9 @@ class Plan:
     def lower(self) -> float | None:
         """Return an epsilon that the plan cannot be better than, or None without a certificate."""
         order = self.composition().best_order(self.delta)
-        witnesses: list[_certificate.Witness] = []
+        witnesses: list[_certificate.WorstCasePair] = []
         for step in self.steps:
-            found = KINDS[step.kind].witness(step.values, step.count, order)
+            found = KINDS[step.kind].worst_case(step.values, step.count, order)
             if found is None:
                 return None
             witnesses.extend(found)
@@ -133,7 +133,7 @@ class Plan:
     def assumptions(self) -> tuple[str, ...]:
         """Return in words what must be true for the price to hold."""
         particular = dict.fromkeys(
-            words for step in self.steps for words in KINDS[step.kind].words(step.values)
+            words for step in self.steps for words in KINDS[step.kind].assumptions(step.values)
         )
         return (*COMMON_ASSUMPTIONS, *particular)
 

@@ -8,7 +8,7 @@ composition keeps domination (Zhu, Dong & Wang 2022, Theorem 10), also adaptivel
 enough that all roundings together widen the loss by a relative 3e-5 or so, and both the release
 grids and the window of the transform leave out at most a stated mass, which is added to delta.
 
-Transform. The mass of the sum of all losses is the inverse transform of the product of powers. Mass
+Transform. The mass of the sum of all losses is the inverse transform of the product of powers. LossMass
 below the window wraps round to its top (more loss: safe); mass above it is bounded by Chernoff and
 counted as infinite loss. Rounding errors of the transform are estimated from the norm of the
 spectrum and added to delta, too.
@@ -45,7 +45,7 @@ _SIZES = np.append(np.geomspace(1e-13, _LARGEST, 500)[:-1], _LARGEST)
 
 
 @dataclasses.dataclass(frozen=True)
-class Mass:
+class LossMass:
     """The law of one release's loss under P on the grid (first + i) h, and beyond it."""
 
     first: int
@@ -69,7 +69,7 @@ def pld_delta(pairs: Sequence[tuple[Pair, int]], epsilon: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Total:
+class ComposedLoss:
     """The composed loss: probabilities at losses (first + i) h, and a mass of infinite loss."""
 
     step: float
@@ -106,7 +106,7 @@ class Total:
         return max(0.0, root) * _SAFETY
 
 
-def _totals(pairs: Sequence[tuple[Pair, int]], tail: float) -> list[Total]:
+def _totals(pairs: Sequence[tuple[Pair, int]], tail: float) -> list[ComposedLoss]:
     """Return the composed loss, in both directions unless they are equal; none if out of range."""
     merged = _merge_gaussians(pairs)
     counts = [count for _, count in merged]
@@ -167,7 +167,7 @@ def _step(spread: float, count: int, ranges: Sequence[tuple[float, float]]) -> f
     return max(spread * math.sqrt(8 * _WIDENING / count), reach / _MAX_POINTS)
 
 
-def _mass(pair: Pair, span: tuple[float, float], step: float, mirrored: bool) -> Mass:
+def _mass(pair: Pair, span: tuple[float, float], step: float, mirrored: bool) -> LossMass:
     """Return the law of the loss of (P, Q), or of (Q, P), by joining the dots of its profile.
 
     In terms of the excess C the mass at x_i = e^(i h) is (C_{i+1} - C_i - e^h (C_i - C_{i-1})) /
@@ -182,12 +182,12 @@ def _mass(pair: Pair, span: tuple[float, float], step: float, mirrored: bool) ->
     mass = np.append(rise, 0.0) - math.exp(step) * np.insert(rise, 0, 0.0)
     mass[0] = rise[0] - excess[0]
     mass[-first] += 1
-    return Mass(first, np.maximum(mass, 0.0), float(excess[-1]))
+    return LossMass(first, np.maximum(mass, 0.0), float(excess[-1]))
 
 
 def _convolve(
-    masses: Sequence[Mass], counts: Sequence[int], step: float, spread: float, tail: float
-) -> Total:
+    masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
+) -> ComposedLoss:
     """Return the law of the sum, with all that was left out counted as infinite loss."""
     low, high = _window(masses, counts, step, spread, tail)
     start = math.floor(low / step)
@@ -201,7 +201,7 @@ def _convolve(
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
     infinite += _ROUNDING * (sum(counts) + math.log2(size)) * norm
     wrapped = np.roll(fft.irfft(spectrum, size), (base - start) % size)
-    return Total(step, start, np.maximum(wrapped, 0.0), infinite)
+    return ComposedLoss(step, start, np.maximum(wrapped, 0.0), infinite)
 
 
 def spectral_power(spectrum: Spectrum, count: int) -> Spectrum:
@@ -226,7 +226,7 @@ def folded(values: Array, size: int) -> Array:
 
 
 def _window(
-    masses: Sequence[Mass], counts: Sequence[int], step: float, spread: float, tail: float
+    masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> tuple[float, float]:
     """Return bounds that the sum stays between but for a mass of `tail` on either side.
 

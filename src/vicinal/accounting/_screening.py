@@ -16,7 +16,7 @@ RDP for many votes. With U = log(r/q) > 0 and V = log((1-r)/(1-q)) < 0,
 (alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of divergence.py. As a
 grows, q grows, U falls (Phi is log-concave) and V falls; G_b grows with |U| and |V|. So over a
 block of positions [a0, a1] the sum is at most q(a1) G_b(U(a0)) + (1 - q(a0)) G_b(V(a1)): a bound
-for all t in the block from its two ends. Blocks whose bound does not exceed the best value found by
+for all t in the block from its two ends. SearchRanges whose bound does not exceed the best value found by
 more than one part in 10^6 are dropped, the others split; what is returned is never below the
 maximum, and above it by that part at most. With at most 1,024 votes the blocks are scanned instead,
 and what is returned is the maximum.
@@ -56,7 +56,7 @@ Indices = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Blocks:
+class SearchRanges:
     """Ranges low..high of positions on a side, each for one power (row); all arrays are (b,)."""
 
     low: Indices
@@ -64,16 +64,16 @@ class Blocks:
     row: Indices
     side: Indices
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> Blocks:
+    def only(self, kept: npt.NDArray[np.bool_]) -> SearchRanges:
         """Return the blocks where `kept` (b,) is true."""
-        return Blocks(self.low[kept], self.high[kept], self.row[kept], self.side[kept])
+        return SearchRanges(self.low[kept], self.high[kept], self.row[kept], self.side[kept])
 
-    def branch(self) -> Blocks:
+    def branch(self) -> SearchRanges:
         """Return every block cut into up to four."""
         sizes = (self.high - self.low + 1)[:, None]
         cuts = self.low[:, None] + sizes * np.arange(_BRANCHES + 1) // _BRANCHES
         row, side = np.repeat(self.row, _BRANCHES), np.repeat(self.side, _BRANCHES)
-        cut = Blocks(cuts[:, :-1].ravel(), cuts[:, 1:].ravel() - 1, row, side)
+        cut = SearchRanges(cuts[:, :-1].ravel(), cuts[:, 1:].ravel() - 1, row, side)
         return cut.only(cut.high >= cut.low)
 
 
@@ -156,13 +156,13 @@ class Screening:
             blocks = blocks.only(~done & (blocks.high > blocks.low)).branch()
         return answer
 
-    def _frontier(self, powers: Array) -> Blocks:
+    def _frontier(self, powers: Array) -> SearchRanges:
         blocks = min(_BLOCKS, self.k)
         edges = np.linspace(0, self.k, blocks + 1).astype(np.int64)
         row, side, block = (axis.ravel() for axis in np.indices((len(powers), 2, blocks)))
-        return Blocks(edges[block], edges[block + 1] - 1, row, side)
+        return SearchRanges(edges[block], edges[block + 1] - 1, row, side)
 
-    def _ends_and_bound(self, powers: Array, blocks: Blocks) -> tuple[Array, Array]:
+    def _ends_and_bound(self, powers: Array, blocks: SearchRanges) -> tuple[Array, Array]:
         """Return the larger value at the two ends of every block, and a bound for all in it."""
         power = powers[blocks.row]
         log_q, log_miss, up, down = self._laws_at(blocks.low, blocks.side)

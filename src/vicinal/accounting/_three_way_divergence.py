@@ -81,7 +81,7 @@ def _log_probabilities(u: Array, v: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class OutcomePoint:
     """Base weights and log ratios of the three outcomes at some centres, (3, ...)."""
 
     weight: Array
@@ -89,7 +89,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class ThreeWayComparison:
     """Three-way comparisons of one shift under Poisson sampling, one for every order.
 
     With `reverse` the divergence is that of the law without the subject from the law with it.
@@ -114,7 +114,7 @@ class Contest:
         depth = 2 * shift + 7 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
         return -(depth + self.mu), (1 + np.sqrt(2)) * depth + self.mu
 
-    def point(self, u: Array, v: Array) -> Point:
+    def point(self, u: Array, v: Array) -> OutcomePoint:
         """Return weights and log ratios at the centres (u, v)."""
         without, included = _log_probabilities(u, v), _log_probabilities(u + self.mu, v - self.mu)
         mu = np.asarray(self.mu)
@@ -122,7 +122,7 @@ class Contest:
         gain = np.stack([included[0] - without[0], included[1] - without[1], other])
         if self.reverse:
             without = mixed(without, included, self.gamma)
-        return Point(without, self._turn(gain))
+        return OutcomePoint(without, self._turn(gain))
 
     def _search(self, low: float, high: float, lead: Array, tolerance: float) -> Array:
         """Branch and bound over the centres in [low, high]^2, for all orders at once."""
@@ -160,7 +160,7 @@ class Contest:
         third = np.minimum(self._leading(u + v, lead), self._ahead(near, spread, u, v, size, lead))
         return np.minimum(np.minimum(first, second), third), value
 
-    def _corners(self, u: Array, v: Array, size: float) -> list[Point]:
+    def _corners(self, u: Array, v: Array, size: float) -> list[OutcomePoint]:
         """Return the corners of squares of one grid; shared ones are computed once."""
         offsets = [(i * size, j * size) for i in (0, 1) for j in (0, 1)]
         all_u = np.concatenate([u + i for i, _ in offsets])
@@ -171,9 +171,9 @@ class Contest:
         )
         point = self.point(all_u[first], all_v[first])
         parts = np.split(where, 4)
-        return [Point(point.weight[:, part], point.ratio[:, part]) for part in parts]
+        return [OutcomePoint(point.weight[:, part], point.ratio[:, part]) for part in parts]
 
-    def _log_g(self, point: Point) -> Array:
+    def _log_g(self, point: OutcomePoint) -> Array:
         return _log_sum(point.weight[..., None] + log_psi(point.ratio[..., None], self.orders))
 
     def _log_bend(self, most: Array, spread: Array) -> Array:
@@ -194,7 +194,7 @@ class Contest:
         return np.asarray(np.logaddexp(lead, log_ndtr(-total[..., None] / np.sqrt(2)) + square))
 
     def _ahead(
-        self, near: Point, spread: Array, u: Array, v: Array, size: float, lead: Array
+        self, near: OutcomePoint, spread: Array, u: Array, v: Array, size: float, lead: Array
     ) -> Array:
         """Bound log G on squares where somebody else wins so rarely that a duel is left."""
         root = np.sqrt(2)

@@ -167,7 +167,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class ShiftCells:
     """Threshold tests of all shifts in cells [low, high], unsampled, at one order.
 
     Bounds G / mu^2 over a whole cell, which may begin at zero.

@@ -17,7 +17,7 @@ from vicinal.cli._progress import progress
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
-    from vicinal.reports._demo import Answers, Prepared
+    from vicinal.reports._demo import DemoAnswers, Prepared
     from vicinal.reports._progress import Begin
 
 SHIPPED = "mnist"
@@ -70,7 +70,7 @@ def _name(data: str) -> str:
 
 
 def _write_report(
-    folder: Path, data: str, prepared: Prepared, answers: Answers, start: float, begin: Begin
+    folder: Path, data: str, prepared: Prepared, answers: DemoAnswers, start: float, begin: Begin
 ) -> Path:
     from vicinal import __version__
     from vicinal.reports._demo import CLASSES, compare
@@ -100,7 +100,9 @@ def _command(data: str, epsilon: float, delta: float, queries: int) -> str:
     return shlex.join(["vicinal", "demo", *words, "--queries", str(queries)])
 
 
-def _result(data: str, answers: Answers, written: Path | None, seconds: float) -> dict[str, Any]:
+def _result(
+    data: str, answers: DemoAnswers, written: Path | None, seconds: float
+) -> dict[str, Any]:
     from vicinal import __version__
 
     return {
@@ -115,7 +117,7 @@ def _result(data: str, answers: Answers, written: Path | None, seconds: float) -
     }
 
 
-def _text(answers: Answers, result: dict[str, Any]) -> str:
+def _text(answers: DemoAnswers, result: dict[str, Any]) -> str:
     from vicinal.reports import _text as words
 
     outcome, plan = answers.outcome, answers.plan

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vicinal.datasets import Dataset
-    from vicinal.labelling import Answers, Asked, IndKNNLabeller, Job, PlannedLabeller
-    from vicinal.labelling._protocols import Extractor
+    from vicinal.labelling import (
+        AskedRound,
+        FixedPlanLabeller,
+        IndKNNLabeller,
+        LabellingTask,
+        ReleasedLabels,
+    )
+    from vicinal.labelling._protocols import FeatureExtractor
 
 Private = Annotated[Path, typer.Option(help="npz with x and y, perhaps subjects: the records.")]
 Public = Annotated[Path, typer.Option(help="npz with x: public examples of the same kind.")]
@@ -62,20 +68,20 @@ def label(
 ) -> None:
     """Label public examples by the noisy votes of private records.
 
-    What it costs is known before the first question, and never more than epsilon. Answers are on
+    What it costs is known before the first question, and never more than epsilon. ReleasedLabels are on
     the disk, with what they cost, before they are used: after a crash the same command goes on
     where it stopped, and nothing is asked or paid for twice.
     """
     from vicinal import labelling
 
     names = class_names(classes)
-    choice = _labellers.Choice(
+    choice = _labellers.LabellerOptions(
         labeller, epsilon, delta, release, records, neighbours, gamma, teachers, sigma_votes,
         sigma_screen, threshold,
     )  # fmt: skip
     dataset, pool = load(private), load(public)
-    size = questions or labelling.planned(1, len(pool)).questions
-    plan = labelling.Plan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
+    size = questions or labelling.default_plan(1, len(pool)).questions
+    plan = labelling.LabellingPlan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
     answering = choice.labeller(dataset, names, plan)
     if price:
         _labellers.tell_price(answering, plan, json=json)
@@ -122,17 +128,17 @@ def load(path: Path) -> Dataset:
     return load_table(path)
 
 
-def make_job(dataset: Dataset, pool: Dataset) -> Job:
+def make_job(dataset: Dataset, pool: Dataset) -> LabellingTask:
     """Return private and public examples, with the features of the first round."""
     import numpy as np
 
-    from vicinal.labelling import Job
+    from vicinal.labelling import LabellingTask
 
     records, public = np.asarray(dataset.features), np.asarray(pool.features)
-    return Job(records, public, extractor_of(records))
+    return LabellingTask(records, public, extractor_of(records))
 
 
-def extractor_of(examples: npt.NDArray[Any]) -> Extractor:
+def extractor_of(examples: npt.NDArray[Any]) -> FeatureExtractor:
     """Return histograms of gradients for images; vectors are taken as they are."""
     from vicinal.features import HOGFeatures
 
@@ -147,17 +153,17 @@ class _AsTheyAre:
 
 
 def released(
-    labeller: IndKNNLabeller | PlannedLabeller, asked: Asked, kept: npt.NDArray[np.int64]
-) -> Answers:
+    labeller: IndKNNLabeller | FixedPlanLabeller, asked: AskedRound, kept: npt.NDArray[np.int64]
+) -> ReleasedLabels:
     """Return answers as they may be published; questions without an answer are left out."""
     import numpy as np
 
-    from vicinal.labelling import ABSTAINED, Answers
+    from vicinal.labelling import ABSTAINED, ReleasedLabels
 
     chosen = np.zeros(len(asked.labels), dtype=bool)
     chosen[kept] = True
     given = asked.labels != ABSTAINED
-    return Answers(
+    return ReleasedLabels(
         asked.questions[given],
         labeller.classes[asked.labels[given]],
         None if asked.margins is None else asked.margins[given],
@@ -167,12 +173,12 @@ def released(
     )
 
 
-def summary(asked: Asked, answers: Answers) -> dict[str, Any]:
+def summary(asked: AskedRound, answers: ReleasedLabels) -> dict[str, Any]:
     """Return what may be told about answers, for JSON."""
     return {
         "questions": len(asked.questions),
         "answered": len(answers.rows),
-        "kept": int(answers.kept.sum()),
+        "kept": int(answers.selected.sum()),
         "guarantee": answers.guarantee,
     }
 

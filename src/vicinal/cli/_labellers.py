@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vicinal.datasets import Dataset
-    from vicinal.labelling import IndKNNLabeller, Plan, PlannedLabeller, Round
+    from vicinal.labelling import FixedPlanLabeller, IndKNNLabeller, LabellingPlan, Round
     from vicinal.labelling._planned_labeller import Planned
 
     Column = npt.NDArray[Any]
@@ -52,7 +52,7 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LabellerOptions:
     """Options of a labeller; those left out are None.
 
     Raises
@@ -86,8 +86,8 @@ class Choice:
             raise InvalidInput("A screening needs both --sigma-screen and --threshold.")
 
     def labeller(
-        self, dataset: Dataset, classes: list[Any], plan: Plan
-    ) -> IndKNNLabeller | PlannedLabeller:
+        self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
+    ) -> IndKNNLabeller | FixedPlanLabeller:
         """Return who answers; what it costs is known, and at most epsilon.
 
         Raises
@@ -108,13 +108,13 @@ class Choice:
         )  # fmt: skip
 
     def _planned(
-        self, labels: Column, subjects: Column | None, classes: list[Any], plan: Plan
-    ) -> PlannedLabeller:
-        from vicinal.labelling import PlannedLabeller, least_noise
+        self, labels: Column, subjects: Column | None, classes: list[Any], plan: LabellingPlan
+    ) -> FixedPlanLabeller:
+        from vicinal.labelling import FixedPlanLabeller, least_noise
 
-        def with_noise(sigma: float) -> PlannedLabeller:
+        def with_noise(sigma: float) -> FixedPlanLabeller:
             make = partial(self._classifier, classes, plan, sigma)
-            return PlannedLabeller(make, plan, labels, subjects)
+            return FixedPlanLabeller(make, plan, labels, subjects)
 
         if self.sigma_votes is None:
             return with_noise(least_noise(lambda s: with_noise(s).epsilon(), self.epsilon))
@@ -125,7 +125,9 @@ class Choice:
             )
         return with_noise(self.sigma_votes)
 
-    def _classifier(self, classes: list[Any], plan: Plan, sigma: float, part: Round) -> Planned:
+    def _classifier(
+        self, classes: list[Any], plan: LabellingPlan, sigma: float, part: Round
+    ) -> Planned:
         from vicinal.labelling import noise_of
         from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 
@@ -148,18 +150,20 @@ class Choice:
         return {name: value for name, value in options.items() if value is not None}
 
 
-def tell_price(labeller: IndKNNLabeller | PlannedLabeller, plan: Plan, *, json: bool) -> None:
+def tell_price(
+    labeller: IndKNNLabeller | FixedPlanLabeller, plan: LabellingPlan, *, json: bool
+) -> None:
     """Print what is known before the first question."""
     told = price_of(labeller, plan)
     typer.echo(as_json(told) if json else price_text(told))
 
 
-def price_of(labeller: IndKNNLabeller | PlannedLabeller, plan: Plan) -> dict[str, Any]:
+def price_of(labeller: IndKNNLabeller | FixedPlanLabeller, plan: LabellingPlan) -> dict[str, Any]:
     """Return what is known before the first question, for JSON: rounds, releases, guarantee."""
-    from vicinal.labelling import PlannedLabeller
+    from vicinal.labelling import FixedPlanLabeller
 
     told: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
-    if isinstance(labeller, PlannedLabeller):
+    if isinstance(labeller, FixedPlanLabeller):
         told["plan"] = labeller.plan()
     return told | {"guarantee": labeller.guarantee().to_dict()}
 

@@ -14,7 +14,7 @@ from vicinal.cli._progress import progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal.predictors.ind_knn._plan_simulation import Stage
+    from vicinal.predictors.ind_knn._plan_simulation import SimulationSetup
     from vicinal.reports._plan_report import Option
 
 
@@ -47,11 +47,11 @@ def plan(
     With public points the plan is played through on them, and beside it other releases, more and
     fewer queries, and other guarantees.
     """
-    from vicinal.predictors.ind_knn._plan_choice import Wish
+    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.reports import _plan_report
 
     kind = None if plot is None else _kind(plot, public)
-    wish = Wish(records, queries, epsilon, delta, classes, release, gate)
+    wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate)
     wish.settings()
     stage = None if public is None else _stage(public, labels, classes)
     with progress(silent=json) as begin:
@@ -75,13 +75,13 @@ def _kind(plot: Path, public: Path | None) -> str:
     return kind
 
 
-def _stage(public: Path, labels: str | None, classes: int) -> Stage:
+def _stage(public: Path, labels: str | None, classes: int) -> SimulationSetup:
     """Return public points from a file, as the classifier would take them in."""
     import numpy as np
 
     from vicinal.datasets import load_table
     from vicinal.neighbours import Cosine, int8_precision
-    from vicinal.predictors.ind_knn._plan_simulation import Stage
+    from vicinal.predictors.ind_knn._plan_simulation import SimulationSetup
 
     keyed = public.suffix.lower() == ".npz"
     data = load_table(public, None if keyed else labels)
@@ -93,7 +93,7 @@ def _stage(public: Path, labels: str | None, classes: int) -> Stage:
         )
     kernel = Cosine(int8_precision(points))
     places = None if labels is None else _places(data.labels, classes)
-    return Stage.of(kernel, kernel.encode(points), classes, places)
+    return SimulationSetup.of(kernel, kernel.encode(points), classes, places)
 
 
 def _places(labels: Any, classes: int) -> Any:

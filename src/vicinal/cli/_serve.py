@@ -41,7 +41,7 @@ def serve(
     ] = False,
 ) -> None:
     """Answer over HTTP, with keys; the console is at /console."""
-    from vicinal.distributed import Absence
+    from vicinal.distributed import MissingShardPolicy
     from vicinal.serving import ServiceSettings
     from vicinal.serving import serve as run
 
@@ -53,6 +53,6 @@ def serve(
         burst=burst,
         body_bytes=body_bytes,
     )
-    absence = Absence(shard_s, answer_without)
+    absence = MissingShardPolicy(shard_s, answer_without)
     opened = opened_at(store, ray, absence)
     run(opened, store, host, port, settings, lambda url: typer.echo(f"{url}/console", err=True))

@@ -14,9 +14,9 @@ from vicinal.cli._output import as_json
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal.distributed import Absence, Coordinator, RayCluster
+    from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
     from vicinal.distributed._coordinator import Connect
-    from vicinal.store import Extractor, Store
+    from vicinal.store import Store, StoreExtractor
 
 Ray = Annotated[
     str | None,
@@ -54,12 +54,12 @@ def shard(
 def opened_at(
     path: Path,
     ray: str | None = None,
-    absence: Absence | None = None,
+    absence: MissingShardPolicy | None = None,
     *,
     accept_loss: bool = False,
 ) -> Iterator[Store | Coordinator]:
     """Open the store or the cluster that lies at `path`, and close it at the end."""
-    from vicinal.distributed import Coordinator, is_cluster, local_links
+    from vicinal.distributed import Coordinator, is_cluster, local_transports
     from vicinal.store import Store
 
     if not is_cluster(path):
@@ -72,7 +72,7 @@ def opened_at(
             yield store
         return
     with ExitStack() as resources:
-        connect: Connect = local_links
+        connect: Connect = local_transports
         if ray is not None:
             connect = resources.enter_context(engine_at(ray)).links
         cluster = Coordinator.open(path, connect, absence, accept_loss=accept_loss)
@@ -92,7 +92,7 @@ def engine_at(ray: str) -> Iterator[RayCluster]:
 
 
 @contextmanager
-def spread(extractor: Extractor, ray: str | None) -> Iterator[Extractor]:
+def spread(extractor: StoreExtractor, ray: str | None) -> Iterator[StoreExtractor]:
     """Have an extractor work on a Ray engine, if one is asked for."""
     if ray is None:
         yield extractor

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vicinal.datasets import Dataset
-    from vicinal.store import Extractor, Reply
+    from vicinal.store import Reply, StoreExtractor
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
 Data = Annotated[
@@ -88,11 +88,11 @@ def init(
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
-    from vicinal.store import Extractor, Store
+    from vicinal.store import Store, StoreExtractor
 
     options = {"model": model, "weights": None if weights is None else str(weights)}
     given = {name: value for name, value in options.items() if value is not None}
-    plain = Extractor(features, given, columns=_listed(columns))
+    plain = StoreExtractor(features, given, columns=_listed(columns))
     with spread(plain, ray) as unmapped:
         dataset = _read(data, unmapped, label, subject)
         extractor, reference = _reference(public, unmapped, components, power)
@@ -120,7 +120,7 @@ def add(
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
     with opened_at(store, accept_loss=accept_loss) as opened:
-        dataset = _read(data, opened.frame.extractor, label, subject)
+        dataset = _read(data, opened.schema.extractor, label, subject)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         opened.add(dataset.features, dataset.labels, dataset.subjects, idempotency_key=key)
@@ -139,7 +139,7 @@ def predict(
 ) -> None:
     """Answer queries; new ones spend budgets, durably before they are shown."""
     with opened_at(store, ray, accept_loss=accept_loss) as opened:
-        dataset = _read(data, opened.frame.extractor, None, None)
+        dataset = _read(data, opened.schema.extractor, None, None)
         reply = opened.predict(
             dataset.features, audience=audience, analyst=analyst, idempotency_key=key
         )
@@ -265,8 +265,8 @@ def audience(
 
 
 def _reference(
-    public: Path | None, extractor: Extractor, components: int, power: float
-) -> tuple[Extractor, npt.NDArray[Any] | None]:
+    public: Path | None, extractor: StoreExtractor, components: int, power: float
+) -> tuple[StoreExtractor, npt.NDArray[Any] | None]:
     """Return the extractor, with a map learnt from public rows if asked, and their features."""
     if public is not None:
         raw = _read(public, extractor, None, None).features
@@ -278,7 +278,7 @@ def _reference(
     return extractor, None
 
 
-def _read(path: Path, extractor: Extractor, label: str | None, subject: str | None) -> Dataset:
+def _read(path: Path, extractor: StoreExtractor, label: str | None, subject: str | None) -> Dataset:
     """Return the records of a file, raw, as the store's extractor takes them."""
     from vicinal.datasets import load_images, load_table
 

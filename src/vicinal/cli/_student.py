@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from vicinal.labelling import Answers
+    from vicinal.labelling import ReleasedLabels
     from vicinal.students import Recipe, Student
 
 Out = Annotated[Path, typer.Option(help="Where to write the student. Publishable.")]
@@ -58,7 +58,7 @@ def student(
     recipe = make_recipe(
         pool.ndim, method, network, augmentation, steps, seed, overlapping=overlapping
     )
-    rows, labels = told.rows[told.kept], told.labels[told.kept]
+    rows, labels = told.rows[told.selected], told.labels[told.selected]
     with progress(silent=json) as begin:
         guided = _guide(told, pool) if recipe.guided else None
         step = begin("student", recipe.steps)
@@ -76,18 +76,18 @@ def student(
     typer.echo(as_json(result) if json else _text(result))
 
 
-def _guide(told: Answers, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _guide(told: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Return what all answers say of all examples, by the features that they were given on."""
     import numpy as np
 
     from vicinal.features import PublicMap
-    from vicinal.labelling import guide
+    from vicinal.labelling import soft_labels
 
     features = extractor_of(pool).transform(pool)
     place_of = {name: place for place, name in enumerate(told.classes)}
     places = np.array([place_of[name] for name in told.labels.tolist()], dtype=np.int64)
     mapped = PublicMap().fit(features).transform(features)
-    return guide(mapped, told.rows, places, len(told.classes))
+    return soft_labels(mapped, told.rows, places, len(told.classes))
 
 
 def make_recipe(

@@ -37,7 +37,7 @@ from vicinal.cli._student import (
 )
 
 if TYPE_CHECKING:
-    from vicinal.labelling import Outcome, Plan
+    from vicinal.labelling import LabellingPlan, TransferResult
 
 
 def transfer(
@@ -78,12 +78,12 @@ def transfer(
 
     start = time.perf_counter()
     names = class_names(classes)
-    choice = _labellers.Choice(
+    choice = _labellers.LabellerOptions(
         labeller, epsilon, delta, "votes", records, neighbours, gamma, teachers, sigma_votes,
         sigma_screen, threshold,
     )  # fmt: skip
     dataset, pool = load(private), load(public)
-    plan = labelling.planned(rounds, len(pool), seed=seed, overlapping=overlapping)
+    plan = labelling.default_plan(rounds, len(pool), seed=seed, overlapping=overlapping)
     answering = choice.labeller(dataset, names, plan)
     if price:
         _labellers.tell_price(answering, plan, json=json)
@@ -106,7 +106,7 @@ def transfer(
     typer.echo(as_json(result) if json else _text(result))
 
 
-def _result(outcome: Outcome, plan: Plan, seconds: float) -> dict[str, Any]:
+def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dict[str, Any]:
     from vicinal import __version__
 
     rounds = [
@@ -115,7 +115,7 @@ def _result(outcome: Outcome, plan: Plan, seconds: float) -> dict[str, Any]:
             "kept": len(kept),
             "share_of_budget": part.share,
         }
-        for asked, kept, part in zip(outcome.rounds, outcome.kept, plan.rounds, strict=True)
+        for asked, kept, part in zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
     ]
     return {
         "rounds": rounds,

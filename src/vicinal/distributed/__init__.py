@@ -8,24 +8,24 @@ from vicinal.distributed._backups import restore_cluster
 from vicinal.distributed._coordinator import Coordinator
 from vicinal.distributed._coordinator_answers import ShardedReply
 from vicinal.distributed._extraction import SpreadExtractor
-from vicinal.distributed._fan_out import Absence, ShardMissing
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardMissing
 from vicinal.distributed._folders import is_cluster
-from vicinal.distributed._local_transport import local_links
+from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._ray_actors import RayCluster
-from vicinal.distributed._shard_server import ShardKeeper
+from vicinal.distributed._shard_server import ShardServer
 from vicinal.distributed._splitting import split
 from vicinal.distributed._subject_merging import merge_cluster
 
 __all__ = [
-    "Absence",
     "Coordinator",
+    "MissingShardPolicy",
     "RayCluster",
-    "ShardKeeper",
     "ShardMissing",
+    "ShardServer",
     "ShardedReply",
     "SpreadExtractor",
     "is_cluster",
-    "local_links",
+    "local_transports",
     "merge_cluster",
     "restore_cluster",
     "split",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vicinal import _checks
 from vicinal.distributed._folders import (
-    Cluster,
+    ClusterDescription,
     ShardFolder,
     part_paths,
     private_folder,
@@ -22,10 +22,10 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._files import guarded
 from vicinal.store import _backups
 from vicinal.store._folder import CONFIG, Folder, read_config
-from vicinal.store._opening import Parts, open_folder
+from vicinal.store._opening import OpenStore, open_folder
 
 
-def pack_part(parts: Parts, path: Path) -> None:
+def pack_part(parts: OpenStore, path: Path) -> None:
     """Write the backup of the coordinator, the first part of a new backup."""
     if path.parent.exists() and (not path.parent.is_dir() or any(path.parent.iterdir())):
         raise InvalidInput(f"{path.parent} must be a new folder, or an empty one.")
@@ -33,7 +33,7 @@ def pack_part(parts: Parts, path: Path) -> None:
     _backups.pack(parts, path)
 
 
-def write_cluster(cluster: Cluster, path: Path) -> None:
+def write_cluster(cluster: ClusterDescription, path: Path) -> None:
     """Write down whose parts these are: from now on they are a backup."""
     replace(cluster, source="").save(path)
 
@@ -59,7 +59,7 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
         Without `accept_loss`, if a part is not known to be in its last state.
     """
     source, target = Path(backup), Path(path)
-    cluster = Cluster.read(source)
+    cluster = ClusterDescription.read(source)
     accept = _checks.boolean("accept_loss", accept_loss)
     folders = [
         _unpacked(part, target, cluster, accept_loss=accept)
@@ -73,7 +73,9 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
         _go_on(folder)
 
 
-def _unpacked(part: Path, target: Path, cluster: Cluster, *, accept_loss: bool) -> Folder:
+def _unpacked(
+    part: Path, target: Path, cluster: ClusterDescription, *, accept_loss: bool
+) -> Folder:
     place, witness = target / part.name, witness_of(target, part.name)
     private_folder(target)
     private_folder(witness.parent)

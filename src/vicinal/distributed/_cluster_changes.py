@@ -1,4 +1,4 @@
-"""Changes of a cluster's data: decided by the coordinator, made by every shard, in one order.
+"""ClusterChanges of a cluster's data: decided by the coordinator, made by every shard, in one order.
 
 A change is decided by one transaction of the coordinator, which counts its clock on (so that no
 votes that shards keep can meet later ones) and notes the change as pending. What it consists of
@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._checks import SubjectId
-from vicinal.distributed._fan_out import Absence, Link, gather
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardTransport, gather
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._tasks import Add, Erase, OpenAudience, Ping, Task
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._files import guarded, replace_file, sync_folder
-from vicinal.ledger._ledger import Book
+from vicinal.ledger._ledger import Ledger
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.store._identities import repaired
 
@@ -44,7 +44,7 @@ _NOTHING = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class ClusterChange:
     """What all shards have to do; private.
 
     Attributes
@@ -116,16 +116,16 @@ class Change:
             )  # fmt: skip
 
 
-class Changes:
+class ClusterChanges:
     """Makes changes on all shards.
 
     Parameters
     ----------
     folder : Path
         The coordinator's.
-    book : Book
+    book : Ledger
         Its ledger.
-    links : sequence of Link
+    links : sequence of ShardTransport
         The ways to all shards.
     records : ShardRecords
         What the ledger keeps of them.
@@ -136,8 +136,8 @@ class Changes:
     def __init__(
         self,
         folder: Path,
-        book: Book,
-        links: Sequence[Link],
+        book: Ledger,
+        links: Sequence[ShardTransport],
         records: ShardRecords,
         deadline: float,
     ) -> None:
@@ -145,7 +145,7 @@ class Changes:
         self._book = book
         self._links = dict(enumerate(links))
         self._records = records
-        self._patience = Absence(deadline)
+        self._patience = MissingShardPolicy(deadline)
         turn, _, self._digest = (book.database.get(PENDING) or "0").partition(" ")
         self._pending = int(turn)
         if not self._pending:
@@ -167,7 +167,7 @@ class Changes:
         gather(self._links, Ping(), self._patience)
         return gather(self._links, task, self._patience, _WORK)
 
-    def make(self, what: str, made: Callable[[], Change]) -> dict[int, Any]:
+    def make(self, what: str, made: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Decide a change and make it on all shards; return what they returned.
 
         `made` returns it, and may write to the ledger, in the same transaction.
@@ -187,7 +187,7 @@ class Changes:
         ShardMissing
             If one is missing. The change stays pending.
         """
-        change = Change.read(self._path, self._digest)
+        change = ClusterChange.read(self._path, self._digest)
         links = {number: link for number, link in self._links.items() if change.concerns(number)}
         gather(links, Ping(), self._patience)
         found = gather(links, [change.task(n) for n in links], self._patience, _WORK)

@@ -19,28 +19,28 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.distributed._backups import pack_part, write_cluster
-from vicinal.distributed._cluster_changes import ADD, AUDIENCE, ERASE, Change, Changes
-from vicinal.distributed._coordinator_answers import CoordinatorBook, ShardedBatch, ShardedReply
-from vicinal.distributed._fan_out import Absence, Link, ShardMissing, gather
-from vicinal.distributed._folders import COORDINATOR, Cluster, ShardFolder, shard_paths
+from vicinal.distributed._cluster_changes import ADD, AUDIENCE, ERASE, ClusterChange, ClusterChanges
+from vicinal.distributed._coordinator_answers import CoordinatorLedger, ShardedBatch, ShardedReply
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardMissing, ShardTransport, gather
+from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._joining import known_shards, learn_shards
-from vicinal.distributed._local_transport import local_links
+from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import CheckedLink
+from vicinal.distributed._messages import CheckedTransport
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.distributed._routing import Routing
 from vicinal.distributed._splitting import ready_cluster
-from vicinal.distributed._tasks import HERE, LEFT, Backup, Facts, Known, Ping, Verify
+from vicinal.distributed._tasks import HERE, LEFT, Backup, Facts, KnownSubjects, Ping, Verify
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
-from vicinal.predictors.ind_knn._engine import Engine, Turn
+from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
 from vicinal.store import Presence, Query, Verification
-from vicinal.store._audience_state import Desk, new_plan, open_desk, pinned_plan
-from vicinal.store._base_store import Counter
+from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state, pinned_plan
+from vicinal.store._base_store import BaseStore
 from vicinal.store._idempotent_adds import Addition, forget_additions
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
-from vicinal.store._opening import Parts, open_folder
-from vicinal.store._records import Records
+from vicinal.store._opening import OpenStore, open_folder
+from vicinal.store._records import StoredRecords
 from vicinal.store._requests import checked_name
 from vicinal.store._status import public_facts
 from vicinal.store._verify import verify
@@ -48,11 +48,11 @@ from vicinal.store._verify import verify
 _OPENING = 5.0
 """Seconds that an opening waits for shards; a block waits longer."""
 
-Connect = Callable[[Sequence[Path]], Sequence[Link]]
+Connect = Callable[[Sequence[Path]], Sequence[ShardTransport]]
 """Makes the ways to shards, given their folders."""
 
 
-class Coordinator(Counter[ShardedReply]):
+class Coordinator(BaseStore[ShardedReply]):
     """A cluster that answers; one process at a time. All methods may be called from any thread.
 
     Make a cluster with :func:`~vicinal.distributed._splitting.split`; open it with :meth:`open`.
@@ -60,26 +60,26 @@ class Coordinator(Counter[ShardedReply]):
 
     def __init__(
         self,
-        parts: Parts,
-        cluster: Cluster,
-        links: Sequence[Link],
+        parts: OpenStore,
+        cluster: ClusterDescription,
+        links: Sequence[ShardTransport],
         records: ShardRecords,
-        absence: Absence,
+        absence: MissingShardPolicy,
     ) -> None:
         self._cluster = cluster
         self._links = [
-            CheckedLink(link, record, cluster.identity, self._clock)
+            CheckedTransport(link, record, cluster.identity, self._clock)
             for link, record in zip(links, records, strict=True)
         ]
         self._absence = absence
-        self._turn = Turn()
+        self._turn = ForkSafeLock()
         self._failed = False
-        self._shards = {name: self._remote(name) for name in parts.book.audiences}
-        self._book = CoordinatorBook(parts.database, parts.folder.key(), self._shards, records)
-        self._parts = dataclasses.replace(parts, book=self._book)
-        self._desks = {name: self._desk(name) for name in self._shards}
+        self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
+        self._book = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
+        self._parts = dataclasses.replace(parts, ledger=self._book)
+        self._audience_states = {name: self._desk(name) for name in self._shards}
         args = (parts.folder.path, self._book, self._links, records, absence.deadline)
-        self._changes = Changes(*args)
+        self._changes = ClusterChanges(*args)
         self._routing = Routing(self._book, self._changes, len(links))
         self._compare()
         # What an earlier coordinator had answered is durable: its votes can go.
@@ -90,7 +90,7 @@ class Coordinator(Counter[ShardedReply]):
         cls,
         path: str | Path,
         connect: Connect,
-        absence: Absence | None = None,
+        absence: MissingShardPolicy | None = None,
         *,
         accept_loss: bool = False,
     ) -> Self:
@@ -141,7 +141,7 @@ class Coordinator(Counter[ShardedReply]):
             links = connect(shard_paths(place, cluster.shards))
             for link in links:
                 resources.callback(link.close)
-            policy = absence or Absence()
+            policy = absence or MissingShardPolicy()
             learn_shards(parts.database, records, cluster, links, policy.deadline)
             records.open()
             parts.mark()
@@ -169,7 +169,9 @@ class Coordinator(Counter[ShardedReply]):
             for shards in self._shards.values():
                 shards.fresh()
             before = self._book.clock
-            replies = ShardedBatch(self._book, self._parts.frame, self._desks).run(queries)
+            replies = ShardedBatch(self._book, self._parts.schema, self._audience_states).run(
+                queries
+            )
             self._parts.mark()
             if self._book.clock > before:
                 self._settle()
@@ -177,7 +179,7 @@ class Coordinator(Counter[ShardedReply]):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: Records, addition: Addition | None) -> None:
+    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
         self._change(ADD, self._routing.adding(records, addition))
 
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -202,7 +204,7 @@ class Coordinator(Counter[ShardedReply]):
         """Return how many of some ids are on any shard, were erased, or never were. Private."""
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
         with self._whole():
-            known = np.max(list(self._changes.every(Known(ids)).values()), axis=0)
+            known = np.max(list(self._changes.every(KnownSubjects(ids)).values()), axis=0)
         here, left = int((known == HERE).sum()), int((known == LEFT).sum())
         return Presence(here, left, len(ids) - here - left)
 
@@ -211,11 +213,11 @@ class Coordinator(Counter[ShardedReply]):
 
         A plan without `n_records` takes the number that the first audience was planned with.
         """
-        if checked_name("name", name) in self._desks:
+        if checked_name("name", name) in self._audience_states:
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
         if plan.get("n_records") is None:
-            plan["n_records"] = next(iter(self._desks.values())).plan()["n_records"]
-        written = new_plan(self.frame, plan)
+            plan["n_records"] = next(iter(self._audience_states.values())).plan()["n_records"]
+        written = new_plan(self.schema, plan)
         self._book.check_name(name)
         with self._whole():
             self._changes.every(Ping())
@@ -226,7 +228,7 @@ class Coordinator(Counter[ShardedReply]):
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts; with `curator` also private ones of every shard."""
         with self._whole():
-            found = {**public_facts(self._parts, self._desks), "shards": len(self._links)}
+            found = {**public_facts(self._parts, self._audience_states), "shards": len(self._links)}
             if curator:
                 found["private"] = self._changes.every(Facts())
         return found
@@ -239,7 +241,7 @@ class Coordinator(Counter[ShardedReply]):
         with self._whole():
             rows = None
             if features is not None:
-                rows = self._parts.shard.index.kernel.encode(self.frame.vectors(features))
+                rows = self._parts.shard.index.kernel.encode(self.schema.vectors(features))
             own = verify(self._parts, ids, rows)
             found = self._changes.every(Verify(ids, rows))
         faults = [f"Shard {n}: {fault}" for n, one in found.items() for fault in one.faults]
@@ -253,7 +255,7 @@ class Coordinator(Counter[ShardedReply]):
         found = {}
         for number, link in enumerate(self._links):
             try:
-                gather({number: link}, Ping(), Absence(seconds))
+                gather({number: link}, Ping(), MissingShardPolicy(seconds))
                 found[number] = ""
             except VicinalError as error:
                 found[number] = str(error)
@@ -278,32 +280,32 @@ class Coordinator(Counter[ShardedReply]):
         cluster = bytes.fromhex(self._cluster.identity)
         return RemoteShards(cluster, name, self._links, self._absence, self._clock)
 
-    def _change(self, what: str, made: Callable[[], Change]) -> dict[int, Any]:
+    def _change(self, what: str, made: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
             return self._changes.make(what, made)
         finally:
-            for desk in self._desks.values():
+            for desk in self._audience_states.values():
                 desk.answers.forget_queries()
             self._parts.mark_change()
 
-    def _erasure(self, ids: list[SubjectId]) -> Change:
+    def _erasure(self, ids: list[SubjectId]) -> ClusterChange:
         forget_additions(self._parts.database)
-        return Change(ERASE, ids)
+        return ClusterChange(ERASE, ids)
 
-    def _audience(self, name: str, written: str) -> Change:
+    def _audience(self, name: str, written: str) -> ClusterChange:
         """Open an audience here, with everything planned, inside a change."""
         parts, book = self._parts, self._book
         audience = book.open_audience(name, written)
-        args = (parts.database, parts.frame, parts.shard, audience, book.version + 1, self._turn)
-        desk, assembled = open_desk(*args)
+        args = (parts.database, parts.schema, parts.shard, audience, book.version + 1, self._turn)
+        desk, assembled = open_audience_state(*args)
         audience.plan = pinned_plan(written, desk.settings, assembled)
         audience.slack = desk.slack.spent
         audience.update(parts.database)
         self._shards[name] = self._remote(name)
-        self._desks[name] = self._desk(name)
+        self._audience_states[name] = self._desk(name)
         told = {"number": audience.number, "name": name, "plan": audience.plan}
-        return Change(AUDIENCE, audience=told)
+        return ClusterChange(AUDIENCE, audience=told)
 
     def _clock(self) -> int:
         return self._book.clock
@@ -312,7 +314,10 @@ class Coordinator(Counter[ShardedReply]):
     def _lost(cls, path: Path) -> bool:
         """Tell whether a cluster whose parts lie here does not know what was charged."""
         try:
-            with cls.open(path, local_links, Absence(_OPENING)) as cluster, cluster._whole():
+            with (
+                cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
+                cluster._whole(),
+            ):
                 cluster._changes.every(Ping())
         except (PrivacyRefused, StorageFailed):
             return True
@@ -320,7 +325,7 @@ class Coordinator(Counter[ShardedReply]):
 
     def _compare(self) -> None:
         """Have every shard that can be heard compare where it is; the others do at their return."""
-        patience = Absence(min(_OPENING, self._absence.deadline), answer_without=True)
+        patience = MissingShardPolicy(min(_OPENING, self._absence.deadline), answer_without=True)
         with suppress(ShardMissing):
             gather(dict(enumerate(self._links)), Ping(), patience)
 
@@ -328,18 +333,18 @@ class Coordinator(Counter[ShardedReply]):
         for link in self._links:
             link.settle(self._book.clock)
 
-    def _desk(self, name: str) -> Desk:
+    def _desk(self, name: str) -> AudienceState:
         """Return the desk of an audience whose engine asks the shards."""
         parts, book = self._parts, self._book
-        args = (parts.database, parts.frame, parts.shard, book.audiences[name], book.version)
-        desk, _ = open_desk(*args, self._turn)
+        args = (parts.database, parts.schema, parts.shard, book.audiences[name], book.version)
+        desk, _ = open_audience_state(*args, self._turn)
         if desk.lessons is None:
             return dataclasses.replace(desk, engine=self._asking(name, desk.engine))
         untaught = self._asking(name, desk.lessons.untaught)
         lessons = dataclasses.replace(desk.lessons, untaught=untaught)
         return dataclasses.replace(desk, lessons=lessons, engine=lessons.taught())
 
-    def _asking(self, name: str, engine: Engine) -> Engine:
+    def _asking(self, name: str, engine: QueryEngine) -> QueryEngine:
         return dataclasses.replace(engine, shard=self._shards[name])
 
     @contextmanager

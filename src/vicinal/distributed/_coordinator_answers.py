@@ -9,13 +9,13 @@ from typing import Any
 
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._remote_shards import RemoteShards
-from vicinal.ledger._answer_blocks import Block
+from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._database import Database
-from vicinal.ledger._ledger import Book
+from vicinal.ledger._ledger import Ledger
 from vicinal.store import Reply
-from vicinal.store._audience_state import Desk
-from vicinal.store._request_batch import Batch
-from vicinal.store._store_schema import Frame
+from vicinal.store._audience_state import AudienceState
+from vicinal.store._request_batch import RequestBatch
+from vicinal.store._store_schema import StoreSchema
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class ShardedReply(Reply):
         return {**super().to_dict(), "missing": list(self.missing)}
 
 
-class CoordinatorBook(Book):
+class CoordinatorLedger(Ledger):
     """The coordinator's ledger: also how far shards are, and which answers lack one of them."""
 
     def __init__(
@@ -49,7 +49,7 @@ class CoordinatorBook(Book):
         self._shards = shards
         self._records = records
 
-    def _enter(self, block: Block) -> None:
+    def _enter(self, block: AnswerBlock) -> None:
         super()._enter(block)
         self._records.write()  # what paid for the answer is known as long as the answer
         if missing := self._shards[block.audience.name].missing:
@@ -67,10 +67,12 @@ class CoordinatorBook(Book):
         return tuple(sorted(found))
 
 
-class ShardedBatch(Batch):
+class ShardedBatch(RequestBatch):
     """A batch whose replies say which shards they were made without."""
 
-    def __init__(self, book: CoordinatorBook, frame: Frame, desks: Mapping[str, Desk]) -> None:
+    def __init__(
+        self, book: CoordinatorLedger, frame: StoreSchema, desks: Mapping[str, AudienceState]
+    ) -> None:
         super().__init__(book, frame, desks)
         self._whole_book = book
 

@@ -17,7 +17,7 @@ from vicinal import errors
 from vicinal.distributed._ray_actors import RayCluster, told
 from vicinal.distributed._ray_transport import DONE
 from vicinal.errors import StorageFailed
-from vicinal.store import Extractor
+from vicinal.store import StoreExtractor
 
 _ROWS = 256
 """Rows of a task: enough that sending them costs little, next to a network."""
@@ -27,7 +27,7 @@ _AHEAD = 4
 
 
 @dataclass(frozen=True)
-class SpreadExtractor(Extractor):
+class SpreadExtractor(StoreExtractor):
     """An extractor whose work is done on a Ray engine; what it writes down is a plain one's.
 
     Attributes
@@ -41,12 +41,12 @@ class SpreadExtractor(Extractor):
     def _numbers(self, raw: Any) -> Any:
         if self.engine is None or self.kind == "columns" or len(raw) <= _ROWS:
             return super()._numbers(raw)
-        plain = Extractor(self.kind, self.options)
+        plain = StoreExtractor(self.kind, self.options)
         pieces = [raw[at : at + _ROWS] for at in range(0, len(raw), _ROWS)]
         return np.concatenate(spread(self.engine, plain, pieces))
 
 
-def spread(engine: RayCluster, extractor: Extractor, pieces: list[Any]) -> list[np.ndarray]:
+def spread(engine: RayCluster, extractor: StoreExtractor, pieces: list[Any]) -> list[np.ndarray]:
     """Return the features of pieces of raw rows, in their order.
 
     Raises
@@ -66,7 +66,7 @@ def spread(engine: RayCluster, extractor: Extractor, pieces: list[Any]) -> list[
     return found + [_received(engine, one) for one in waiting]
 
 
-def _features(extractor: Extractor, piece: Any) -> tuple[str, Any]:
+def _features(extractor: StoreExtractor, piece: Any) -> tuple[str, Any]:
     """Do one task, on some machine; nothing of what goes wrong quotes a record."""
     return told(lambda: extractor.transform(piece))
 

@@ -18,7 +18,7 @@ _PAUSE = 0.02
 """Seconds between two attempts at a shard that is gone."""
 
 
-class ShardSilent(Exception):
+class ShardUnreachable(Exception):
     """A shard cannot be heard at present; it may have done its task, or not.
 
     Its message says why in public words, or nothing.
@@ -33,20 +33,20 @@ class ShardMissing(StorageFailed):
     """
 
 
-class Pending(Protocol):
+class PendingReply(Protocol):
     """A task under way."""
 
     def result(self, seconds: float) -> Any:
-        """Return what the shard sends within so many seconds, or raise ShardSilent.
+        """Return what the shard sends within so many seconds, or raise ShardUnreachable.
 
         What the shard refuses is raised as it was raised there.
         """
 
 
-class Link(Protocol):
+class ShardTransport(Protocol):
     """The way to one shard."""
 
-    def send(self, task: Task) -> Pending:
+    def send(self, task: Task) -> PendingReply:
         """Send a task without waiting."""
 
     def settle(self, turn: int) -> None:
@@ -57,7 +57,7 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Absence:
+class MissingShardPolicy:
     """The operator's public policy for shards that cannot be heard.
 
     Attributes
@@ -77,7 +77,7 @@ class Absence:
 
 
 @dataclass(slots=True)
-class Waiting:
+class RetriedTask:
     """One shard's task: asked again whenever the shard falls silent.
 
     Attributes
@@ -88,10 +88,10 @@ class Waiting:
         Why the shard was silent last, in public words; empty if it only took too long.
     """
 
-    link: Link
+    link: ShardTransport
     task: Task
     reason: str = ""
-    _pending: Pending | None = None
+    _pending: PendingReply | None = None
 
     def send(self) -> None:
         """Send the task for the first time."""
@@ -106,7 +106,7 @@ class Waiting:
             left = until - time.monotonic()
             try:
                 return (self._pending or self.link.send(self.task)).result(max(left, work)), True
-            except ShardSilent as silence:
+            except ShardUnreachable as silence:
                 self._pending, self.reason = None, str(silence) or self.reason
             if left <= _PAUSE:
                 return None, False
@@ -114,17 +114,20 @@ class Waiting:
 
 
 def gather(
-    links: Mapping[int, Link], task: Task | Sequence[Task], absence: Absence, work: float = 0.0
+    links: Mapping[int, ShardTransport],
+    task: Task | Sequence[Task],
+    absence: MissingShardPolicy,
+    work: float = 0.0,
 ) -> dict[int, Any]:
     """Send shards their tasks and return what came back, by shard.
 
     Parameters
     ----------
-    links : mapping of int to Link
+    links : mapping of int to ShardTransport
         The shards by number.
     task : Task, or one for every shard
         What they are to do.
-    absence : Absence
+    absence : MissingShardPolicy
         How long to wait, and for whom.
     work : float
         Seconds that a shard that can be heard may take, if that is longer.
@@ -137,7 +140,8 @@ def gather(
     tasks = task if isinstance(task, Sequence) else [task] * len(links)
     until = time.monotonic() + absence.deadline
     waiting = {
-        number: Waiting(link, its) for (number, link), its in zip(links.items(), tasks, strict=True)
+        number: RetriedTask(link, its)
+        for (number, link), its in zip(links.items(), tasks, strict=True)
     }
     for one in waiting.values():
         one.send()
@@ -149,7 +153,7 @@ def gather(
     return found
 
 
-def _told(missing: Mapping[int, str], shards: int, absence: Absence) -> str:
+def _told(missing: Mapping[int, str], shards: int, absence: MissingShardPolicy) -> str:
     """Return in public words which shards are missing, and why."""
     why = " ".join(
         f"Shard {number}: {reason or 'No answer in time.'}" for number, reason in missing.items()

@@ -71,7 +71,7 @@ class ShardFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterDescription:
     """What everybody may know about a cluster.
 
     Attributes

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vicinal.distributed._fan_out import Absence, Link, gather
-from vicinal.distributed._folders import Cluster
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardTransport, gather
+from vicinal.distributed._folders import ClusterDescription
 from vicinal.distributed._membership import ShardRecord, ShardRecords
 from vicinal.distributed._tasks import Join
 from vicinal.ledger._database import Database
 
 
-def known_shards(database: Database, cluster: Cluster) -> ShardRecords:
+def known_shards(database: Database, cluster: ClusterDescription) -> ShardRecords:
     """Return the shards that a coordinator knows; none if the ledger is older than its knowledge.
 
     Raises
@@ -26,7 +26,11 @@ def known_shards(database: Database, cluster: Cluster) -> ShardRecords:
 
 
 def learn_shards(
-    database: Database, records: ShardRecords, cluster: Cluster, links: Sequence[Link], wait: float
+    database: Database,
+    records: ShardRecords,
+    cluster: ClusterDescription,
+    links: Sequence[ShardTransport],
+    wait: float,
 ) -> None:
     """Take the shards that are there, if none are known: a step for clusters of earlier versions.
 
@@ -37,6 +41,6 @@ def learn_shards(
     """
     if records.cluster is None:
         tasks = [Join(cluster.identity, number) for number in range(len(links))]
-        found = gather(dict(enumerate(links)), tasks, Absence(wait))
+        found = gather(dict(enumerate(links)), tasks, MissingShardPolicy(wait))
         with database.transaction():
             records.enter(cluster.identity, (ShardRecord(n, *found[n]) for n in sorted(found)))

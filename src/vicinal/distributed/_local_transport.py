@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vicinal.distributed._fan_out import ShardSilent
-from vicinal.distributed._shard_server import ShardKeeper
+from vicinal.distributed._fan_out import ShardUnreachable
+from vicinal.distributed._shard_server import ShardServer
 from vicinal.distributed._tasks import Task
 from vicinal.errors import PrivacyRefused, StorageFailed
 
 
-class KeptShard:
+class ReopeningShard:
     """The shard in a folder, used by one process.
 
     Parameters
@@ -24,21 +24,21 @@ class KeptShard:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._keeper: ShardKeeper | None = None
+        self._keeper: ShardServer | None = None
 
     def do(self, task: Task) -> Any:
-        """Do a task; ShardSilent if the disk fails."""
+        """Do a task; ShardUnreachable if the disk fails."""
         try:
             return task.done_by(self._open())
         except StorageFailed as error:
             self.close()
-            raise ShardSilent(str(error)) from None
+            raise ShardUnreachable(str(error)) from None
 
     def settle(self, turn: int) -> None:
         """Have the votes before `turn` deleted; if the disk fails, a later turn will do it."""
         try:
             self._open().settle(turn)
-        except (ShardSilent, StorageFailed):
+        except (ShardUnreachable, StorageFailed):
             self.close()
 
     def close(self) -> None:
@@ -47,25 +47,25 @@ class KeptShard:
         if keeper is not None:
             keeper.close()
 
-    def _open(self) -> ShardKeeper:
+    def _open(self) -> ShardServer:
         if self._keeper is None:
             try:
-                self._keeper = ShardKeeper.open(self._path)
+                self._keeper = ShardServer.open(self._path)
             except PrivacyRefused as error:
                 # Its last process may not have let go of the folder yet.
-                raise ShardSilent(str(error)) from None
+                raise ShardUnreachable(str(error)) from None
         return self._keeper
 
 
 @dataclass(frozen=True, slots=True)
-class LocalLink:
+class LocalTransport:
     """The way to a shard in this process; tasks are done when their result is asked for."""
 
-    shard: KeptShard
+    shard: ReopeningShard
 
-    def send(self, task: Task) -> LocalPending:
+    def send(self, task: Task) -> LocalReply:
         """Take a task."""
-        return LocalPending(self.shard, task)
+        return LocalReply(self.shard, task)
 
     def settle(self, turn: int) -> None:
         """Have the votes before `turn` deleted."""
@@ -77,10 +77,10 @@ class LocalLink:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalPending:
+class LocalReply:
     """A task that is done when somebody waits for it."""
 
-    shard: KeptShard
+    shard: ReopeningShard
     task: Task
 
     def result(self, seconds: float) -> Any:  # noqa: ARG002 (it takes what it takes)
@@ -88,6 +88,6 @@ class LocalPending:
         return self.shard.do(self.task)
 
 
-def local_links(paths: Sequence[Path]) -> list[LocalLink]:
+def local_transports(paths: Sequence[Path]) -> list[LocalTransport]:
     """Return the ways to the shards in these folders, all in this process."""
-    return [LocalLink(KeptShard(path)) for path in paths]
+    return [LocalTransport(ReopeningShard(path)) for path in paths]

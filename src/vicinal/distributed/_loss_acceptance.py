@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from vicinal.distributed._folders import Cluster, ShardFolder, part_paths
+from vicinal.distributed._folders import ClusterDescription, ShardFolder, part_paths
 from vicinal.distributed._joining import known_shards
 from vicinal.distributed._membership import (
     ShardRecord,
@@ -15,9 +15,9 @@ from vicinal.distributed._membership import (
     member_of,
 )
 from vicinal.distributed._splitting import ready_cluster
-from vicinal.distributed._vote_journal import Carried
+from vicinal.distributed._vote_journal import VoteJournal
 from vicinal.errors import PrivacyRefused
-from vicinal.store._opening import LOST, Parts, open_folder
+from vicinal.store._opening import LOST, OpenStore, open_folder
 
 
 def accept_cluster_loss(path: str | Path) -> None:
@@ -49,25 +49,29 @@ def accept_cluster_loss(path: str | Path) -> None:
         coordinator.mark_change()
 
 
-def _opened(folder: ShardFolder, resources: ExitStack) -> Parts:
+def _opened(folder: ShardFolder, resources: ExitStack) -> OpenStore:
     parts = open_folder(folder.folder, accept_loss=True)
     resources.callback(parts.resources.close)
     return parts
 
 
-def _check_folder(known: ShardRecords, cluster: Cluster, number: int, folder: ShardFolder) -> None:
+def _check_folder(
+    known: ShardRecords, cluster: ClusterDescription, number: int, folder: ShardFolder
+) -> None:
     """Raise PrivacyRefused, before anything is opened, for a folder that says it is another's."""
     identity = next((one.identity for one in known if one.number == number), folder.folder.identity)
     if (folder.cluster, folder.folder.identity) != (cluster.identity, identity):
         raise _another(number)
 
 
-def _check_member(cluster: Cluster, number: int, coordinator: Parts, parts: Parts) -> None:
+def _check_member(
+    cluster: ClusterDescription, number: int, coordinator: OpenStore, parts: OpenStore
+) -> None:
     """Raise PrivacyRefused for the ledger of another shard, or of another time."""
     if member_of(parts.database) not in (None, (cluster.identity, number)):
         raise _another(number)
-    if {a.name: a.number for a in parts.book.audiences.values()} != {
-        a.name: a.number for a in coordinator.book.audiences.values()
+    if {a.name: a.number for a in parts.ledger.audiences.values()} != {
+        a.name: a.number for a in coordinator.ledger.audiences.values()
     }:
         raise PrivacyRefused(
             f"Shard {number} has other audiences than the coordinator. Restore both from backups "
@@ -82,16 +86,16 @@ def _another(number: int) -> PrivacyRefused:
     )
 
 
-def _spend(coordinator: Parts, shards: list[Parts]) -> None:
+def _spend(coordinator: OpenStore, shards: list[OpenStore]) -> None:
     """Spend everything everywhere; the coordinator's clock passes all that shards have heard of."""
-    turns = [Carried(parts.database).turn for parts in shards]
-    coordinator.book.clock = max(coordinator.book.clock, *turns)
+    turns = [VoteJournal(parts.database).turn for parts in shards]
+    coordinator.ledger.clock = max(coordinator.ledger.clock, *turns)
     for parts in (coordinator, *shards):
-        with parts.book.change(LOST):
-            parts.book.spend_everything()
+        with parts.ledger.change(LOST):
+            parts.ledger.spend_everything()
             know_epoch(parts.database, b"")
         parts.mark_change()
 
 
-def _record(number: int, parts: Parts) -> ShardRecord:
+def _record(number: int, parts: OpenStore) -> ShardRecord:
     return ShardRecord(number, parts.folder.identity, ShardState.of(parts.database))

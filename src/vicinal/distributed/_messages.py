@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vicinal.distributed._fan_out import Link, Pending
+from vicinal.distributed._fan_out import PendingReply, ShardTransport
 from vicinal.distributed._membership import ShardRecord, ShardState
 from vicinal.distributed._tasks import Task
 from vicinal.ledger._chain import ChainLink
 
 if TYPE_CHECKING:
-    from vicinal.distributed._shard_server import ShardKeeper
+    from vicinal.distributed._shard_server import ShardServer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class Message:
     epochs: tuple[bytes, ...]
     seen: ShardState
 
-    def done_by(self, keeper: ShardKeeper) -> ShardAnswer:
+    def done_by(self, keeper: ShardServer) -> ShardAnswer:
         """Have a shard check the message and do the task."""
         return keeper.perform(self)
 
@@ -62,12 +62,12 @@ class ShardAnswer:
 
 
 @dataclass(slots=True, eq=False)
-class CheckedLink:
+class CheckedTransport:
     """A way to a shard whose messages and answers are checked on both sides.
 
     Attributes
     ----------
-    link : Link
+    link : ShardTransport
         The way.
     record : ShardRecord
         What is known of the shard.
@@ -77,7 +77,7 @@ class CheckedLink:
         Returns the coordinator's clock.
     """
 
-    link: Link
+    link: ShardTransport
     record: ShardRecord
     cluster: str
     turn: Callable[[], int]
@@ -105,7 +105,7 @@ class CheckedPending:
 
     record: ShardRecord
     seen: ShardState
-    pending: Pending
+    pending: PendingReply
 
     def result(self, seconds: float) -> Any:
         """Return what came of the task, or raise PrivacyRefused if another shard has done it."""

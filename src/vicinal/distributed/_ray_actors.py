@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vicinal.distributed._fan_out import ShardSilent
-from vicinal.distributed._local_transport import KeptShard
-from vicinal.distributed._ray_transport import DONE, SILENT, Outcome, RayLink, outcome
+from vicinal.distributed._fan_out import ShardUnreachable
+from vicinal.distributed._local_transport import ReopeningShard
+from vicinal.distributed._ray_transport import DONE, SILENT, Outcome, RayTransport, outcome
 from vicinal.distributed._tasks import Task
 from vicinal.distributed._vote_request import joined
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed, VicinalError
@@ -35,7 +35,7 @@ nobody says otherwise, in which the spare could have answered."""
 
 
 class ShardActor:
-    """One shard in a process of its own; see :class:`~vicinal.distributed._shard_server.ShardKeeper`.
+    """One shard in a process of its own; see :class:`~vicinal.distributed._shard_server.ShardServer`.
 
     The folder is opened by the first call, not here: an actor that cannot be made is not restarted.
 
@@ -46,7 +46,7 @@ class ShardActor:
     """
 
     def __init__(self, path: str) -> None:
-        self._shard = KeptShard(Path(path))
+        self._shard = ReopeningShard(Path(path))
 
     def do(self, task: Task, *more: IntegerMatrix) -> Outcome:
         """Do a task, or an order that was cut into pieces; what comes of it is private."""
@@ -71,7 +71,7 @@ def told(work: Callable[[], Any]) -> Outcome:
         return DONE, work()
     except (InvalidInput, PrivacyRefused) as error:
         return type(error).__name__, str(error)
-    except (ShardSilent, VicinalError) as error:
+    except (ShardUnreachable, VicinalError) as error:
         return SILENT, str(error)
     except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
         return SILENT, f"A shard met with a fault ({type(error).__name__})."
@@ -116,10 +116,10 @@ class RayCluster:
             )
         except Exception as error:  # noqa: BLE001 (Ray raises many kinds; none is about records)
             raise StorageFailed(f"Ray cannot be used ({type(error).__name__}).") from None
-        self._links: list[RayLink] = []
+        self._links: list[RayTransport] = []
         self._patience: float | None = None if address else _STARTING
 
-    def links(self, paths: Sequence[Path]) -> list[RayLink]:
+    def links(self, paths: Sequence[Path]) -> list[RayTransport]:
         """Return the ways to actors for the shards in these folders; the actors are made.
 
         A shard runs on the machine that offers the resource `vicinal-` and the folder's name, such
@@ -136,7 +136,7 @@ class RayCluster:
             self._ray.wait(running, num_returns=len(running), timeout=self._patience)
         return self._links
 
-    def _link(self, path: Path, place: dict[str, float]) -> RayLink:
+    def _link(self, path: Path, place: dict[str, float]) -> RayTransport:
         """Make an actor, and have a spare made where it finds the folder for certain."""
         # Ray looks for a free core when it places an actor, and counts none while it runs.
         options = self._ray.remote(ShardActor).options(max_restarts=-1, resources=place)
@@ -145,7 +145,7 @@ class RayCluster:
             return options.remote(str(path.absolute()))
 
         alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
-        return RayLink(self._ray, make(), make if place or alone else None)
+        return RayTransport(self._ray, make(), make if place or alone else None)
 
     def task(self, work: Callable[..., Outcome]) -> Any:
         """Return a function that does `work` on the engine; Ray does it again if it is lost."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vicinal import errors
-from vicinal.distributed._fan_out import ShardSilent
+from vicinal.distributed._fan_out import ShardUnreachable
 from vicinal.distributed._tasks import Task
 from vicinal.distributed._vote_request import cut
 
@@ -21,7 +21,7 @@ Outcome = tuple[str, Any]
 
 
 @dataclass(slots=True, eq=False)
-class RayLink:
+class RayTransport:
     """The way to an actor, and to its spare.
 
     Whichever is asked opens the shard's folder, if the other has not got it: the folder's lock
@@ -49,9 +49,9 @@ class RayLink:
     hire: Callable[[], Any] | None = None
     _spare: Any = None
 
-    def send(self, task: Task) -> RayPending:
+    def send(self, task: Task) -> RayReply:
         """Send a task without waiting."""
-        return RayPending(self, self.actor, self.actor.do.remote(*cut(task)))
+        return RayReply(self, self.actor, self.actor.do.remote(*cut(task)))
 
     def settle(self, turn: int) -> None:
         """Tell the actor without waiting."""
@@ -76,15 +76,15 @@ class RayLink:
 
 
 @dataclass(frozen=True, slots=True)
-class RayPending:
+class RayReply:
     """A call under way."""
 
-    link: RayLink
+    link: RayTransport
     actor: Any
     call: Any
 
     def result(self, seconds: float) -> Any:
-        """Return what came of it, or raise what the shard refused, or ShardSilent."""
+        """Return what came of it, or raise what the shard refused, or ShardUnreachable."""
         kind, found = outcome(self.link.ray, self.call, seconds)
         if kind == SILENT:
             self.link.unheard(self.actor)
@@ -94,11 +94,11 @@ class RayPending:
 
 
 def outcome(ray: Any, call: Any, seconds: float | None = None) -> Outcome:
-    """Wait for a call and return what came of it; raise ShardSilent if it takes too long."""
+    """Wait for a call and return what came of it; raise ShardUnreachable if it takes too long."""
     try:
         found: Outcome = ray.get(call, timeout=seconds)
     except ray.exceptions.GetTimeoutError:
-        raise ShardSilent from None  # it may be at work, so nobody else could do it
+        raise ShardUnreachable from None  # it may be at work, so nobody else could do it
     except ray.exceptions.RayError as error:
         # Ray's own words could quote an actor.
         return SILENT, f"Its process cannot be reached ({type(error).__name__})."
@@ -106,7 +106,7 @@ def outcome(ray: Any, call: Any, seconds: float | None = None) -> Outcome:
 
 
 def delivered(kind: str, found: Any) -> Any:
-    """Return what came of a call, or raise what was refused, or ShardSilent."""
+    """Return what came of a call, or raise what was refused, or ShardUnreachable."""
     if kind == DONE:
         return found
-    raise ShardSilent(found) if kind == SILENT else getattr(errors, kind)(found)
+    raise ShardUnreachable(found) if kind == SILENT else getattr(errors, kind)(found)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from vicinal.distributed._fan_out import Absence, Link, ShardMissing, gather
-from vicinal.distributed._vote_request import COUNT, COUNTED, VOTES, Order, Steps, block_name
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardMissing, ShardTransport, gather
+from vicinal.distributed._vote_request import COUNT, COUNTED, VOTES, Steps, VoteRequest, block_name
 from vicinal.errors import StorageFailed
 from vicinal.mechanisms import NoisyCount, fresh_key
-from vicinal.mechanisms._votes import Release
+from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._shards import Rounds, summed
+from vicinal.predictors.ind_knn._shards import TwoRounds, summed
 
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
@@ -35,9 +35,9 @@ class RemoteShards:
         The cluster's id.
     audience : str
         Whose budgets pay.
-    links : sequence of Link
+    links : sequence of ShardTransport
         The way to every shard.
-    absence : Absence
+    absence : MissingShardPolicy
         What to do if one is missing.
     turn : callable
         Returns how far the coordinator has come, a number that never goes back.
@@ -47,8 +47,8 @@ class RemoteShards:
 
     cluster: bytes
     audience: str
-    links: Sequence[Link]
-    absence: Absence
+    links: Sequence[ShardTransport]
+    absence: MissingShardPolicy
     turn: Callable[[], int]
     missing: set[int] = field(default_factory=set)
     _number: int = 0
@@ -58,7 +58,9 @@ class RemoteShards:
         self._number = 0
         self.missing = set()
 
-    def carry(self, release: Release, queries: IntegerMatrix, thresholds: Steps) -> Steps:
+    def charge_and_sum(
+        self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
+    ) -> Steps:
         """Have every shard charge its neighbours, and sum their votes. Private."""
         order = self._order(queries, thresholds, release.scales, release.scales.tobytes(), VOTES)
         found = self.ask(order, range(len(self.links)))
@@ -66,7 +68,7 @@ class RemoteShards:
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
-    ) -> Iterator[Rounds]:
+    ) -> Iterator[TwoRounds]:
         """Yield the queries for two rounds: all `together`, or one after the other."""
         step = len(queries) if together else 1
         for start in range(0, len(queries), step):
@@ -74,7 +76,7 @@ class RemoteShards:
             order = self._order(queries[part], thresholds[part], _NO_SCALES, fresh_key(), COUNT)
             yield RemoteRounds(self, part, order)
 
-    def ask(self, order: Order, which: Sequence[int]) -> dict[int, Steps]:
+    def ask(self, order: VoteRequest, which: Sequence[int]) -> dict[int, Steps]:
         """Send an order to some shards; return what came back, by shard."""
         back = gather({number: self.links[number] for number in which}, order, self.absence)
         self.missing.update(set(which) - set(back))
@@ -82,14 +84,14 @@ class RemoteShards:
 
     def _order(
         self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
-    ) -> Order:
+    ) -> VoteRequest:
         """Return a new order, named after its place and content, and `more`."""
         turn = self.turn()
         place = turn.to_bytes(8) + self._number.to_bytes(8)
         asked = np.ascontiguousarray(queries).tobytes(), thresholds.tobytes()
         name = block_name(self.cluster, place, self.audience.encode(), *asked, more)
         self._number += 1
-        return Order(name, turn, self.audience, kind, queries, thresholds, scales)
+        return VoteRequest(name, turn, self.audience, kind, queries, thresholds, scales)
 
 
 @dataclass(slots=True)
@@ -98,16 +100,16 @@ class RemoteRounds:
 
     shards: RemoteShards
     queries: slice
-    order: Order
+    order: VoteRequest
     _counted: Sequence[int] = ()
 
-    def count(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
+    def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
         """Have every shard charge and count its neighbours. Private."""
         found = self.shards.ask(self.order, range(len(self.shards.links)))
         self._counted = sorted(found)
         return summed(checked(found, (len(self.order.queries),)))
 
-    def carry(self, release: Release) -> Steps:
+    def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Have every shard charge those who were counted, and sum their votes. Private."""
         order = replace(self.order, round=COUNTED, scales=release.scales)
         found = self.shards.ask(order, self._counted)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vicinal._checks import SubjectId
-from vicinal.distributed._cluster_changes import ADD, Change, Changes, places_of
+from vicinal.distributed._cluster_changes import ADD, ClusterChange, ClusterChanges, places_of
 from vicinal.distributed._splitting import place_by_hash
-from vicinal.distributed._tasks import Known
-from vicinal.ledger._ledger import Book
+from vicinal.distributed._tasks import KnownSubjects
+from vicinal.ledger._ledger import Ledger
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import NEXT_NUMBER, write_naming
-from vicinal.store._records import Records
+from vicinal.store._records import StoredRecords
 
 
 class Routing:
@@ -19,20 +19,22 @@ class Routing:
 
     Parameters
     ----------
-    book : Book
+    book : Ledger
         The coordinator's ledger.
-    changes : Changes
+    changes : ClusterChanges
         The way to all shards.
     shards : int
         How many there are.
     """
 
-    def __init__(self, book: Book, changes: Changes, shards: int) -> None:
+    def __init__(self, book: Ledger, changes: ClusterChanges, shards: int) -> None:
         self._book = book
         self._changes = changes
         self._shards = shards
 
-    def adding(self, records: Records, addition: Addition | None) -> Callable[[], Change]:
+    def adding(
+        self, records: StoredRecords, addition: Addition | None
+    ) -> Callable[[], ClusterChange]:
         """Ask all shards whom they know; return what makes the change, inside its transaction.
 
         Raises
@@ -43,15 +45,15 @@ class Routing:
         database, version = self._book.database, self._book.version + 1
         first = int(database.get(NEXT_NUMBER) or 0)
         people = self._numbers(first, len(records)) if records.ids is None else records.ids
-        places = places_of(people, self._changes.every(Known(people)), self._place)
+        places = places_of(people, self._changes.every(KnownSubjects(people)), self._place)
 
-        def made() -> Change:
+        def made() -> ClusterChange:
             if addition is not None:
                 addition.write(database, version)
             write_naming(database, given=records.ids is not None)
             if records.ids is None:
                 database.put(NEXT_NUMBER, str(int(people[-1]) + 1))
-            return Change(ADD, people, records.integers, records.labels, places)
+            return ClusterChange(ADD, people, records.integers, records.labels, places)
 
         return made
 
@@ -63,7 +65,7 @@ class Routing:
         numbers: list[SubjectId] = []
         while len(numbers) < size:
             asked: list[SubjectId] = list(range(first, first + size - len(numbers)))
-            known = self._changes.every(Known(asked)).values()
+            known = self._changes.every(KnownSubjects(asked)).values()
             numbers += [
                 number for number, *found in zip(asked, *known, strict=True) if not any(found)
             ]

@@ -1,7 +1,7 @@
 """A shard with its own folder: integer tiles, budgets, and a journal of the blocks it has carried.
 
 It is the shard of one machine (:class:`vicinal.predictors.ind_knn._shard.Shard`) on the files and the ledger
-of a store. It adds no noise and gives no answers. Order of durability: the charge, and the votes
+of a store. It adds no noise and gives no answers. VoteRequest of durability: the charge, and the votes
 that it pays for, are durable before the votes leave.
 """
 
@@ -28,16 +28,16 @@ from vicinal.distributed._membership import (
 from vicinal.distributed._messages import Message, ShardAnswer
 from vicinal.distributed._splitting import put_records
 from vicinal.distributed._tasks import HERE
-from vicinal.distributed._vote_journal import Carried, Outcome
-from vicinal.distributed._vote_request import COUNT, COUNTED, Order, Steps
+from vicinal.distributed._vote_journal import CarriedVotes, VoteJournal
+from vicinal.distributed._vote_request import COUNT, COUNTED, Steps, VoteRequest
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._engine import Engine, Turn
+from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
 from vicinal.predictors.ind_knn._shard import SharedShard
-from vicinal.predictors.ind_knn._shards import Found
+from vicinal.predictors.ind_knn._shards import TwoRoundQuery
 from vicinal.store import _backups, _erasure
-from vicinal.store._audience_state import Desk, open_desk
-from vicinal.store._opening import Parts, open_folder
+from vicinal.store._audience_state import AudienceState, open_audience_state
+from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._status import curator_facts
 from vicinal.store._verify import Verification, traces, verify
 
@@ -50,27 +50,27 @@ _ANOTHER = (
 _NOBODY = np.zeros(0, dtype=np.bool_)
 
 
-class ShardKeeper:
+class ShardServer:
     """One shard of a cluster, open: the only process that charges its subjects.
 
     A failure of the disk closes it. Opened again, it knows what was durable.
 
     Parameters
     ----------
-    parts : Parts
+    parts : OpenStore
         What the folder holds.
     cluster : str
         The id of the cluster that it says it belongs to.
     """
 
-    def __init__(self, parts: Parts, cluster: str) -> None:
+    def __init__(self, parts: OpenStore, cluster: str) -> None:
         self._parts = parts
         self._cluster = cluster
-        self._carried = Carried(parts.database)
-        self._turn = Turn()
+        self._carried = VoteJournal(parts.database)
+        self._turn = ForkSafeLock()
         self._failed = False
         self._changed = int(parts.database.get(_CHANGED) or 0)
-        self._desks = {name: self._desk(name) for name in parts.book.audiences}
+        self._desks = {name: self._desk(name) for name in parts.ledger.audiences}
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -131,7 +131,7 @@ class ShardKeeper:
                 raise PrivacyRefused(_ANOTHER.format(number))
             return self._parts.folder.identity, ShardState.of(database)
 
-    def carry(self, order: Order) -> Steps:
+    def carry(self, order: VoteRequest) -> Steps:
         """Carry out an order, or find what it gave when it came first.
 
         Returns
@@ -166,8 +166,10 @@ class ShardKeeper:
     def known(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.int8]:
         """Return whether each subject is here, has left, or is unknown; see tasks. Private."""
         with self._whole():
-            book = self._parts.book
-            found = [HERE if who in book.roll.slot_of else book.knows(who) for who in subjects]
+            book = self._parts.ledger
+            found = [
+                HERE if who in book.slot_table.slot_of else book.has_budget(who) for who in subjects
+            ]
             return np.array(found, dtype=np.int8)
 
     def add(
@@ -188,7 +190,7 @@ class ShardKeeper:
         """
         with self._whole():
             if turn > self._changed:
-                with self._parts.book.change("add"):
+                with self._parts.ledger.change("add"):
                     put_records(self._parts, integers, labels, subjects)
                     self._mark(turn)
                 self._told(turn)
@@ -208,10 +210,10 @@ class ShardKeeper:
                 return 0
             parts = self._parts
             self._drop(turn)  # votes of those who are to go must not outlive them
-            gone = _erasure.decide(parts.book, parts.shard, subjects)
+            gone = _erasure.decide(parts.ledger, parts.shard, subjects)
             self._failed = True  # until it is through
             self._told(turn)
-            _erasure.finish(parts.database, parts.columns, parts.witness)
+            _erasure.finish(parts.database, parts.record_files, parts.witness)
             if left := list(traces(parts)):
                 raise StorageFailed(" ".join(left))
             with self._durable():
@@ -223,8 +225,8 @@ class ShardKeeper:
         """Give everybody here a further budget, once; the plan is the coordinator's, pinned."""
         with self._whole():
             if turn > self._changed:
-                with self._parts.book.change("audience"):
-                    audience = self._parts.book.open_audience(name, plan)
+                with self._parts.ledger.change("audience"):
+                    audience = self._parts.ledger.open_audience(name, plan)
                     if audience.number != number:
                         raise PrivacyRefused("The shard has other audiences than the coordinator.")
                     self._mark(turn)
@@ -234,9 +236,9 @@ class ShardKeeper:
     # ------------------------------------------------------------ care
 
     @property
-    def sound(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether it carries orders; once it does not, it must be opened again. Public."""
-        return not self._failed and self._parts.book.sound
+        return not self._failed and self._parts.ledger.is_consistent
 
     def verify(
         self, erased: Sequence[SubjectId] = (), rows: npt.NDArray[Any] | None = None
@@ -293,22 +295,22 @@ class ShardKeeper:
                 self._carried.drop(turn)
             self._carried.passed(turn)
 
-    def _charged(self, order: Order) -> Outcome:
+    def _charged(self, order: VoteRequest) -> CarriedVotes:
         desk = self._desk_of(order.audience)
         try:
             outcome = self._outcome(desk, order)
         except BaseException:
             desk.drop_answers()
-            self._parts.book.keep_charges(desk.audience, desk.audience.slack)
+            self._parts.ledger.keep_charges(desk.audience, desk.audience.slack)
             raise
         with self._durable():
-            self._parts.book.write_charges(desk.audience, 0)
-            self._parts.database.put("clock", str(self._parts.book.clock))
+            self._parts.ledger.write_charges(desk.audience, 0)
+            self._parts.database.put("clock", str(self._parts.ledger.clock))
             self._carried.write(order, outcome)
         self._carried.passed(order.turn)
         return outcome
 
-    def _outcome(self, desk: Desk, order: Order) -> Outcome:
+    def _outcome(self, desk: AudienceState, order: VoteRequest) -> CarriedVotes:
         """Charge in memory, at the mechanism's own price: the order says noise scales only."""
         engine = desk.engine
         shard = _shard_of(engine)
@@ -319,22 +321,22 @@ class ShardKeeper:
         desk.slack.resume(desk.audience.slack)
         if order.round == COUNTED:
             near = shard.search(order.queries, order.thresholds)
-            sums = Found(shard, slice(0, len(near)), near.keep(self._payers(order)))
-            return Outcome(sums.carry(release), _NOBODY)
-        return Outcome(shard.carry(release, order.queries, order.thresholds), _NOBODY)
+            sums = TwoRoundQuery(shard, slice(0, len(near)), near.keep(self._payers(order)))
+            return CarriedVotes(sums.charge_and_sum(release), _NOBODY)
+        return CarriedVotes(shard.charge_and_sum(release, order.queries, order.thresholds), _NOBODY)
 
-    def _counted(self, engine: Engine, order: Order) -> Outcome:
+    def _counted(self, engine: QueryEngine, order: VoteRequest) -> CarriedVotes:
         shard = _shard_of(engine)
         if engine.count is None:
             raise InvalidInput("The audience's counts are public: its queries are not counted.")
         near = shard.search(order.queries, order.thresholds)
-        counts, part, spent = engine.count.collect(near, shard.people)
-        shard.ledger.record(spent)
-        return Outcome(counts, part)
+        counts, part, spent = engine.count.contribute_and_charge(near, shard.subject_table)
+        shard.ledger.note_charged_total(spent)
+        return CarriedVotes(counts, part)
 
-    def _payers(self, order: Order) -> np.ndarray:
+    def _payers(self, order: VoteRequest) -> np.ndarray:
         """Return which hits of the second round had paid for the first."""
-        first = Order(
+        first = VoteRequest(
             order.name, order.turn, order.audience, COUNT, order.queries, order.thresholds,
             np.zeros(0, dtype=np.int64),
         )  # fmt: skip
@@ -350,7 +352,7 @@ class ShardKeeper:
         with self._turn:
             if self._failed:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
-            self._parts.book.check()
+            self._parts.ledger.check()
             yield
 
     @contextmanager
@@ -364,20 +366,20 @@ class ShardKeeper:
             self._failed = True
             raise
 
-    def _desk_of(self, audience: str) -> Desk:
+    def _desk_of(self, audience: str) -> AudienceState:
         if audience not in self._desks:
             raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
         return self._desks[audience]
 
-    def _desk(self, name: str) -> Desk:
+    def _desk(self, name: str) -> AudienceState:
         parts = self._parts
-        audience = parts.book.audiences[name]
-        desk, _ = open_desk(
-            parts.database, parts.frame, parts.shard, audience, parts.book.version, self._turn
+        audience = parts.ledger.audiences[name]
+        desk, _ = open_audience_state(
+            parts.database, parts.schema, parts.shard, audience, parts.ledger.version, self._turn
         )
         return desk
 
 
-def _shard_of(engine: Engine) -> SharedShard:
+def _shard_of(engine: QueryEngine) -> SharedShard:
     assert isinstance(engine.shard, SharedShard)  # noqa: S101 (open_desk made it)
     return engine.shard

@@ -23,7 +23,7 @@ from vicinal.distributed._folders import (
     MOST_SHARDS,
     READY,
     SPLITTING,
-    Cluster,
+    ClusterDescription,
     ShardFolder,
     shard_paths,
     witness_of,
@@ -42,7 +42,7 @@ from vicinal.store._folder import copy_file, read_config, write_config
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._indexes import CELLS
 from vicinal.store._naming import NAMING, NEXT_NUMBER
-from vicinal.store._opening import Parts, create_parts, open_parts
+from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._record_files import tiles_from
 
 Place = Callable[[SubjectId], int]
@@ -79,14 +79,16 @@ def split(
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidInput(f"{target} must be a new folder, or an empty one.")
-    source = open_parts(Path(store))
+    source = open_store(Path(store))
     try:
         identity = fresh_key(16).hex()
         records = _write_shards(source, target, identity, _places(source, shards, place), shards)
         _write_coordinator(source, target, identity, records)
         # Absolute, as whoever finishes a broken split may stand elsewhere.
         place_of_store = str(Path(store).absolute())
-        cluster = Cluster(identity, shards, SPLITTING, place_of_store, source.book.clock)
+        cluster = ClusterDescription(
+            identity, shards, SPLITTING, place_of_store, source.ledger.clock
+        )
         cluster.save(target)
         _retire(source)
     finally:
@@ -94,7 +96,7 @@ def split(
     replace(cluster, state=READY).save(target)
 
 
-def ready_cluster(path: Path) -> Cluster:
+def ready_cluster(path: Path) -> ClusterDescription:
     """Return the cluster at `path`, after finishing a split that was broken off.
 
     Raises
@@ -102,13 +104,13 @@ def ready_cluster(path: Path) -> Cluster:
     PrivacyRefused
         If the store has answered since: its budgets are further than the cluster's.
     """
-    cluster = Cluster.read(path)
+    cluster = ClusterDescription.read(path)
     if cluster.state == READY:
         return cluster
     if not read_config(Path(cluster.source))["backup"]:
-        source = open_parts(Path(cluster.source))
+        source = open_store(Path(cluster.source))
         try:
-            if source.book.clock != cluster.clock:
+            if source.ledger.clock != cluster.clock:
                 raise PrivacyRefused(
                     "The split was broken off, and the store has gone on since. Delete this "
                     "cluster and split the store again."
@@ -121,20 +123,20 @@ def ready_cluster(path: Path) -> Cluster:
     return ready
 
 
-def _retire(source: Parts) -> None:
+def _retire(source: OpenStore) -> None:
     """Make an open store an old backup: its clock is behind its witness for good."""
-    source.witness.advance(source.book.clock + 1, NO_HEAD)
+    source.witness.advance(source.ledger.clock + 1, NO_HEAD)
     source.witness.sync()
     folder = source.folder
     write_config(folder.path, folder.identity, folder.ledger, "", backup=True)
 
 
-def _places(source: Parts, shards: int, place: Place | None) -> npt.NDArray[np.int64]:
+def _places(source: OpenStore, shards: int, place: Place | None) -> npt.NDArray[np.int64]:
     """Return the shard of every slot, int64 (slots,); -1 for free ones."""
-    where = np.full(source.book.size, -1, dtype=np.int64)
-    for subject, slot in source.book.roll.slot_of.items():
+    where = np.full(source.ledger.size, -1, dtype=np.int64)
+    for subject, slot in source.ledger.slot_table.slot_of.items():
         chosen = (
-            place_by_hash(source.book.hash(subject), shards) if place is None else place(subject)
+            place_by_hash(source.ledger.hash(subject), shards) if place is None else place(subject)
         )
         where[slot] = _checks.integer("place", chosen, least=0, most=shards - 1)
     return where
@@ -146,21 +148,21 @@ def place_by_hash(hashed: bytes, shards: int) -> int:
 
 
 def _write_shards(
-    source: Parts,
+    source: OpenStore,
     target: Path,
     cluster: str,
     places: npt.NDArray[np.int64],
     shards: int,
 ) -> list[ShardRecord]:
     size = len(source.shard)
-    shard_of_row = places[source.columns.column("slots", size)]
+    shard_of_row = places[source.record_files.column("slots", size)]
     departed = source.database.execute("SELECT hash, audience, units FROM departed")
     respelled = source.database.get(SPELLINGS) == "1"
     records = []
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
-        parts = create_parts(folder.folder, source.frame)
+        parts = create_store(folder.folder, source.schema)
         try:
             # Hashes of two spellings of one id must lie together, and nobody can tell which do.
             at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
@@ -181,35 +183,35 @@ def _write_shards(
 
 
 def _fill(
-    source: Parts,
-    parts: Parts,
+    source: OpenStore,
+    parts: OpenStore,
     rows: npt.NDArray[np.int64],
     departed: list[tuple[Any, ...]],
 ) -> None:
     """Move records, their subjects and budgets into an empty shard, in one change."""
     size = len(source.shard)
-    integers = np.ascontiguousarray(source.columns.features.rows(size)[rows])
-    slots = source.columns.column("slots", size)[rows]
-    name_of = {slot: subject for subject, slot in source.book.roll.slot_of.items()}
+    integers = np.ascontiguousarray(source.record_files.features.rows(size)[rows])
+    slots = source.record_files.column("slots", size)[rows]
+    name_of = {slot: subject for subject, slot in source.ledger.slot_table.slot_of.items()}
     subjects = [name_of[slot] for slot in slots.tolist()]
-    with parts.book.change("split"):
-        for audience in source.book.audiences.values():
+    with parts.ledger.change("split"):
+        for audience in source.ledger.audiences.values():
             _open_like(parts, audience)
         if len(rows):
-            labels = source.columns.column("labels", size)[rows]
-            put_records(parts, integers.astype(source.frame.precision.dtype), labels, subjects)
+            labels = source.record_files.column("labels", size)[rows]
+            put_records(parts, integers.astype(source.schema.precision.dtype), labels, subjects)
         else:
-            write_digests(parts.database, parts.columns, 0)
+            write_digests(parts.database, parts.record_files, 0)
         parts.database.execute_many(
             "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", departed
         )
-        for audience in source.book.audiences.values():
+        for audience in source.ledger.audiences.values():
             left = [units for _, number, units in departed if number == audience.number]
             _move_budgets(source, parts, audience, left)
 
 
 def put_records(
-    parts: Parts,
+    parts: OpenStore,
     integers: IntegerMatrix,
     labels: npt.NDArray[np.int32],
     subjects: list[SubjectId],
@@ -217,71 +219,73 @@ def put_records(
     """Add records to a shard, inside a change of its book."""
     before = len(parts.shard)
     parts.shard.add(integers, labels, subjects)
-    parts.columns.append(before, integers, labels, parts.shard.people.slots[before:])
+    parts.record_files.append(before, integers, labels, parts.shard.subject_table.slots[before:])
     size = len(parts.shard)
-    write_digests(parts.database, parts.columns, size, tiles_from(before, size))
+    write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 
-def _open_like(parts: Parts, audience: Audience) -> None:
+def _open_like(parts: OpenStore, audience: Audience) -> None:
     """Open an audience with the same plan; its answers are the coordinator's to count."""
     copy = Audience(
         audience.number, audience.name, audience.plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)), audience.welcome,
+        StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget,
     )  # fmt: skip
     copy.insert(parts.database)
-    parts.book.audiences[copy.name] = copy
+    parts.ledger.audiences[copy.name] = copy
 
 
-def _move_budgets(source: Parts, parts: Parts, audience: Audience, departed: list[int]) -> None:
+def _move_budgets(
+    source: OpenStore, parts: OpenStore, audience: Audience, departed: list[int]
+) -> None:
     """Give everybody what they have left, and count what they had spent as spent.
 
     To everybody who is on the shard, or was, a full budget counts as granted once.
     """
-    here = parts.book.roll.slot_of
-    theirs = [source.book.roll.slot_of[subject] for subject in here]
+    here = parts.ledger.slot_table.slot_of
+    theirs = [source.ledger.slot_table.slot_of[subject] for subject in here]
     units = audience.account.durable[theirs]
-    copy = parts.book.audiences[audience.name]
+    copy = parts.ledger.audiences[audience.name]
     slots = np.fromiter(here.values(), np.int32, len(here))
-    copy.account.assign(slots, units, parts.book.size)
+    copy.account.assign(slots, units, parts.ledger.size)
     copy.granted = len(here) + len(departed)
     copy.folded = copy.granted * UNITS - exact_sum(units) - sum(departed)
-    copy.fold(parts.database)
+    copy.checkpoint(parts.database)
 
 
 def _write_coordinator(
-    source: Parts, target: Path, cluster: str, records: list[ShardRecord]
+    source: OpenStore, target: Path, cluster: str, records: list[ShardRecord]
 ) -> None:
     """Write a store without records that has all answers, quotas and plans of the source."""
     path = target / COORDINATOR
     witness = witness_of(target, COORDINATOR)
     folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
-    parts = create_parts(folder.folder, source.frame)
+    parts = create_store(folder.folder, source.schema)
     try:
         with parts.database.transaction():
             _copy_tables(source, parts)
-            for audience in source.book.audiences.values():
+            for audience in source.ledger.audiences.values():
                 _copy_audience(parts, audience)
-            parts.database.put("clock", str(source.book.clock))
-            parts.database.put("version", str(source.book.version))
+            parts.database.put("clock", str(source.ledger.clock))
+            parts.database.put("version", str(source.ledger.version))
             parts.database.put(NEXT_NUMBER, source.database.get(NEXT_NUMBER) or "0")
             if naming := source.database.get(NAMING):
                 parts.database.put(NAMING, naming)
             parts.database.put(ONE_FORM_EVERYWHERE, "1")
             ShardRecords(parts.database).enter(cluster, records)
-        parts.witness.advance(source.book.clock, parts.book.head)
+        parts.witness.advance(source.ledger.clock, parts.ledger.head)
     finally:
         parts.resources.close()
     _copy_cells(source, path)
     folder.save()
 
 
-def _copy_cells(source: Parts, path: Path) -> None:
+def _copy_cells(source: OpenStore, path: Path) -> None:
     """Copy what the index was taught by public data, if it was."""
     if (source.folder.path / CELLS).exists():
         copy_file(source.folder.path / CELLS, path / CELLS)
 
 
-def _copy_tables(source: Parts, parts: Parts) -> None:
+def _copy_tables(source: OpenStore, parts: OpenStore) -> None:
     for table in _COPIED:
         rows = source.database.execute(f"SELECT * FROM {table}")  # noqa: S608 (a constant)
         if rows:
@@ -289,11 +293,11 @@ def _copy_tables(source: Parts, parts: Parts) -> None:
             parts.database.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
 
 
-def _copy_audience(parts: Parts, audience: Audience) -> None:
+def _copy_audience(parts: OpenStore, audience: Audience) -> None:
     """Copy what is public: the plan, and how many answers it has used."""
     Audience(
         audience.number, audience.name, audience.plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)), audience.welcome, 0,
+        StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget, 0,
         audience.used, audience.slack, 0, audience.used,
     ).insert(parts.database)  # fmt: skip
     rows = [(audience.number, *_analyst(name, who)) for name, who in audience.analysts.items()]

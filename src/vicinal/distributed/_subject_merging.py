@@ -13,7 +13,7 @@ from vicinal.distributed._splitting import ready_cluster
 from vicinal.ledger._departed import joined
 from vicinal.store import _erasure
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
-from vicinal.store._opening import Parts, open_folder
+from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._subject_merging import Merged, merge_in
 
 
@@ -56,18 +56,18 @@ def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]
     for folder in folders:
         with ExitStack() as resources:
             parts = _opened(folder, resources)
-            names = list(parts.book.roll.slot_of)
+            names = list(parts.ledger.slot_table.slot_of)
             again = [name for name in names if name in known]
             if again:
-                _erasure.decide(parts.book, parts.shard, again)
-                _erasure.finish(parts.database, parts.columns, parts.witness)
+                _erasure.decide(parts.ledger, parts.shard, again)
+                _erasure.finish(parts.database, parts.record_files, parts.witness)
                 parts.mark_change()
         known.update(names)
         twice.update({name: [name] for name in again})
     return twice
 
 
-def _opened(folder: Path, resources: ExitStack) -> Parts:
+def _opened(folder: Path, resources: ExitStack) -> OpenStore:
     parts = open_folder(ShardFolder.read(folder).folder)
     resources.callback(parts.resources.close)
     return parts
@@ -84,28 +84,28 @@ def _charge_who_left_elsewhere(folders: list[Path]) -> None:
                     _charge(parts, other, departed)
 
 
-def _charge(parts: Parts, other: Parts, departed: set[bytes]) -> None:
+def _charge(parts: OpenStore, other: OpenStore, departed: set[bytes]) -> None:
     """Charge those on one shard what they were charged on another one, which forgets them."""
     found = {
         who: hashes
-        for who in parts.book.roll.slot_of
-        if (hashes := departed.intersection(parts.book.every_hash(who)))
+        for who in parts.ledger.slot_table.slot_of
+        if (hashes := departed.intersection(parts.ledger.every_hash(who)))
     }
     if not found:
         return
-    with parts.book.change("merge"):
+    with parts.ledger.change("merge"):
         for who, hashes in found.items():
             _add_charges(parts, who, _left(other, hashes))
-        for audience in parts.book.audiences.values():
-            audience.fold(parts.database)
-    with other.book.change("merge"):
+        for audience in parts.ledger.audiences.values():
+            audience.checkpoint(parts.database)
+    with other.ledger.change("merge"):
         for hashes in found.values():
             _forget(other, hashes)
     for one in (parts, other):
         one.mark_change()
 
 
-def _left(other: Parts, hashes: set[bytes]) -> list[tuple[int, int]]:
+def _left(other: OpenStore, hashes: set[bytes]) -> list[tuple[int, int]]:
     """Return audience and units of everything that is left under some hashes."""
     query = "SELECT audience, units FROM departed WHERE hash = ?"
     return [
@@ -113,23 +113,23 @@ def _left(other: Parts, hashes: set[bytes]) -> list[tuple[int, int]]:
     ]
 
 
-def _add_charges(parts: Parts, who: SubjectId, left: list[tuple[int, int]]) -> None:
-    slots = parts.book.roll.slots_of([who])
-    for audience in parts.book.audiences.values():
+def _add_charges(parts: OpenStore, who: SubjectId, left: list[tuple[int, int]]) -> None:
+    slots = parts.ledger.slot_table.slots_of([who])
+    for audience in parts.ledger.audiences.values():
         before = int(audience.account.durable[slots[0]])
         after = joined([before, *(units for number, units in left if number == audience.number)])
         units = np.array([after], dtype=np.int64)
-        audience.account.assign(slots, units, parts.book.size)
+        audience.account.assign(slots, units, parts.ledger.size)
         audience.folded += before - after
 
 
-def _forget(other: Parts, hashes: set[bytes]) -> None:
+def _forget(other: OpenStore, hashes: set[bytes]) -> None:
     """Count what was left under some hashes as charged: nobody can come back to it."""
     for number, units in _left(other, hashes):
-        for audience in other.book.audiences.values():
+        for audience in other.ledger.audiences.values():
             if audience.number == number:
                 audience.folded += units
-                audience.fold(other.database)
+                audience.checkpoint(other.database)
     other.database.execute_many("DELETE FROM departed WHERE hash = ?", ((h,) for h in hashes))
 
 

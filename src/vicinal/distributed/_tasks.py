@@ -20,7 +20,7 @@ from vicinal.store import Verification
 
 if TYPE_CHECKING:
     from vicinal.distributed._membership import ShardState
-    from vicinal.distributed._shard_server import ShardKeeper
+    from vicinal.distributed._shard_server import ShardServer
 
 UNKNOWN, LEFT, HERE = 0, 1, 2
 """What a shard knows of a subject."""
@@ -29,18 +29,18 @@ UNKNOWN, LEFT, HERE = 0, 1, 2
 class Task(Protocol):
     """Something that a shard does, and may be told to do again."""
 
-    def done_by(self, keeper: ShardKeeper) -> Any:
+    def done_by(self, keeper: ShardServer) -> Any:
         """Do it, and return what comes of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Become a shard of a cluster, as :meth:`ShardKeeper.join`; sent without a message."""
+    """Become a shard of a cluster, as :meth:`ShardServer.join`; sent without a message."""
 
     cluster: str
     number: int
 
-    def done_by(self, keeper: ShardKeeper) -> tuple[str, ShardState]:
+    def done_by(self, keeper: ShardServer) -> tuple[str, ShardState]:
         """Return the shard's id and how far it is."""
         return keeper.join(self.cluster, self.number)
 
@@ -49,58 +49,58 @@ class Join:
 class Ping:
     """Tell whether the shard can be opened and answers."""
 
-    def done_by(self, keeper: ShardKeeper) -> bool:
+    def done_by(self, keeper: ShardServer) -> bool:
         """Return True: whoever gets here is well."""
-        return keeper.sound
+        return keeper.is_consistent
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSubjects:
     """Tell, for each of some subjects: :data:`UNKNOWN`, :data:`LEFT` or :data:`HERE`."""
 
     subjects: Sequence[SubjectId]
 
-    def done_by(self, keeper: ShardKeeper) -> npt.NDArray[np.int8]:
+    def done_by(self, keeper: ShardServer) -> npt.NDArray[np.int8]:
         """Return int8 (subjects,)."""
         return keeper.known(self.subjects)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Add:
-    """Add records, as :meth:`ShardKeeper.add`."""
+    """Add records, as :meth:`ShardServer.add`."""
 
     turn: int
     integers: IntegerMatrix
     labels: npt.NDArray[np.int32]
     subjects: list[SubjectId]
 
-    def done_by(self, keeper: ShardKeeper) -> None:
+    def done_by(self, keeper: ShardServer) -> None:
         """Add them."""
         keeper.add(self.turn, self.integers, self.labels, self.subjects)
 
 
 @dataclass(frozen=True, slots=True)
 class Erase:
-    """Erase subjects, as :meth:`ShardKeeper.erase`."""
+    """Erase subjects, as :meth:`ShardServer.erase`."""
 
     turn: int
     subjects: list[SubjectId]
 
-    def done_by(self, keeper: ShardKeeper) -> int:
+    def done_by(self, keeper: ShardServer) -> int:
         """Return how many records went."""
         return keeper.erase(self.turn, self.subjects)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAudience:
-    """Give everybody on the shard a further budget, as :meth:`ShardKeeper.open_audience`."""
+    """Give everybody on the shard a further budget, as :meth:`ShardServer.open_audience`."""
 
     turn: int
     number: int
     name: str
     plan: str
 
-    def done_by(self, keeper: ShardKeeper) -> None:
+    def done_by(self, keeper: ShardServer) -> None:
         """Open it."""
         keeper.open_audience(self.turn, self.number, self.name, self.plan)
 
@@ -112,7 +112,7 @@ class Verify:
     erased: Sequence[SubjectId] = ()
     rows: npt.NDArray[Any] | None = None
 
-    def done_by(self, keeper: ShardKeeper) -> Verification:
+    def done_by(self, keeper: ShardServer) -> Verification:
         """Return what was found."""
         return keeper.verify(self.erased, self.rows)
 
@@ -121,7 +121,7 @@ class Verify:
 class Facts:
     """Tell what only a curator may know."""
 
-    def done_by(self, keeper: ShardKeeper) -> dict[str, Any]:
+    def done_by(self, keeper: ShardServer) -> dict[str, Any]:
         """Return it as plain values."""
         return keeper.facts()
 
@@ -132,6 +132,6 @@ class Backup:
 
     path: Path
 
-    def done_by(self, keeper: ShardKeeper) -> None:
+    def done_by(self, keeper: ShardServer) -> None:
         """Write it."""
         keeper.backup(self.path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal.distributed._vote_request import Order, Steps
+from vicinal.distributed._vote_request import Steps, VoteRequest
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._database import Database
 
@@ -20,7 +20,7 @@ _TURN = "turn"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class CarriedVotes:
     """What carrying an order gave; private.
 
     Attributes
@@ -35,14 +35,14 @@ class Outcome:
     part: np.ndarray
 
 
-class Carried:
+class VoteJournal:
     """The table of carried blocks in a shard's database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.turn = int(database.get(_TURN) or 0)
 
-    def find(self, order: Order) -> Outcome | None:
+    def find(self, order: VoteRequest) -> CarriedVotes | None:
         """Return what an order gave when it came first, or None.
 
         Raises
@@ -63,16 +63,16 @@ class Carried:
                 "under this name."
             )
         found = np.frombuffer(sums, dtype="<i8").astype(np.int64)
-        return Outcome(_shaped(found, order), np.frombuffer(part, dtype=np.bool_))
+        return CarriedVotes(_shaped(found, order), np.frombuffer(part, dtype=np.bool_))
 
-    def check(self, order: Order) -> None:
+    def check(self, order: VoteRequest) -> None:
         """Raise PrivacyRefused for a late order of a block that is over: it must not be charged."""
         if order.turn < self.turn:
             raise PrivacyRefused(
                 "The block is over: the coordinator has gone on since. Nothing was charged for it."
             )
 
-    def write(self, order: Order, outcome: Outcome) -> None:
+    def write(self, order: VoteRequest, outcome: CarriedVotes) -> None:
         """Put an outcome on record, inside the transaction that writes its charges."""
         self.drop(order.turn)
         self._database.execute(
@@ -98,5 +98,5 @@ class Carried:
         return int(self._database.execute("SELECT COUNT(*) FROM carried")[0][0])
 
 
-def _shaped(sums: Steps, order: Order) -> Steps:
+def _shaped(sums: Steps, order: VoteRequest) -> Steps:
     return sums.reshape(len(order.queries), -1) if len(order.scales) else sums

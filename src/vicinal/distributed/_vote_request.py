@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vicinal.neighbours._integer_features import IntegerMatrix
 
 if TYPE_CHECKING:
-    from vicinal.distributed._shard_server import ShardKeeper
+    from vicinal.distributed._shard_server import ShardServer
 
 Steps = npt.NDArray[np.int64]
 
@@ -29,7 +29,7 @@ _PIECE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Order:
+class VoteRequest:
     """One round of one block.
 
     Attributes
@@ -37,7 +37,7 @@ class Order:
     name : bytes
         Names the block. However often it comes, it is carried out once.
     turn : int
-        How far the coordinator had come, see :meth:`ShardKeeper.settle`.
+        How far the coordinator had come, see :meth:`ShardServer.settle`.
     audience : str
         Whose budgets pay.
     round : str
@@ -58,7 +58,7 @@ class Order:
     thresholds: Steps
     scales: Steps
 
-    def done_by(self, keeper: ShardKeeper) -> Steps:
+    def done_by(self, keeper: ShardServer) -> Steps:
         """Have a shard carry it out; what it returns is private."""
         return keeper.carry(self)
 
@@ -81,7 +81,7 @@ def block_name(*parts: bytes) -> bytes:
 def cut(message: Any) -> list[Any]:
     """Return a message with the first queries of its order, and the others in pieces."""
     order = getattr(message, "task", None)
-    if not isinstance(order, Order):
+    if not isinstance(order, VoteRequest):
         return [message]
     rows = max(1, _PIECE * len(order.queries) // max(1, order.queries.nbytes))
     end = max(1, len(order.queries))

@@ -21,7 +21,7 @@ from vicinal.features._fixed import (
 )
 
 
-class Settings(TypedDict):
+class HOGSettings(TypedDict):
     """Checked parameters of the extraction."""
 
     orientations: int
@@ -113,7 +113,7 @@ class HOGFeatures(FixedImageFeatures):
         work = partial(_histograms, **settings)
         return in_order(in_processes(pixels, work, _CHUNK, self.n_jobs), progress)
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> HOGSettings:
         return {
             "orientations": _checks.integer("orientations", self.orientations, least=1),
             "cell": _checks.integer("cell", self.cell, least=1),

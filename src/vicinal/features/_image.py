@@ -23,7 +23,7 @@ BRIGHTEST = 255
 _PART = 64
 
 
-class _Loaded(NamedTuple):
+class _LoadedNetwork(NamedTuple):
     """A network in evaluation, with what its pixels must look like."""
 
     network: torch.nn.Module
@@ -32,7 +32,7 @@ class _Loaded(NamedTuple):
     deviation: torch.Tensor
 
 
-class ImageFeatures(LoadedOnce["_Loaded"], FixedImageFeatures):
+class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
     """What a fixed, public network of timm makes of every image, before its classes.
 
     Nothing is downloaded: timm gives the architecture, a file gives the weights.
@@ -97,7 +97,7 @@ class ImageFeatures(LoadedOnce["_Loaded"], FixedImageFeatures):
         embed = partial(_embedded, loaded, device=self.device)
         return in_order(one_by_one(pixels, embed, _PART), progress)
 
-    def _network(self) -> _Loaded:
+    def _network(self) -> _LoadedNetwork:
         """Return the loaded network, loading it once for every choice of parameters."""
         wanted = (self.model, self.weights, self.device)
         return self._loaded_once(wanted, lambda: _load(self.model, Path(self.weights), self.device))
@@ -125,7 +125,7 @@ def _checked(image: Any) -> Image:
     return pixels
 
 
-def _embedded(loaded: _Loaded, pixels: Image, device: str) -> Vectors:
+def _embedded(loaded: _LoadedNetwork, pixels: Image, device: str) -> Vectors:
     """Return the embedding (d,) of one image."""
     import torch
 
@@ -138,7 +138,7 @@ def _embedded(loaded: _Loaded, pixels: Image, device: str) -> Vectors:
     return vector
 
 
-def _fitted(pixels: Image, loaded: _Loaded) -> torch.Tensor:
+def _fitted(pixels: Image, loaded: _LoadedNetwork) -> torch.Tensor:
     """Return an image as the network's input (1, channels, height, width)."""
     import torch
     from torch.nn.functional import interpolate
@@ -156,7 +156,7 @@ def _fitted(pixels: Image, loaded: _Loaded) -> torch.Tensor:
     return (middle - loaded.mean) / loaded.deviation
 
 
-def _load(model: object, weights: Path, device: str) -> _Loaded:
+def _load(model: object, weights: Path, device: str) -> _LoadedNetwork:
     """Return the network with the weights of a file."""
     timm, torch = _extra("timm"), _extra("torch")
     # Asked first, as other names than those of architectures would make timm download something.
@@ -166,7 +166,7 @@ def _load(model: object, weights: Path, device: str) -> _Loaded:
     _fill(network, _state(weights))
     config = network.pretrained_cfg
     mean, deviation = (torch.tensor(config[name])[:, None, None] for name in ("mean", "std"))
-    return _Loaded(network.eval().to(device), tuple(config["input_size"]), mean, deviation)
+    return _LoadedNetwork(network.eval().to(device), tuple(config["input_size"]), mean, deviation)
 
 
 def _state(weights: Path) -> dict[str, torch.Tensor]:

@@ -23,7 +23,7 @@ _TYPES: dict[str, type[np.generic]] = {
 _PART = 256
 
 
-class _Loaded(NamedTuple):
+class _LoadedSession(NamedTuple):
     """A session with the one input that it has."""
 
     session: Any
@@ -32,7 +32,7 @@ class _Loaded(NamedTuple):
     shape: tuple[int | None, ...]
 
 
-class OnnxFeatures(LoadedOnce["_Loaded"], FixedFeatures):
+class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
     """The first output of a fixed, public ONNX network, for every record by itself.
 
     Parameters
@@ -94,7 +94,7 @@ class OnnxFeatures(LoadedOnce["_Loaded"], FixedFeatures):
         wanted = _checked(rows, loaded)
         return in_order(one_by_one(wanted, partial(_computed, loaded), _PART), progress)
 
-    def _network(self) -> _Loaded:
+    def _network(self) -> _LoadedSession:
         """Return the session, opening it once for every file."""
         return self._loaded_once(self.model, lambda: _load(Path(self.model)))
 
@@ -105,7 +105,7 @@ class OnnxFeatures(LoadedOnce["_Loaded"], FixedFeatures):
         return tags
 
 
-def _checked(rows: npt.ArrayLike, loaded: _Loaded) -> npt.NDArray[Any]:
+def _checked(rows: npt.ArrayLike, loaded: _LoadedSession) -> npt.NDArray[Any]:
     """Return rows as the network's numbers, or say what is wrong with them; repeats no value."""
     try:
         found = np.asarray(rows)
@@ -133,7 +133,7 @@ def _as_type(found: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[An
     return cast
 
 
-def _computed(loaded: _Loaded, row: npt.NDArray[Any]) -> Vectors:
+def _computed(loaded: _LoadedSession, row: npt.NDArray[Any]) -> Vectors:
     """Return the output (d,) for one row."""
     try:
         found = loaded.session.run(None, {loaded.input: row[None]})[0]
@@ -146,7 +146,7 @@ def _computed(loaded: _Loaded, row: npt.NDArray[Any]) -> Vectors:
     return vector.ravel()
 
 
-def _load(model: Path) -> _Loaded:
+def _load(model: Path) -> _LoadedSession:
     """Return a session for the file."""
     try:
         import onnxruntime
@@ -170,11 +170,11 @@ def _load(model: Path) -> _Loaded:
     return _described(session)
 
 
-def _described(session: Any) -> _Loaded:
+def _described(session: Any) -> _LoadedSession:
     inputs = session.get_inputs()
     if len(inputs) != 1 or inputs[0].type not in _TYPES or len(inputs[0].shape) < 2:
         raise InvalidInput(
             "The network must have one input (n, ...) of numbers: " + ", ".join(_TYPES) + "."
         )
     shape = tuple(size if isinstance(size, int) else None for size in inputs[0].shape[1:])
-    return _Loaded(session, inputs[0].name, _TYPES[inputs[0].type], shape)
+    return _LoadedSession(session, inputs[0].name, _TYPES[inputs[0].type], shape)

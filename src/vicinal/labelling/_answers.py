@@ -19,8 +19,8 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers:
-    """Answers about public examples, with the guarantee that they were given under.
+class ReleasedLabels:
+    """ReleasedLabels about public examples, with the guarantee that they were given under.
 
     Attributes
     ----------
@@ -41,12 +41,12 @@ class Answers:
     rows: npt.NDArray[np.int64]
     labels: npt.NDArray[Any]
     margins: npt.NDArray[np.float64] | None
-    kept: npt.NDArray[np.bool_]
+    selected: npt.NDArray[np.bool_]
     classes: tuple[int | str, ...]
     guarantee: dict[str, Any]
 
 
-def save_answers(answers: Answers, path: str | Path) -> None:
+def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
     """Write answers to an npz file without Python objects.
 
     Raises
@@ -63,7 +63,7 @@ def save_answers(answers: Answers, path: str | Path) -> None:
         "about": np.array(json.dumps(about)),
         "rows": answers.rows,
         "labels": answers.labels,
-        "kept": answers.kept,
+        "kept": answers.selected,
     }
     if answers.margins is not None:
         arrays["margins"] = answers.margins
@@ -72,7 +72,7 @@ def save_answers(answers: Answers, path: str | Path) -> None:
     replace_file(Path(path), content.getvalue())
 
 
-def load_answers(path: str | Path) -> Answers:
+def load_answers(path: str | Path) -> ReleasedLabels:
     """Return the answers in a file.
 
     Raises
@@ -88,7 +88,7 @@ def load_answers(path: str | Path) -> Answers:
         flat = rows.ndim == 1 and rows.shape == labels.shape == kept.shape
         if about["version"] != _VERSION or not flat or rows.dtype.kind != "i":
             raise ValueError("another layout")
-        return Answers(
+        return ReleasedLabels(
             rows, labels, arrays.get("margins"), kept.astype(bool), tuple(about["classes"]),
             dict(about["guarantee"]),
         )  # fmt: skip

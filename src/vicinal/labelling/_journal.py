@@ -31,7 +31,7 @@ from vicinal.labelling._labellers import State
 from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._files import PRIVATE_FOLDER, guarded, replace_file
 from vicinal.ledger._lock import Lock
-from vicinal.ledger._rollback_guard import Witness, witness_beside
+from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
 from vicinal.mechanisms import fresh_key
 
 _VERSION = 2
@@ -39,7 +39,7 @@ _IDENTITY = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class AskedRound:
     """One round so far.
 
     Attributes
@@ -63,21 +63,21 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class JournalEntry:
     """All that a run must remember: rounds so far, and the labeller's state after them.
 
     Attributes
     ----------
     run : str
         Digest of everything that makes the run what it is; another run must not go on from here.
-    rounds : tuple of Asked
+    rounds : tuple of AskedRound
         Rounds that were begun.
     state : dict of arrays
         See :data:`vicinal.labelling._labellers.State`. Private.
     """
 
     run: str
-    rounds: tuple[Asked, ...]
+    rounds: tuple[AskedRound, ...]
     state: State
 
 
@@ -92,11 +92,11 @@ class Journal(Protocol):
 
     folder: Path
 
-    def read(self) -> Entry | None:
+    def read(self) -> JournalEntry | None:
         """Return the last entry; None before the first."""
         ...
 
-    def commit(self, entry: Entry) -> None:
+    def commit(self, entry: JournalEntry) -> None:
         """Replace the entry; on return it is durable, and its answers may be used."""
         ...
 
@@ -121,7 +121,7 @@ class FileJournal:
         self.folder = Path(folder)
         self._path = self.folder / "journal.npz"
         self._clock = 0
-        self._witness: Witness | None = None
+        self._witness: RollbackGuard | None = None
         with guarded(self.folder):
             self.folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         self._lock = Lock(self.folder / "lock")
@@ -140,7 +140,7 @@ class FileJournal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self) -> Entry | None:
+    def read(self) -> JournalEntry | None:
         """Return the last entry; None before the first.
 
         Raises
@@ -150,27 +150,27 @@ class FileJournal:
         PrivacyRefused
             If the witness knows of a later entry, or there is but one of the two.
         """
-        place = witness_beside(self.folder)
+        place = default_witness_path(self.folder)
         kept = self._read()
         if kept is None:
-            if place.exists() and Witness.clock_at(place) > 0:
+            if place.exists() and RollbackGuard.clock_at(place) > 0:
                 self._refuse("is gone")
             return None
         entry, identity, clock = kept
         if not place.exists():
             self._refuse("has lost its witness")
-        if clock < Witness.clock_at(place):
+        if clock < RollbackGuard.clock_at(place):
             self._refuse("is an earlier one")
-        self._witness = self._witness or Witness(place, identity)
+        self._witness = self._witness or RollbackGuard(place, identity)
         self._clock = clock
         return entry
 
-    def commit(self, entry: Entry) -> None:
+    def commit(self, entry: JournalEntry) -> None:
         """Replace the file, which is the old one or the new one at any time, whole."""
         if self._witness is None and self.read() is None:
             # Before the file: a kill between the two leaves a witness of nothing.
             identity = fresh_key()[:_IDENTITY]
-            self._witness = Witness.create(witness_beside(self.folder), identity, 0)
+            self._witness = RollbackGuard.create(default_witness_path(self.folder), identity, 0)
         assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
         self._clock += 1
         content = io.BytesIO()
@@ -181,7 +181,7 @@ class FileJournal:
         if self._clock == 1:
             self._witness.sync()
 
-    def _read(self) -> tuple[Entry, bytes, int] | None:
+    def _read(self) -> tuple[JournalEntry, bytes, int] | None:
         try:
             content = self._path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
@@ -197,12 +197,12 @@ class FileJournal:
     def _refuse(self, what: str) -> NoReturn:
         raise PrivacyRefused(
             f"The journal {self._path} {what}: going on could spend budgets that are spent. Put "
-            f"the last journal and {witness_beside(self.folder)} back, or choose another folder "
+            f"the last journal and {default_witness_path(self.folder)} back, or choose another folder "
             "and take these budgets as spent."
         )
 
 
-def _arrays(entry: Entry, identity: bytes, clock: int) -> dict[str, npt.NDArray[Any]]:
+def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, npt.NDArray[Any]]:
     head = {
         "version": _VERSION,
         "identity": identity.hex(),
@@ -219,14 +219,14 @@ def _arrays(entry: Entry, identity: bytes, clock: int) -> dict[str, npt.NDArray[
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 
-def _entry(arrays: dict[str, npt.NDArray[Any]]) -> tuple[Entry, bytes, int]:
+def _entry(arrays: dict[str, npt.NDArray[Any]]) -> tuple[JournalEntry, bytes, int]:
     head = json.loads(str(arrays["head"]))
     if head["version"] != _VERSION:
         raise ValueError("another version")
     rounds = tuple(
-        Asked(arrays[f"questions_{n}"], arrays[f"labels_{n}"], arrays.get(f"margins_{n}"))
+        AskedRound(arrays[f"questions_{n}"], arrays[f"labels_{n}"], arrays.get(f"margins_{n}"))
         for n in range(head["rounds"])
     )
     prefix = "state_"
     state = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
-    return Entry(head["run"], rounds, state), bytes.fromhex(head["identity"]), head["clock"]
+    return JournalEntry(head["run"], rounds, state), bytes.fromhex(head["identity"]), head["clock"]

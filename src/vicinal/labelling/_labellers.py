@@ -16,13 +16,13 @@ from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors.ind_knn._parameters import Settings
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._reembedding import (
-    Spending,
+    SpentBudget,
     planned_queries,
     reembed,
     resume,
-    spending,
+    spent_budget,
 )
 
 State = dict[str, npt.NDArray[Any]]
@@ -72,7 +72,7 @@ class Labeller(Protocol):
         """Take in features of all private records (n, d) and of the public examples (m, d)."""
         ...
 
-    def ask(self, queries: npt.NDArray[Any]) -> Answered:
+    def label(self, queries: npt.NDArray[Any]) -> Answered:
         """Answer queries (q, d); spends budget."""
         ...
 
@@ -132,7 +132,7 @@ class IndKNNLabeller:
         )  # fmt: skip
         self._labels, self._subjects = labels, subjects
         self._votes = release == "votes"
-        self._spent: Spending | None = None
+        self._spent: SpentBudget | None = None
         self._fitted = False
 
     @property
@@ -153,16 +153,16 @@ class IndKNNLabeller:
             self._classifier.set_params(n_queries=queries).fit(*given)
         self._fitted = True
 
-    def ask(self, queries: npt.NDArray[Any]) -> Answered:
+    def label(self, queries: npt.NDArray[Any]) -> Answered:
         """Answer queries (q, d); spends budget."""
-        answers = self._classifier.ask(queries)
+        answers = self._classifier.query(queries)
         votes = answers.votes
         margins = None if votes is None else self._classifier.confidence(votes, answers.noise)
         return Answered(answers.labels, margins)
 
     def state(self) -> State:
         """Return every subject's remaining units, and what else is used up. Private."""
-        spent = spending(self._classifier)
+        spent = spent_budget(self._classifier)
         return {
             "remaining": spent.remaining,
             "slack": np.array(spent.slack),
@@ -179,7 +179,7 @@ class IndKNNLabeller:
             If the state is not one of this kind.
         """
         try:
-            self._spent = Spending(
+            self._spent = SpentBudget(
                 state["remaining"],
                 float(state["slack"]),
                 int(state["answers"]),
@@ -190,7 +190,7 @@ class IndKNNLabeller:
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
-        return ind_knn_guarantee(Settings.of(self._classifier))
+        return ind_knn_guarantee(IndKNNSettings.of(self._classifier))
 
     def digest(self) -> str:
         """Return a digest of labels, subjects and parameters. Private."""

@@ -14,18 +14,25 @@ import numpy.typing as npt
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.labelling._journal import Asked, Entry, Journal
+from vicinal.labelling._journal import AskedRound, Journal, JournalEntry
 from vicinal.labelling._labellers import ABSTAINED, Labeller
-from vicinal.labelling._plan import UNSURE, Plan, Round
-from vicinal.labelling._protocols import Begin, Examples, Extractor, Learner, Places, Student
-from vicinal.labelling._soft_labels import guide
+from vicinal.labelling._plan import UNSURE, LabellingPlan, Round
+from vicinal.labelling._protocols import (
+    Begin,
+    Examples,
+    FeatureExtractor,
+    Learner,
+    Places,
+    StudentModel,
+)
+from vicinal.labelling._soft_labels import soft_labels
 
 BLOCK = 256
 """Questions between two entries of the journal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class LabellingTask:
     """What the rounds are about.
 
     Attributes
@@ -34,13 +41,13 @@ class Job:
         Private examples, raw. Their labels and subjects are with the labeller.
     pool : array (m, ...)
         Public examples without labels, of the same kind.
-    extractor : Extractor
+    extractor : FeatureExtractor
         Features of the first round. Learnt from public data, if at all.
     """
 
     records: Examples
     pool: Examples
-    extractor: Extractor
+    extractor: FeatureExtractor
 
     def __post_init__(self) -> None:
         if not len(self.records) or self.records.shape[1:] != self.pool.shape[1:]:
@@ -59,16 +66,16 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class TransferResult:
     """What came of all rounds; everything in it is released.
 
     Attributes
     ----------
-    student : Student
+    student : StudentModel
         The last round's.
-    students : tuple of Student
+    students : tuple of StudentModel
         One for each round.
-    rounds : tuple of Asked
+    rounds : tuple of AskedRound
         Questions and answers of each round.
     kept : tuple of int64 arrays
         Which answers of each round were learnt from, as positions in the round.
@@ -76,16 +83,21 @@ class Outcome:
         Of everything together, the students included.
     """
 
-    student: Student
-    students: tuple[Student, ...]
-    rounds: tuple[Asked, ...]
-    kept: tuple[Places, ...]
+    student: StudentModel
+    students: tuple[StudentModel, ...]
+    rounds: tuple[AskedRound, ...]
+    selected: tuple[Places, ...]
     guarantee: Guarantee
 
 
 def transfer(
-    job: Job, labeller: Labeller, learner: Learner[Any], plan: Plan, journal: Journal, begin: Begin
-) -> Outcome:
+    job: LabellingTask,
+    labeller: Labeller,
+    learner: Learner[Any],
+    plan: LabellingPlan,
+    journal: Journal,
+    begin: Begin,
+) -> TransferResult:
     """Carry out a plan, or what is left of it after a kill.
 
     Parameters
@@ -106,13 +118,13 @@ def transfer(
 
 
 def label(
-    job: Job, labeller: Labeller, plan: Plan, journal: Journal, begin: Begin
-) -> tuple[Asked, Places]:
+    job: LabellingTask, labeller: Labeller, plan: LabellingPlan, journal: Journal, begin: Begin
+) -> tuple[AskedRound, Places]:
     """Carry out a plan of one round without training anybody.
 
     Returns
     -------
-    asked : Asked
+    asked : AskedRound
         Questions and answers.
     kept : int64 (k,)
         Which of them a student should learn from.
@@ -129,23 +141,23 @@ def label(
 
 @dataclass(slots=True)
 class _Transfer:
-    job: Job
+    job: LabellingTask
     labeller: Labeller
-    plan: Plan
+    plan: LabellingPlan
     journal: Journal
     begin: Begin
     learner: Learner[Any] | None = None
-    rounds: list[Asked] = field(default_factory=list)
+    rounds: list[AskedRound] = field(default_factory=list)
     run: str = ""
 
-    def carry_out(self) -> Outcome:
+    def carry_out(self) -> TransferResult:
         """Go through all rounds, from where the journal ends to the last student."""
         self._take_up()
-        students: list[Student] = []
+        students: list[StudentModel] = []
         for number in range(len(self.plan.rounds)):
             self._answer(number, students)
             students.append(self._student(number, students))
-        return Outcome(
+        return TransferResult(
             students[-1],
             tuple(students),
             tuple(self.rounds),
@@ -153,13 +165,13 @@ class _Transfer:
             self.labeller.guarantee(),
         )
 
-    def answers(self) -> tuple[Asked, Places]:
+    def answers(self) -> tuple[AskedRound, Places]:
         """Ask the first round only; return its answers, and which of them to learn from."""
         self._take_up()
         self._answer(0, [])
         return self.rounds[0], self._kept(0)
 
-    def _answer(self, number: int, students: list[Student]) -> None:
+    def _answer(self, number: int, students: list[StudentModel]) -> None:
         """Ask what is left of a round."""
         part = self.plan.rounds[number]
         if number == len(self.rounds):
@@ -167,7 +179,7 @@ class _Transfer:
         if not self.rounds[number].complete:
             self._ask(number, part, self._extractor(students))
 
-    def _extractor(self, students: list[Student]) -> Extractor:
+    def _extractor(self, students: list[StudentModel]) -> FeatureExtractor:
         return students[-1] if students else self.job.extractor
 
     def _take_up(self) -> None:
@@ -190,7 +202,7 @@ class _Transfer:
         self.rounds = list(entry.rounds)
         self.labeller.restore(entry.state)
 
-    def _questions(self, part: Round, students: list[Student]) -> Places:
+    def _questions(self, part: Round, students: list[StudentModel]) -> Places:
         """Return whom to ask about: next in the public order, or where the student is unsure."""
         order = self.plan.order(len(self.job.pool))
         if part.choose == UNSURE:
@@ -200,7 +212,7 @@ class _Transfer:
         asked = np.isin(order, np.concatenate([r.questions for r in self.rounds] or [order[:0]]))
         return np.concatenate([order[~asked], order[asked]])[: part.questions]
 
-    def _ask(self, number: int, part: Round, extractor: Extractor) -> None:
+    def _ask(self, number: int, part: Round, extractor: FeatureExtractor) -> None:
         """Ask what is left of a round, block by block."""
         step = self.begin(f"round {number + 1}: features", 2)
         features = extractor.transform(self.job.pool)
@@ -222,17 +234,17 @@ class _Transfer:
         asked = self.rounds[number]
         done = len(asked.labels)
         block = asked.questions[done : done + BLOCK]
-        answered = self.labeller.ask(reference[block])
+        answered = self.labeller.label(reference[block])
         margins = answered.margins
         if margins is not None and asked.margins is not None:
             margins = np.concatenate([asked.margins, margins])
         labels = np.concatenate([asked.labels, answered.labels])
-        self.rounds[number] = Asked(asked.questions, labels, margins)
+        self.rounds[number] = AskedRound(asked.questions, labels, margins)
         self._commit()
         return len(block)
 
     def _commit(self) -> None:
-        self.journal.commit(Entry(self.run, tuple(self.rounds), self.labeller.state()))
+        self.journal.commit(JournalEntry(self.run, tuple(self.rounds), self.labeller.state()))
 
     def _given(self, number: int) -> Places:
         """Return which questions of a round were answered."""
@@ -243,29 +255,29 @@ class _Transfer:
         asked, given = self.rounds[number], self._given(number)
         if asked.margins is None:
             return given
-        return given[self.plan.rounds[number].kept(asked.margins[given], asked.labels[given])]
+        return given[self.plan.rounds[number].selected(asked.margins[given], asked.labels[given])]
 
-    def _student(self, number: int, students: list[Student]) -> Student:
+    def _student(self, number: int, students: list[StudentModel]) -> StudentModel:
         """Return the student of a round: the stored one, or a new one, which is stored."""
         assert self.learner is not None  # noqa: S101 (narrows the type: label() trains nobody)
         path = self.journal.folder / f"student-{number + 1}.pt"
         if path.exists():
-            stored: Student = self.learner.load(path)
+            stored: StudentModel = self.learner.load(path)
             return stored
         rows, labels = self._lessons(number, self._kept)
-        student: Student = self.learner.learn(
+        student: StudentModel = self.learner.learn(
             self.job.pool, rows, labels, number, self.begin,
             lambda: self._guide(number, self._extractor(students)),
         )  # fmt: skip
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
-    def _guide(self, number: int, extractor: Extractor) -> npt.NDArray[np.float32]:
+    def _guide(self, number: int, extractor: FeatureExtractor) -> npt.NDArray[np.float32]:
         """Return what all answers up to a round say of all examples, by that round's features."""
         features = extractor.transform(self.job.pool)
         mapped = PublicMap(self.plan.rounds[number].components).fit(features).transform(features)
         rows, labels = self._lessons(number, self._given)
-        return guide(mapped, rows, labels, len(self.labeller.classes))
+        return soft_labels(mapped, rows, labels, len(self.labeller.classes))
 
     def _lessons(self, number: int, which: Callable[[int], Places]) -> tuple[Places, Places]:
         """Return examples and answers up to a round; a later answer replaces an earlier one."""
@@ -277,5 +289,5 @@ class _Transfer:
         return rows, np.array([lessons[row] for row in rows.tolist()], dtype=np.int64)
 
 
-def _unasked(questions: Places) -> Asked:
-    return Asked(questions, np.zeros(0, dtype=np.int64), np.zeros(0))
+def _unasked(questions: Places) -> AskedRound:
+    return AskedRound(questions, np.zeros(0, dtype=np.int64), np.zeros(0))

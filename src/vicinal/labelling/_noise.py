@@ -14,14 +14,14 @@ from scipy.optimize import brentq
 
 from vicinal import _checks
 from vicinal.errors import PrivacyRefused
-from vicinal.labelling._plan import Plan, Round
+from vicinal.labelling._plan import LabellingPlan, Round
 
 _LEAST, _MOST = 0.1, 1e7
 _START, _FACTOR = 25.0, 4.0
 _PRECISION = 1e-5
 
 
-def noise_of(part: Round, plan: Plan, sigma: float) -> float:
+def noise_of(part: Round, plan: LabellingPlan, sigma: float) -> float:
     """Return a round's noise where the whole plan's is `sigma`; a single round's is just that."""
     return sigma * math.sqrt(part.questions / (part.share * plan.questions))
 

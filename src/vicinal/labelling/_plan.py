@@ -60,7 +60,7 @@ class Round:
         if self.components is not None:
             _checks.integer("components", self.components, least=1)
 
-    def kept(self, margins: npt.NDArray[np.float64], labels: Places) -> Places:
+    def selected(self, margins: npt.NDArray[np.float64], labels: Places) -> Places:
         """Return which answers are kept, ascending: those with the largest margins.
 
         Parameters
@@ -82,7 +82,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LabellingPlan:
     """All rounds, fixed before the first question.
 
     Attributes
@@ -131,7 +131,9 @@ class Plan:
         return asdict(self)
 
 
-def planned(rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False) -> Plan:
+def default_plan(
+    rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False
+) -> LabellingPlan:
     """Return the plan that decision 29 settled on, for any number of rounds.
 
     The first round asks 30 % of the public examples, from 30 % of the budgets, and keeps three
@@ -158,10 +160,10 @@ def planned(rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False)
     asked = 0.6 if overlapping and rounds == 1 else 0.3
     questions = max(1, round(asked * _checks.integer("pool", pool, least=1)))
     if rounds == 1:
-        return Plan((Round(questions, 1.0, by_class=overlapping),), seed)
+        return LabellingPlan((Round(questions, 1.0, by_class=overlapping),), seed)
     first = Round(questions, 0.3, by_class=overlapping)
     share = 0.7 / (rounds - 1)
     later = Round(questions, share, keep=0.9, choose=UNSURE)
     if overlapping:
         later = Round(questions, share, by_class=True)
-    return Plan((first, *[later] * (rounds - 1)), seed)
+    return LabellingPlan((first, *[later] * (rounds - 1)), seed)

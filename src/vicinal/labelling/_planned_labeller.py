@@ -14,7 +14,7 @@ from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import Plan as PricedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling._labellers import ABSTAINED, Answered, State, columns_text
-from vicinal.labelling._plan import Plan, Round
+from vicinal.labelling._plan import LabellingPlan, Round
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 from vicinal.predictors._common.claims import OneOfSeveralFits
 from vicinal.predictors._common.fixed_plan import guarantee_of, summed
@@ -22,7 +22,7 @@ from vicinal.predictors._common.fixed_plan import guarantee_of, summed
 Planned = PrivateKNNClassifier | PATEClassifier
 
 
-class PlannedLabeller:
+class FixedPlanLabeller:
     """A classifier whose questions all cost the same; each round has one of its own.
 
     The rounds' plans are priced together. Shares of budgets mean nothing here: what a round costs
@@ -33,7 +33,7 @@ class PlannedLabeller:
     make : callable
         Round to an unfitted :class:`PrivateKNNClassifier` or :class:`PATEClassifier`; its number
         of queries is set to the round's. Called again, it must return an equal one.
-    plan : Plan
+    plan : LabellingPlan
         All rounds; the plan that is carried out.
     labels : array (n,)
         Private labels of the records.
@@ -49,7 +49,7 @@ class PlannedLabeller:
     def __init__(
         self,
         make: Callable[[Round], Planned],
-        plan: Plan,
+        plan: LabellingPlan,
         labels: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
     ) -> None:
@@ -93,7 +93,7 @@ class PlannedLabeller:
         self._fits.join(classifier)
         self._classifier = classifier.fit(records, self._labels, self._subjects)
 
-    def ask(self, queries: npt.NDArray[Any]) -> Answered:
+    def label(self, queries: npt.NDArray[Any]) -> Answered:
         """Answer queries (q, d), of which those that fail a screening get `ABSTAINED`.
 
         Raises

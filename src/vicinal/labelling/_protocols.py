@@ -21,7 +21,7 @@ Guide = Callable[[], npt.NDArray[np.float32]]
 """Computes, when it is called, how likely every class is for all public examples, (m, c)."""
 
 
-class Extractor(Protocol):
+class FeatureExtractor(Protocol):
     """Makes features of examples, each from that example and public things alone."""
 
     def transform(self, examples: Examples, /) -> npt.NDArray[Any]:
@@ -29,7 +29,7 @@ class Extractor(Protocol):
         ...
 
 
-class Student(Extractor, Protocol):
+class StudentModel(FeatureExtractor, Protocol):
     """What was learnt from released answers; may be published."""
 
     def predict_proba(self, examples: Examples, /) -> npt.NDArray[Any]:
@@ -37,7 +37,7 @@ class Student(Extractor, Protocol):
         ...
 
 
-AnyStudent = TypeVar("AnyStudent", bound=Student)
+AnyStudent = TypeVar("AnyStudent", bound=StudentModel)
 
 
 class Learner(Protocol[AnyStudent]):

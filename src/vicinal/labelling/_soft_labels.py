@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.predictors.ind_knn._public_model import PublicModel
-from vicinal.predictors.ind_knn._reference_neighborhoods import Surroundings
+from vicinal.predictors.ind_knn._reference_neighborhoods import ReferenceNeighborhoods
 
 _CHUNK = 4096
 """Examples at a time, to bound memory."""
 
 
-def guide(
+def soft_labels(
     features: npt.NDArray[np.floating],
     rows: npt.NDArray[np.int64],
     labels: npt.NDArray[np.int64],
@@ -36,7 +36,7 @@ def guide(
         c.
     """
     exact = np.asarray(features, dtype=np.float64)
-    places = Surroundings(exact)
+    places = ReferenceNeighborhoods(exact)
     model = PublicModel(n_classes).fit(places.locate(exact[rows]), labels)
     parts = [
         model.chances(places.locate(exact[at : at + _CHUNK])) for at in range(0, len(exact), _CHUNK)

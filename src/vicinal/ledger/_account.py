@@ -60,7 +60,7 @@ class StoredAccount:
         """Units left by slot as the database has them. Private."""
         return self._durable
 
-    def record(self, spent: int) -> None:
+    def note_charged_total(self, spent: int) -> None:
         """Take note of the charges of a block, already taken from :attr:`remaining`."""
         self._spent += spent
 
@@ -84,7 +84,7 @@ class StoredAccount:
             )
         return Charges(slots, units, spent)
 
-    def settle(self, charges: Charges) -> None:
+    def mark_committed(self, charges: Charges) -> None:
         """Take note that `charges` are on the disk."""
         self._durable[charges.slots] = charges.units
         self._spent = 0

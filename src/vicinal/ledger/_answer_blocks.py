@@ -15,7 +15,7 @@ from vicinal.ledger._database import Value
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class ReuseEntry:
     """Queries that an audience's memory learns from, with the answers of their block.
 
     Attributes
@@ -49,7 +49,7 @@ def text_of(numbers: npt.NDArray[Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AnswerBlock:
     """Answers of one audience that are to be released together.
 
     Attributes
@@ -65,7 +65,7 @@ class Block:
         What the grid has cost this audience by now.
     asked : mapping of str to int
         Queries of the block by analyst.
-    lesson : Lesson or None
+    lesson : ReuseEntry or None
         What the audience's memory learns from the block.
     shadow : uint16 (m,) or None
         How far the public points that are charged along are worn by now.
@@ -76,7 +76,7 @@ class Block:
     answers: npt.NDArray[np.float64] | npt.NDArray[np.int64]
     slack: float
     asked: Mapping[str, int]
-    lesson: Lesson | None = None
+    lesson: ReuseEntry | None = None
     shadow: npt.NDArray[np.uint16] | None = None
 
     def row(self, seq: int, version: int) -> tuple[Value, ...]:
@@ -87,7 +87,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class StoredRequest:
     """A request with an idempotency key, and where its answers are.
 
     Attributes

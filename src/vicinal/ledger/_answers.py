@@ -1,4 +1,4 @@
-"""Answers that were released: found again by query, or by idempotency key."""
+"""AnswerLog that were released: found again by query, or by idempotency key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def request_name(audience: str, analyst: str, key: str) -> bytes:
     return hashlib.sha256(b"".join(len(p).to_bytes(8) + p for p in parts)).digest()
 
 
-class Answers:
+class AnswerLog:
     """Reads released answers of one audience.
 
     Parameters

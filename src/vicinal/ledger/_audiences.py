@@ -58,7 +58,7 @@ class Audience:
     name: str
     plan: str
     account: StoredAccount
-    welcome: int = UNITS
+    initial_budget: int = UNITS
     granted: int = 0
     used: int = 0
     slack: float = 0.0
@@ -72,7 +72,7 @@ class Audience:
         database.execute(
             f"INSERT INTO audiences ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
             (
-                self.number, self.name, self.plan, self.welcome, self.granted, self.used,
+                self.number, self.name, self.plan, self.initial_budget, self.granted, self.used,
                 self.slack.hex(), str(self.folded), self.folded_queries,
             ),
         )  # fmt: skip
@@ -83,19 +83,19 @@ class Audience:
             "UPDATE audiences SET plan = ?, welcome = ?, granted = ?, used = ?, slack = ?, "
             "folded = ?, folded_queries = ? WHERE number = ?",
             (
-                self.plan, self.welcome, self.granted, self.used, self.slack.hex(),
+                self.plan, self.initial_budget, self.granted, self.used, self.slack.hex(),
                 str(self.folded), self.folded_queries, self.number,
             ),
         )  # fmt: skip
 
-    def fold(self, database: Database) -> None:
+    def checkpoint(self, database: Database) -> None:
         """Write all changed pages, and fold the charges that they now hold into their sums."""
         account = self.account
         pages = [
             (self.number, page, account.page(page)) for page in sorted(account.unwritten_pages)
         ]
         database.execute_many(_UPSERT_PAGE, pages)
-        spent, queries = logged(database, self.number)
+        spent, queries = charges_since_checkpoint(database, self.number)
         self.folded += spent
         self.folded_queries += queries
         database.execute("DELETE FROM charges WHERE audience = ?", (self.number,))
@@ -109,7 +109,7 @@ class Audience:
         return self.logged_bytes > max(FOLD_BYTES, 2 * self.account.durable.nbytes)
 
 
-def logged(database: Database, audience: int) -> tuple[int, int]:
+def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, int]:
     """Return units and answers of the charges that are not folded yet."""
     rows = database.execute("SELECT spent, queries FROM charges WHERE audience = ?", (audience,))
     return sum(int(spent) for spent, _ in rows), sum(queries for _, queries in rows)

@@ -9,15 +9,15 @@ import numpy.typing as npt
 
 from vicinal.accounting._filter import UNITS
 from vicinal.ledger._account import exact_sum
-from vicinal.ledger._audiences import Audience, logged
+from vicinal.ledger._audiences import Audience, charges_since_checkpoint
 from vicinal.ledger._database import Database
-from vicinal.ledger._ledger import Book
+from vicinal.ledger._ledger import Ledger
 
 
-def free_slots(book: Book) -> npt.NDArray[np.bool_]:
+def free_slots(book: Ledger) -> npt.NDArray[np.bool_]:
     """Return which slots nobody has, bool (slots,)."""
     free = np.ones(book.size, dtype=np.bool_)
-    free[list(book.roll.slot_of.values())] = False
+    free[list(book.slot_table.slot_of.values())] = False
     return free
 
 
@@ -38,5 +38,5 @@ def _conserved(database: Database, audience: Audience) -> bool:
     """Tell whether units granted equal units left, here or gone, and units charged."""
     departed = database.execute("SELECT units FROM departed WHERE audience = ?", (audience.number,))
     left = exact_sum(audience.account.durable) + sum(units for (units,) in departed)
-    spent, _ = logged(database, audience.number)
+    spent, _ = charges_since_checkpoint(database, audience.number)
     return bool(audience.granted * UNITS == left + spent + audience.folded)

@@ -168,7 +168,7 @@ class Database(ABC):
         """Keep all others from charging, until this connection ends; tell whether that worked."""
 
     @abstractmethod
-    def settle(self) -> None:
+    def recover(self) -> None:
         """Begin to write; remove what a crash has left of a transaction without its commit."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._filter import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._account import StoredAccount, exact_sum
-from vicinal.ledger._answer_blocks import Block, Request, text_of
+from vicinal.ledger._answer_blocks import AnswerBlock, StoredRequest, text_of
 from vicinal.ledger._audiences import Analyst, Audience, load_audiences
 from vicinal.ledger._chain import attach, descends
 from vicinal.ledger._database import Database
@@ -31,12 +31,12 @@ from vicinal.ledger._id_encoding import (
 )
 from vicinal.ledger._protocols import Slots
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._slot_table import Roll
+from vicinal.ledger._slot_table import SlotTable
 
 _CLOSED = "closed audiences"
 
 
-class Book:
+class Ledger:
     """Register of all subjects and accounts of all audiences, on a database.
 
     Parameters
@@ -54,7 +54,7 @@ class Book:
         self._chain = attach(database, key)
         size = int(database.get("slots") or 0)
         rows = database.execute("SELECT slot, id FROM subjects")
-        self.roll = Roll({unframed(stored): slot for slot, stored in rows}, size)
+        self.slot_table = SlotTable({unframed(stored): slot for slot, stored in rows}, size)
         self.audiences = load_audiences(database, size)
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
@@ -65,19 +65,19 @@ class Book:
     @property
     def size(self) -> int:
         """Number of slots, taken or free."""
-        return self.roll.size
+        return self.slot_table.size
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the slots of those of `subjects` that are enrolled, each once."""
-        return self.roll.present(subjects)
+        return self.slot_table.present(subjects)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every subject, inside :meth:`change`.
 
         Newcomers get what each audience gives them, others what they had left when they left.
         """
-        newcomers = self.roll.newcomers(subjects)
-        slots = np.array(self.roll.admit(newcomers), dtype=np.int32)
+        newcomers = self.slot_table.newcomers(subjects)
+        slots = np.array(self.slot_table.assign_slots(newcomers), dtype=np.int32)
         self.database.execute_many(
             "INSERT INTO subjects (slot, id) VALUES (?, ?)",
             ((slot, framed(who)) for slot, who in zip(slots.tolist(), newcomers, strict=True)),
@@ -85,16 +85,16 @@ class Book:
         self.database.put("slots", str(self.size))
         departed = self._returned(newcomers)
         for audience in self.audiences.values():
-            _welcome(audience, slots, departed, self.size)
-            audience.fold(self.database)
-        return self.roll.slots_of(subjects)
+            _assign_initial_budgets(audience, slots, departed, self.size)
+            audience.checkpoint(self.database)
+        return self.slot_table.slots_of(subjects)
 
-    def dismiss(self, subjects: Iterable[SubjectId]) -> None:
+    def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects, inside :meth:`change`.
 
         What stays is a keyed hash of the id, with what was left for every audience.
         """
-        gone = self.roll.leave(subjects)
+        gone = self.slot_table.free_slots(subjects)
         slots = np.array([slot for _, slot in gone], dtype=np.int32)
         hashes = [self.hash(subject) for subject, _ in gone]
         self.database.execute_many(
@@ -107,11 +107,11 @@ class Book:
                 "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", rows
             )
             audience.account.assign(slots, np.zeros(len(gone), dtype=np.int64), self.size)
-            audience.fold(self.database)
+            audience.checkpoint(self.database)
 
-    def knows(self, subject: SubjectId) -> bool:
+    def has_budget(self, subject: SubjectId) -> bool:
         """Tell whether a subject has a budget here, now or before it left."""
-        if subject in self.roll.slot_of:
+        if subject in self.slot_table.slot_of:
             return True
         query = "SELECT hash FROM departed WHERE hash = ? LIMIT 1"
         return any(self.database.execute(query, (hashed,)) for hashed in self._hashes(subject))
@@ -133,7 +133,7 @@ class Book:
         """Return :meth:`hash`, and those of all spellings that older versions kept apart."""
         return [self.hash(spelling) for spelling in [subject, *earlier_spellings(subject)]]
 
-    def seal(self, content: bytes) -> bytes:
+    def keyed_digest(self, content: bytes) -> bytes:
         """Return 32 bytes that tell content only to whoever has the key, and a guess of it."""
         return keyed_digest(self._key, content)
 
@@ -156,7 +156,7 @@ class Book:
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
 
-    def commit(self, blocks: Sequence[Block], requests: Sequence[Request] = ()) -> None:
+    def commit(self, blocks: Sequence[AnswerBlock], requests: Sequence[StoredRequest] = ()) -> None:
         """Make charges, answers and idempotency keys durable together.
 
         The block at position i of `blocks` gets the number ``clock + 1 + i``, with the clock as it
@@ -180,10 +180,12 @@ class Book:
         """Give all subjects a new budget for another audience, inside :meth:`change`."""
         number = 1 + max((a.number for a in self.audiences.values()), default=0)
         audience = Audience(number, name, plan, StoredAccount(np.zeros(0, dtype=np.int64)))
-        slots = np.fromiter(self.roll.slot_of.values(), np.int32, len(self.roll.slot_of))
+        slots = np.fromiter(
+            self.slot_table.slot_of.values(), np.int32, len(self.slot_table.slot_of)
+        )
         audience.insert(self.database)
-        _welcome(audience, slots, {}, self.size)
-        audience.fold(self.database)
+        _assign_initial_budgets(audience, slots, {}, self.size)
+        audience.checkpoint(self.database)
         self.audiences[name] = audience
         return audience
 
@@ -221,10 +223,10 @@ class Book:
             "VALUES (?, ?, ?, ?, ?, ?)",
             (self.clock, audience.number, queries, str(charges.spent), slots, units),
         )
-        audience.account.settle(charges)
+        audience.account.mark_committed(charges)
         audience.logged_bytes += len(slots) + len(units)
         if audience.heavy:
-            audience.fold(self.database)
+            audience.checkpoint(self.database)
 
     def keep_charges(self, audience: Audience, slack: float) -> None:
         """Make durable what was charged for answers that nobody will see.
@@ -232,7 +234,7 @@ class Book:
         Noise may have been drawn for them, and may have decided that they were broken off: who was
         charged stays charged. `slack` is what the grid has cost so far.
         """
-        if self.sound and audience.account.recount():
+        if self.is_consistent and audience.account.recount():
             with self._all_or_nothing():
                 audience.slack = slack
                 self.write_charges(audience, 0)
@@ -248,14 +250,14 @@ class Book:
             account = audience.account
             rest = account.remaining.copy()
             account.remaining[:] = 0
-            account.record(exact_sum(rest))
+            account.note_charged_total(exact_sum(rest))
             self.write_charges(audience, 0)
-            audience.welcome = 0
+            audience.initial_budget = 0
             rows = self.database.execute(
                 "SELECT units FROM departed WHERE audience = ?", (audience.number,)
             )
             audience.folded += sum(units for (units,) in rows)
-            audience.fold(self.database)
+            audience.checkpoint(self.database)
         self.database.execute("UPDATE departed SET units = 0")
 
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
@@ -266,19 +268,19 @@ class Book:
             _write_analyst(self.database, audience, analyst)
 
     @property
-    def sound(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether memory and disk are known to agree."""
         return not self._broken and not self.database.failed
 
     def check(self) -> None:
         """Raise StorageFailed if memory and disk may differ."""
-        if not self.sound:
+        if not self.is_consistent:
             raise StorageFailed(
                 "The store met with a failure, so it answers nothing. Open it again: what was "
                 "durable counts."
             )
 
-    def _enter(self, block: Block) -> None:
+    def _enter(self, block: AnswerBlock) -> None:
         audience = block.audience
         queries = len(block.answers)
         audience.used += queries
@@ -333,16 +335,16 @@ class Book:
         return self.every_hash(subject) if self._other_spellings else [self.hash(subject)]
 
 
-def _welcome(
+def _assign_initial_budgets(
     audience: Audience, slots: Slots, departed: Mapping[int, Mapping[int, int]], size: int
 ) -> None:
     """Give newcomers at `slots` what they get; who was here before gets what was left."""
-    units = np.full(len(slots), audience.welcome, dtype=np.int64)
-    granted = len(slots) if audience.welcome == UNITS else 0
+    units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
+    granted = len(slots) if audience.initial_budget == UNITS else 0
     for place, left in departed.items():
         if audience.number in left:
             units[place] = left[audience.number]
-            granted -= audience.welcome == UNITS
+            granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)
 

@@ -10,7 +10,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._filter import UNITS
 from vicinal.ledger._id_encoding import keyed_hash
 from vicinal.ledger._protocols import Slots, Units
-from vicinal.ledger._slot_table import Roll
+from vicinal.ledger._slot_table import SlotTable
 from vicinal.mechanisms import fresh_key
 
 
@@ -23,7 +23,7 @@ class MemoryLedger:
 
     def __init__(self) -> None:
         self._remaining = np.zeros(0, dtype=np.int64)
-        self._roll = Roll()
+        self._roll = SlotTable()
         self._key = fresh_key()
         self._departed: dict[bytes, int] = {}
         self._journal: list[int] = []
@@ -47,14 +47,14 @@ class MemoryLedger:
         """Tell whether a subject has a budget here, now or before it left."""
         return subject in self._roll.slot_of or self._hash(subject) in self._departed
 
-    def record(self, spent: int) -> None:
+    def note_charged_total(self, spent: int) -> None:
         """Enter the charges of a block, already taken from :attr:`remaining`, in the journal."""
         self._journal.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every subject; newcomers get a full budget, others what they had."""
         newcomers = self._roll.newcomers(subjects)
-        slots = self._roll.admit(newcomers)
+        slots = self._roll.assign_slots(newcomers)
         self._remaining = grown(self._remaining, self._roll.size)
         for subject, slot in zip(newcomers, slots, strict=True):
             departed = self._departed.pop(self._hash(subject), UNITS) if self._departed else UNITS
@@ -65,9 +65,9 @@ class MemoryLedger:
         """Return the slots of those of `subjects` that are enrolled, each once."""
         return self._roll.present(subjects)
 
-    def dismiss(self, subjects: Iterable[SubjectId]) -> None:
+    def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects; what stays is a keyed hash of the id and the units left."""
-        for subject, slot in self._roll.leave(subjects):
+        for subject, slot in self._roll.free_slots(subjects):
             self._departed[self._hash(subject)] = int(self._remaining[slot])
             self._remaining[slot] = 0
 

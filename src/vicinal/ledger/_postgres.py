@@ -94,7 +94,7 @@ class PostgresDatabase(Database):
             time.sleep(0.05)
         return True
 
-    def settle(self) -> None:
+    def recover(self) -> None:
         """Do nothing: what was never committed is the server's to see to."""
 
     def scrub(self) -> None:

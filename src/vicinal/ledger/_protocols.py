@@ -22,7 +22,7 @@ class Account(Protocol):
         """Units left by slot, int64; mechanisms charge this array in place. Private."""
         ...
 
-    def record(self, spent: int) -> None:
+    def note_charged_total(self, spent: int) -> None:
         """Take note of the charges of a block, already taken from :attr:`remaining`."""
         ...
 
@@ -43,6 +43,6 @@ class Register(Protocol):
         """Return the slots of those of `subjects` that are enrolled, each once."""
         ...
 
-    def dismiss(self, subjects: Iterable[SubjectId]) -> None:
+    def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects; what stays is a keyed hash of the id and the units left."""
         ...

@@ -151,7 +151,7 @@ class WitnessState:
         return {e.digest for e in self.listed() if e.kind == _AUDIENCE}
 
 
-def witness_beside(folder: Path) -> Path:
+def default_witness_path(folder: Path) -> Path:
     """Return where the witness of `folder` lies unless somebody says otherwise: beside it."""
     whole = folder.absolute()
     return whole.with_name(whole.name + ".witness")
@@ -162,7 +162,7 @@ def name_digest(audience: str) -> bytes:
     return hashlib.sha256(audience.encode()).digest()
 
 
-class Witness:
+class RollbackGuard:
     """The file, locked and open for writing; nothing is written before :meth:`begin`.
 
     Parameters
@@ -227,7 +227,7 @@ class Witness:
     def begin(self, clock: int, head: bytes) -> None:
         """Start a new epoch, durably; whoever had the witness before cannot write it any more."""
         if self.state.head is None:  # an older format
-            fresh = Witness.create(self._path, self.identity, clock, head, self.state.entries)
+            fresh = RollbackGuard.create(self._path, self.identity, clock, head, self.state.entries)
             os.close(self._descriptor)
             self._descriptor, self.state = fresh._descriptor, fresh.state
             return

@@ -10,7 +10,7 @@ from vicinal._checks import SubjectId
 from vicinal.ledger._protocols import Slots
 
 
-class Roll:
+class SlotTable:
     """A subject keeps its slot while it has records; freed slots are given out again.
 
     Parameters
@@ -32,7 +32,7 @@ class Roll:
         """Return those of `subjects` that are not here, each once, in order."""
         return [subject for subject in dict.fromkeys(subjects) if subject not in self.slot_of]
 
-    def admit(self, newcomers: Sequence[SubjectId]) -> list[int]:
+    def assign_slots(self, newcomers: Sequence[SubjectId]) -> list[int]:
         """Give each newcomer a slot, and return the slots; `size` grows as needed."""
         more = len(newcomers) - len(self._free)
         if more > 0:
@@ -42,7 +42,7 @@ class Roll:
         self.slot_of.update(zip(newcomers, slots, strict=True))
         return slots
 
-    def leave(self, subjects: Iterable[SubjectId]) -> list[tuple[SubjectId, int]]:
+    def free_slots(self, subjects: Iterable[SubjectId]) -> list[tuple[SubjectId, int]]:
         """Take subjects off the roll; return those that were on it, with their old slots."""
         gone = [(s, self.slot_of.pop(s)) for s in dict.fromkeys(subjects) if s in self.slot_of]
         self._free.extend(slot for _, slot in gone)

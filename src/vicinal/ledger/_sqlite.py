@@ -122,7 +122,7 @@ class SQLiteDatabase(Database):
         """Return True: the store's lock file does it, as only this machine has the file."""
         return True
 
-    def settle(self) -> None:
+    def recover(self) -> None:
         """Cut the log to nothing: behind its last commit stands what a kill broke off.
 
         That can be the id of somebody who was about to come back. Where another program is reading,

@@ -4,23 +4,29 @@ Each mechanism has a proof note of the same name beside it.
 """
 
 from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
-from vicinal.mechanisms._grid import Grid, SlackMeter
+from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms._randomness import fresh_key, randomness
-from vicinal.mechanisms._subject_table import People
-from vicinal.mechanisms._votes import LabelRelease, NoisyLabels, NoisyVotes, VoteRelease, Votes
+from vicinal.mechanisms._subject_table import SubjectTable
+from vicinal.mechanisms._votes import (
+    LabelRelease,
+    NoisyLabels,
+    NoisyVotes,
+    VoteMechanism,
+    VoteRelease,
+)
 from vicinal.noise import NoiseSource
 
 __all__ = [
-    "Grid",
+    "DeltaSlackAccountant",
     "LabelRelease",
     "NoiseSource",
     "NoisyCount",
     "NoisyLabels",
     "NoisyVotes",
-    "People",
-    "SlackMeter",
+    "SubjectTable",
+    "VoteGrid",
+    "VoteMechanism",
     "VoteRelease",
-    "Votes",
     "fresh_key",
     "noisy_size",
     "randomness",

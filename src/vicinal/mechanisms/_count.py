@@ -13,9 +13,9 @@ import numpy.typing as npt
 from vicinal.accounting._filter import unit_rate
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.mechanisms._charging_kernels import charge_counts, charge_sizes
-from vicinal.mechanisms._grid import Grid, SlackMeter
-from vicinal.mechanisms._subject_table import People
-from vicinal.neighbours import Neighbours
+from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
+from vicinal.mechanisms._subject_table import SubjectTable
+from vicinal.neighbours import NeighbourLists
 from vicinal.noise import NoiseSource
 
 SIZE_SHARE = 0.0005
@@ -33,7 +33,12 @@ class NoisyCount:
     """
 
     def __init__(
-        self, sigma: float, budget: float, grid: Grid, noise: NoiseSource, slack: SlackMeter
+        self,
+        sigma: float,
+        budget: float,
+        grid: VoteGrid,
+        noise: NoiseSource,
+        slack: DeltaSlackAccountant,
     ) -> None:
         self.grid = grid
         self.scale = grid.scale(sigma)
@@ -46,12 +51,12 @@ class NoisyCount:
         """The delta that the grid costs in one count."""
         return grid_slack(self.scale)
 
-    def take(self, queries: int) -> None:
+    def price(self, queries: int) -> None:
         """Meter the grid's cost of so many counts, once, before anybody is charged for them."""
-        self._slack.take([self.scale] * queries, 1)
+        self._slack.charge([self.scale] * queries, 1)
 
-    def collect(
-        self, near: Neighbours, people: People
+    def contribute_and_charge(
+        self, near: NeighbourLists, people: SubjectTable
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], int]:
         """Charge the neighbours and return (counts, who takes part, all charges); still private.
 
@@ -85,7 +90,11 @@ def size_noise(budget: float) -> float:
 
 
 def noisy_size(
-    people: People, budget: float, grid: Grid, noise: NoiseSource, slack: SlackMeter
+    people: SubjectTable,
+    budget: float,
+    grid: VoteGrid,
+    noise: NoiseSource,
+    slack: DeltaSlackAccountant,
 ) -> tuple[float, int]:
     """Estimate the number of records once, for `SIZE_SHARE` of the budget of each.
 
@@ -94,7 +103,7 @@ def noisy_size(
     """
     scale = grid.scale(size_noise(budget))
     rate = unit_rate(scale, budget)
-    slack.take([scale], 1)
+    slack.charge([scale], 1)
     total, high, low = charge_sizes(
         people.records, SIZE_RECORDS, people.remaining, grid.steps, scale, rate
     )

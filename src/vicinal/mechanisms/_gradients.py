@@ -19,8 +19,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._release_counter import Quota
-from vicinal.mechanisms._sampling import Coins
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import BernoulliSource
 from vicinal.mechanisms._screening import FINEST
 from vicinal.noise import NoiseSource
 
@@ -103,9 +103,9 @@ class NoisyGradient:
         The clipping bound, in the features' own units.
     sigma : float
         The noise multiplier, 0.01 <= sigma <= 10^9.
-    quota : Quota
+    quota : ReleaseCounter
         How many steps were planned.
-    noise, source : NoiseSource, Coins
+    noise, source : NoiseSource, BernoulliSource
         Where randomness comes from.
     """
 
@@ -117,9 +117,9 @@ class NoisyGradient:
         gamma: float,
         clip: float,
         sigma: float,
-        quota: Quota,
+        quota: ReleaseCounter,
         noise: NoiseSource,
-        source: Coins,
+        source: BernoulliSource,
     ) -> None:
         self.gamma = _checks.real("gamma", gamma, above=0, most=1)
         self.clip = _checks.real("clip", clip, above=0)
@@ -144,12 +144,12 @@ class NoisyGradient:
         PrivacyRefused
             Before any record is looked at, if another step was not planned.
         """
-        self.quota.take(1)
-        sums = self.collect(weights, self._source.toss(self.gamma, len(self._records)))
+        self.quota.note_releases(1)
+        sums = self.clip_and_sum(weights, self._source.toss(self.gamma, len(self._records)))
         noise = self._noise.discrete_gaussian(self.scale, sums.size).reshape(sums.shape)
         return np.asarray((sums + noise) / self.steps)
 
-    def collect(self, weights: Floats, batch: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    def clip_and_sum(self, weights: Floats, batch: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """Return the sum of clipped gradients of a batch, int64 (d, c), in steps; still private.
 
         `batch`, bool (subjects,), says who is in it; `weights` as in :meth:`publish`.
@@ -258,12 +258,12 @@ class NoisySize:
 
     def __init__(self, sigma: float, noise: NoiseSource) -> None:
         self.steps, self.scale = gradient_grid(sigma)
-        self._quota = Quota(1, "sizes")
+        self._quota = ReleaseCounter(1, "sizes")
         self._noise = noise
 
     def publish(self, size: int) -> float:
         """Take from the quota and return the noisy number."""
-        self._quota.take(1)
+        self._quota.note_releases(1)
         return (
             size * self.steps + int(self._noise.discrete_gaussian(self.scale, 1)[0])
         ) / self.steps

@@ -26,7 +26,7 @@ _RESERVE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class VoteGrid:
     """A grid of ``steps`` (a power of two) steps in a unit contribution.
 
     Everything that is summed is a whole number of steps, and so is every noise scale.
@@ -35,7 +35,7 @@ class Grid:
     steps: int
 
     @classmethod
-    def fitting(cls, least_noise: float, releases: int, coordinates: int, delta: float) -> Grid:
+    def fitting(cls, least_noise: float, releases: int, coordinates: int, delta: float) -> VoteGrid:
         """Return the coarsest grid on which the slack of a whole plan is negligible.
 
         Parameters
@@ -71,7 +71,7 @@ class Grid:
         return math.ceil(_checks.real("noise scale", noise, above=0) * self.steps)
 
 
-class SlackMeter:
+class DeltaSlackAccountant:
     """Adds up what the grid has cost so far, and refuses to pass its share of delta.
 
     An RDP guarantee needs no slack (the discrete Gaussian is as good there); its meter never
@@ -104,7 +104,7 @@ class SlackMeter:
                 "delta. Start a new classifier with a larger 'n_queries'."
             )
 
-    def take(self, scales: list[int], coordinates: int) -> None:
+    def charge(self, scales: list[int], coordinates: int) -> None:
         """Add the slack of releases at `scales`, before any of them is made."""
         more = coordinates * math.fsum(grid_slack(scale) for scale in scales)
         total = math.nextafter(self._spent + more, math.inf)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.mechanisms._release_counter import Quota
+from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._screening import FINEST
 from vicinal.noise import NoiseSource
 
@@ -53,7 +53,7 @@ class NoisyMax(ABC):
         Scale of the noise on every class, in votes.
     most : float
         The largest sum of votes of a class that there can be.
-    quota : Quota
+    quota : ReleaseCounter
         How many answers were planned.
     noise : NoiseSource
         Where noise comes from.
@@ -62,7 +62,13 @@ class NoisyMax(ABC):
     """
 
     def __init__(
-        self, noise_scale: float, most: float, quota: Quota, noise: NoiseSource, *, label_only: bool
+        self,
+        noise_scale: float,
+        most: float,
+        quota: ReleaseCounter,
+        noise: NoiseSource,
+        *,
+        label_only: bool,
     ) -> None:
         self.quota = quota
         self.steps = steps_of_vote(noise_scale, most)
@@ -83,7 +89,7 @@ class NoisyMax(ABC):
         PrivacyRefused
             Before any noise is drawn, if so many answers were not planned.
         """
-        self.quota.take(len(votes))
+        self.quota.note_releases(len(votes))
         noisy = votes + self._draw(self._noise, votes.size).reshape(votes.shape)
         return np.asarray(noisy.argmax(axis=1) if self.label_only else noisy / self.steps)
 

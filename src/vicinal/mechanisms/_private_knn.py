@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._sampling import Bools, NearestOfSample
 from vicinal.mechanisms._screening import NoisyThreshold
-from vicinal.mechanisms._vote_encoding import Ballots
+from vicinal.mechanisms._vote_encoding import VoteEncoding
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._poisson_knn import of_queries
 
@@ -27,7 +27,7 @@ class SampledVotes:
     ----------
     nearest : NearestOfSample
         Who votes.
-    ballots : Ballots
+    ballots : VoteEncoding
         For what.
     screening : NoisyThreshold or None
         Which queries are answered; None for all.
@@ -36,7 +36,7 @@ class SampledVotes:
     """
 
     nearest: NearestOfSample
-    ballots: Ballots
+    encoding: VoteEncoding
     screening: NoisyThreshold | None
     voting: NoisyMax
 
@@ -51,11 +51,11 @@ class SampledVotes:
         largest: list[int] = []
         passed = np.full(len(queries), self.voting.quota.left > 0)
         if self.screening is not None and passed.any():
-            counts = self.ballots.count(self.nearest.draw(queries, near), 1).max(axis=1)
+            counts = self.encoding.count(self.nearest.draw(queries, near), 1).max(axis=1)
             passed = self.screening.publish(counts)
             largest = counts.tolist()
         # Who passed is public, so this is, too: the first of them up to what was planned.
         passed &= np.cumsum(passed) <= self.voting.quota.left
         chosen = self.nearest.draw(queries[passed], of_queries(near, passed))
-        answers = self.voting.publish(self.ballots.count(chosen, self.voting.steps))
+        answers = self.voting.publish(self.encoding.count(chosen, self.voting.steps))
         return passed, answers, largest

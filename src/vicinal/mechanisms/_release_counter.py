@@ -6,7 +6,7 @@ from vicinal import _checks
 from vicinal.errors import PrivacyRefused
 
 
-class Quota:
+class ReleaseCounter:
     """Counts releases of one kind; used by one thread at a time.
 
     The guarantee of a plan is known before its first release and covers `planned` releases. What
@@ -38,7 +38,7 @@ class Quota:
                 f"{size} more would void the guarantee. Plan with a larger 'n_queries'."
             )
 
-    def take(self, size: int) -> None:
+    def note_releases(self, size: int) -> None:
         """Pay for `size` releases, before any of them is made."""
         self.check(size)
         self.used += size

@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.neighbours import Neighbours, _threads
+from vicinal.neighbours import NeighbourLists, _threads
 from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.neighbours._poisson_knn import NOBODY, Chosen, Walk
-from vicinal.noise import coins
+from vicinal.neighbours._poisson_knn import NOBODY, Chosen, PoissonKNN
+from vicinal.noise import bernoulli
 
 Bools = npt.NDArray[np.bool_]
 
 
-class Coins(ABC):
+class BernoulliSource(ABC):
     """Tosses independent coins; only a source whose `exact` is True carries a guarantee."""
 
     exact: bool
@@ -33,18 +33,18 @@ class Coins(ABC):
         """Return `size` coins, bool (size,), each true with at most `probability`, 0 to 1."""
 
 
-class SystemCoins(Coins):
-    """Coins from the system's entropy, see :func:`vicinal.noise._bernoulli`."""
+class SystemBernoulli(BernoulliSource):
+    """BernoulliSource from the system's entropy, see :func:`vicinal.noise._bernoulli`."""
 
     exact = True
     ordered = False
 
     def toss(self, probability: float, size: int) -> Bools:
         """Return fresh coins that nobody can predict."""
-        return coins(probability, size)
+        return bernoulli(probability, size)
 
 
-class SimulatedCoins(Coins):
+class SimulatedBernoulli(BernoulliSource):
     """Repeatable coins for experiments, carrying no guarantee."""
 
     exact = False
@@ -58,9 +58,9 @@ class SimulatedCoins(Coins):
         return np.asarray(self._generator.random(size) < probability)
 
 
-def coin_source(simulation_seed: int | None = None) -> Coins:
+def bernoulli_source(simulation_seed: int | None = None) -> BernoulliSource:
     """Return coins from system entropy, or repeatable ones if a seed is given."""
-    return SystemCoins() if simulation_seed is None else SimulatedCoins(simulation_seed)
+    return SystemBernoulli() if simulation_seed is None else SimulatedBernoulli(simulation_seed)
 
 
 class NearestOfSample:
@@ -68,24 +68,24 @@ class NearestOfSample:
 
     Parameters
     ----------
-    walk : Walk
+    walk : PoissonKNN
         The records, their subjects, and k.
     gamma : float
         The probability with which each subject takes part in a sample.
-    source : Coins
+    source : BernoulliSource
         Where coins come from.
     """
 
-    def __init__(self, walk: Walk, gamma: float, source: Coins) -> None:
+    def __init__(self, walk: PoissonKNN, gamma: float, source: BernoulliSource) -> None:
         self.walk = walk
         self.gamma = _checks.real("gamma", gamma, above=0, most=1)
         self._source = source
 
-    def near(self, queries: IntegerMatrix) -> Neighbours:
+    def near(self, queries: IntegerMatrix) -> NeighbourLists:
         """Return candidates, good for any number of draws for these queries; private."""
         return self.walk.near(queries)
 
-    def draw(self, queries: IntegerMatrix, near: Neighbours) -> Chosen:
+    def draw(self, queries: IntegerMatrix, near: NeighbourLists) -> Chosen:
         """Return the rows of the k nearest of a fresh sample, int32 (q, k); private.
 
         One independent coin for every pair of query and subject. A subject stands there with its
@@ -102,7 +102,7 @@ class NearestOfSample:
             chosen[j] = self._continued(queries[j : j + 1], near.rows[hits], tossed[hits])[0]
         return chosen
 
-    def _drawn(self, near: Neighbours) -> tuple[Bools, Chosen]:
+    def _drawn(self, near: NeighbourLists) -> tuple[Bools, Chosen]:
         """Return the candidates' coins, and who came up among them."""
         tossed = self._source.toss(self.gamma, len(near.rows))
         return tossed, self.walk.first(near, tossed)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.mechanisms._release_counter import Quota
-from vicinal.mechanisms._sampling import Bools, Coins
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import BernoulliSource, Bools
 from vicinal.noise import NoiseSource
 
 FINEST = 1 << 40
@@ -30,9 +30,9 @@ class NoisyThreshold:
     ----------
     threshold, sigma : float
         T and the noise scale, in votes, as accounted for; any finite doubles, sigma > 0.
-    quota : Quota
+    quota : ReleaseCounter
         How many answers were planned.
-    noise, source : NoiseSource, Coins
+    noise, source : NoiseSource, BernoulliSource
         Where randomness comes from.
     scale : int
         The noise scale in steps.
@@ -42,9 +42,9 @@ class NoisyThreshold:
         self,
         threshold: float,
         sigma: float,
-        quota: Quota,
+        quota: ReleaseCounter,
         noise: NoiseSource,
-        source: Coins,
+        source: BernoulliSource,
         scale: int = FINEST,
     ) -> None:
         self.quota = quota
@@ -67,7 +67,7 @@ class NoisyThreshold:
         PrivacyRefused
             Before any noise is drawn, if so many answers were not planned.
         """
-        self.quota.take(len(largest))
+        self.quota.note_releases(len(largest))
         bars = [self.bar(int(votes)) for votes in largest]
         whole = np.array([bar[0] for bar in bars], dtype=np.int64)
         drawn = self._noise.discrete_gaussian(self.scale, len(largest))

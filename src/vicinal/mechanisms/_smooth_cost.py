@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.accounting._smooth_cost import SmoothCost, SmoothRelease
-from vicinal.mechanisms._release_counter import Quota
+from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.noise import NoiseSource
 
 LEAST_SHARE = 2.0**-12
@@ -49,7 +49,7 @@ class NoisyCost:
         self.sigma = _checks.real("sigma", sigma, least=1e-3, most=1e3)
         self._largest = n_queries * float(cost.table[0])
         self._step = self._largest * self.sigma / _STEPS
-        self._quota = Quota(1, "costs")
+        self._quota = ReleaseCounter(1, "costs")
         self._noise = noise
 
     @property
@@ -59,7 +59,7 @@ class NoisyCost:
 
     def publish(self, votes: npt.NDArray[np.int64]) -> float:
         """Take from the quota and return the noisy cost of all queries with `votes` (q, c)."""
-        self._quota.take(1)
+        self._quota.note_releases(1)
         value = math.ceil(math.fsum(self.cost.private_costs(votes)) / self._step)
         drawn = self._noise.discrete_gaussian(self.scale(votes), 1)[0]
         return (value + int(drawn)) * self._step

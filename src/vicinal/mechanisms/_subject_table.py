@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
-class People:
+class SubjectTable:
     """Views of a shard's private columns, as the mechanisms read and charge them.
 
     Attributes

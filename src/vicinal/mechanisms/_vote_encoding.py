@@ -17,7 +17,7 @@ from vicinal.neighbours._poisson_knn import Chosen
 Steps = npt.NDArray[np.int64]
 
 
-class Ballots(ABC):
+class VoteEncoding(ABC):
     """What every record votes for; fixed before the first query."""
 
     @abstractmethod
@@ -33,7 +33,7 @@ class Ballots(ABC):
         """
 
 
-class LabelBallots(Ballots):
+class OneHotVotes(VoteEncoding):
     """One vote for one class.
 
     Parameters
@@ -55,7 +55,7 @@ class LabelBallots(Ballots):
         return sums
 
 
-class ClippedBallots(Ballots):
+class ClippedVotes(VoteEncoding):
     """Votes for any number of attributes, together at most `tau`: the tau-approximation.
 
     A record with m attributes gives each floor(steps min(tau / m, 1)) steps: its vector v has

@@ -17,9 +17,9 @@ from vicinal.accounting._gaussian import grid_slack
 from vicinal.accounting._label_only import LINE_GRID, ChargeTable
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._charging_kernels import charge_votes
-from vicinal.mechanisms._grid import Grid, SlackMeter
-from vicinal.mechanisms._subject_table import People
-from vicinal.neighbours import Kernel, Neighbours
+from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
+from vicinal.mechanisms._subject_table import SubjectTable
+from vicinal.neighbours import Kernel, NeighbourLists
 from vicinal.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
@@ -28,7 +28,7 @@ Steps = npt.NDArray[np.int64]
 _WHOLE_PRICE = np.ones(1)
 
 
-class Votes(ABC):
+class VoteMechanism(ABC):
     """What the releases of one classifier share: kernel, classes, grid and noise, all public.
 
     Attributes
@@ -37,7 +37,7 @@ class Votes(ABC):
         Its table of values, rounded down to whole steps, gives the weights.
     n_classes : int
         The number of coordinates of a vote.
-    grid : Grid
+    grid : VoteGrid
         The grid on which votes and noise live.
     noise : NoiseSource
         Where noise comes from.
@@ -55,7 +55,7 @@ class Votes(ABC):
         n_features: int,
         n_classes: int,
         budget: float,
-        grid: Grid,
+        grid: VoteGrid,
         noise: NoiseSource,
     ) -> None:
         self.kernel = kernel
@@ -66,7 +66,7 @@ class Votes(ABC):
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
     @abstractmethod
-    def release(self, noise: Floats) -> Release:
+    def release(self, noise: Floats) -> BlockRelease:
         """Return the release of one block of queries.
 
         Parameters
@@ -87,14 +87,14 @@ class Votes(ABC):
         return np.array(scales, dtype=np.int64)[which], np.array(rates, dtype=np.float64)[which]
 
 
-class NoisyVotes(Votes):
+class NoisyVotes(VoteMechanism):
     """All noisy votes leave; a subject pays for the length of what it contributed.
 
     Parameters
     ----------
-    slack : SlackMeter
+    slack : DeltaSlackAccountant
         Meters what the grid costs; refuses a release before anybody is charged for it. The others
-        are the attributes of :class:`Votes`.
+        are the attributes of :class:`VoteMechanism`.
     """
 
     label_only = False
@@ -105,32 +105,32 @@ class NoisyVotes(Votes):
         n_features: int,
         n_classes: int,
         budget: float,
-        grid: Grid,
+        grid: VoteGrid,
         noise: NoiseSource,
-        slack: SlackMeter,
+        slack: DeltaSlackAccountant,
     ) -> None:
         super().__init__(kernel, n_features, n_classes, budget, grid, noise)
         self._slack = slack
 
     def slack(self, noise: float) -> float:
-        """Return the grid's cost of one release, see :meth:`Votes.slack`."""
+        """Return the grid's cost of one release, see :meth:`VoteMechanism.slack`."""
         return self.n_classes * grid_slack(self.grid.scale(noise))
 
     def release(self, noise: Floats) -> VoteRelease:
-        """Return the release of one block of queries, see :meth:`Votes.release`."""
+        """Return the release of one block of queries, see :meth:`VoteMechanism.release`."""
         scales, rates = self._prices(noise)
-        self._slack.take(scales.tolist(), self.n_classes)
+        self._slack.charge(scales.tolist(), self.n_classes)
         return VoteRelease(self, scales, rates, np.zeros(len(scales)), _WHOLE_PRICE)
 
 
-class NoisyLabels(Votes):
+class NoisyLabels(VoteMechanism):
     """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
 
     Parameters
     ----------
     table : ChargeTable
         Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
-        The others are the attributes of :class:`Votes`.
+        The others are the attributes of :class:`VoteMechanism`.
     """
 
     label_only = True
@@ -141,7 +141,7 @@ class NoisyLabels(Votes):
         n_features: int,
         n_classes: int,
         table: ChargeTable,
-        grid: Grid,
+        grid: VoteGrid,
         noise: NoiseSource,
     ) -> None:
         super().__init__(kernel, n_features, n_classes, table.zcdp, grid, noise)
@@ -152,7 +152,7 @@ class NoisyLabels(Votes):
         return 0.0
 
     def release(self, noise: Floats) -> LabelRelease:
-        """Return the release of one block of queries, see :meth:`Votes.release`.
+        """Return the release of one block of queries, see :meth:`VoteMechanism.release`.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class NoisyLabels(Votes):
 
 
 @dataclass(frozen=True, slots=True)
-class Release(ABC):
+class BlockRelease(ABC):
     """Contribution, charge and noise of one block of queries, which cannot disagree.
 
     Attributes
@@ -181,11 +181,11 @@ class Release(ABC):
         What moving one coordinate costs, as shares of that price, by cells; (1,) for the whole.
     """
 
-    mechanism: Votes
+    mechanism: VoteMechanism
     scales: Steps
     rates: Floats
-    cells: Floats
-    shares: Floats
+    table_scale: Floats
+    price_table: Floats
 
     @property
     def noise(self) -> Floats:
@@ -195,10 +195,15 @@ class Release(ABC):
     def of(self, part: slice) -> Self:
         """Return what belongs to consecutive queries, for :meth:`collect` in parts."""
         return replace(
-            self, scales=self.scales[part], rates=self.rates[part], cells=self.cells[part]
+            self,
+            scales=self.scales[part],
+            rates=self.rates[part],
+            table_scale=self.table_scale[part],
         )
 
-    def collect(self, near: Neighbours, people: People) -> tuple[Steps, int]:
+    def contribute_and_charge(
+        self, near: NeighbourLists, people: SubjectTable
+    ) -> tuple[Steps, int]:
         """Charge every neighbour for its votes and return their sums; still private.
 
         Each subject adds min(kernel weight, what it can still afford) to the class of its
@@ -217,7 +222,7 @@ class Release(ABC):
             near.starts, near.rows, near.similarities,
             people.labels, people.slots, people.records, people.remaining,
             self.mechanism.weights, kernel.level_origin, kernel.level_shift,
-            self.scales, self.rates, self.cells, self.shares, votes,
+            self.scales, self.rates, self.table_scale, self.price_table, votes,
         )  # fmt: skip
         return votes, (int(high) << 24) + int(low)
 
@@ -238,7 +243,7 @@ class Release(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class VoteRelease(Release):
+class VoteRelease(BlockRelease):
     """A release of noisy votes."""
 
     def publish(self, votes: Steps) -> Floats:
@@ -247,7 +252,7 @@ class VoteRelease(Release):
 
 
 @dataclass(frozen=True, slots=True)
-class LabelRelease(Release):
+class LabelRelease(BlockRelease):
     """A release of labels."""
 
     def publish(self, votes: Steps) -> Steps:

@@ -4,14 +4,14 @@ Nothing here knows labels, budgets or noise. What a record contributes to a sear
 record, the query and public values, never on which other records are present.
 """
 
-from vicinal.neighbours._cells import Cells, learn_cells
+from vicinal.neighbours._cells import CentroidCells, learn_cells
 from vicinal.neighbours._centroids import PublicCentroids
 from vicinal.neighbours._exact import ExactIndex
 from vicinal.neighbours._index import Index, IndexFactory
 from vicinal.neighbours._integer_features import FLOAT32, INTEGER_NORM, Precision, int8_precision
 from vicinal.neighbours._kernels import RBF, Cosine, Kernel
 from vicinal.neighbours._lsh import HyperplaneLSH
-from vicinal.neighbours._neighbour_lists import Neighbours
+from vicinal.neighbours._neighbour_lists import NeighbourLists
 from vicinal.neighbours._radius import LEAST_COUNT, AdaptiveRadius, FixedRadius, Radius, Reference
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "LEAST_COUNT",
     "RBF",
     "AdaptiveRadius",
-    "Cells",
+    "CentroidCells",
     "Cosine",
     "ExactIndex",
     "FixedRadius",
@@ -28,7 +28,7 @@ __all__ = [
     "Index",
     "IndexFactory",
     "Kernel",
-    "Neighbours",
+    "NeighbourLists",
     "Precision",
     "PublicCentroids",
     "Radius",

@@ -1,4 +1,4 @@
-"""Cells around public centroids: which cell a record falls into, which cells a query looks at."""
+"""CentroidCells around public centroids: which cell a record falls into, which cells a query looks at."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class CentroidCells:
     """Centroids learnt from public data, and how far beyond the best a query looks.
 
     The *score* of a vector x and a centroid c is ``factor * <x, c> - offset(c)``, an exact integer.
@@ -76,7 +76,7 @@ class Cells:
 
 def learn_cells(
     reference: Reference, radius: Radius, cells: int | None = None, recall: float = 0.95
-) -> Cells:
+) -> CentroidCells:
     """Learn centroids from a public reference by k-means, and the margin that finds enough.
 
     The margin is the smallest that keeps the share `recall` of pairs of public points inside the
@@ -109,10 +109,10 @@ def learn_cells(
         )
     found = _placed(reference.kernel, reference.points[::2], count)
     margin = _margin(found, reference.points[1::2], reference.kernel, radius, recall)
-    return Cells(found.centroids, found.offsets, found.factor, margin)
+    return CentroidCells(found.centroids, found.offsets, found.factor, margin)
 
 
-def _placed(kernel: Kernel, points: IntegerMatrix, count: int) -> Cells:
+def _placed(kernel: Kernel, points: IntegerMatrix, count: int) -> CentroidCells:
     """Return centroids of public points by Lloyd's iteration, as integers, with no margin yet."""
     cells = _cells(kernel, points[np.linspace(0, len(points) - 1, count).astype(np.int64)])
     for _ in range(_ROUNDS):
@@ -127,17 +127,17 @@ def _placed(kernel: Kernel, points: IntegerMatrix, count: int) -> Cells:
     return cells
 
 
-def _cells(kernel: Kernel, centers: npt.NDArray[Any]) -> Cells:
+def _cells(kernel: Kernel, centers: npt.NDArray[Any]) -> CentroidCells:
     """Return cells around centers, given in the units of integer features."""
     # Cosine compares directions. A mean is no longer than what it is the mean of, and cutting
     # digits off does not make it longer, so products with it stay exact.
     integers = unit_vectors(centers) if kernel.name == "cosine" else np.trunc(centers)
     integers = np.asarray(integers, dtype=np.float32)
-    return Cells(integers, kernel.offsets(integers), kernel.product_factor, 0.0)
+    return CentroidCells(integers, kernel.offsets(integers), kernel.product_factor, 0.0)
 
 
 def _margin(
-    cells: Cells, points: IntegerMatrix, kernel: Kernel, radius: Radius, recall: float
+    cells: CentroidCells, points: IntegerMatrix, kernel: Kernel, radius: Radius, recall: float
 ) -> float:
     """Return how far below its best score a query must look, by pairs of public points."""
     probes, others = points[:_PROBES], Reference(kernel, points)

@@ -6,20 +6,20 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.neighbours import _threads
-from vicinal.neighbours._cells import Cells
-from vicinal.neighbours._growable_array import Store
+from vicinal.neighbours._cells import CentroidCells
+from vicinal.neighbours._growable_array import FeatureRows
 from vicinal.neighbours._index import Index
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._kernels import Kernel
 from vicinal.neighbours._tiles import Hits, fill_holes
-from vicinal.neighbours.engines import Block, Room
+from vicinal.neighbours.engines import HitBudget, QueryBlock
 
 _BLOCK = 2048
 """Records of a cell's block of memory."""
 
 _CHUNK = 1 << 18
 _TOGETHER = 16
-"""Cells that a thread takes at a time, at least."""
+"""CentroidCells that a thread takes at a time, at least."""
 
 _TASKS = 4
 
@@ -28,23 +28,23 @@ class PublicCentroids(Index):
     """Records by cell, cells around centroids learnt from public data; rows come cell by cell.
 
     Record i is a candidate of query q if q looks at the cell that i falls into. Both are functions
-    of the record, the query and public numbers (:class:`vicinal.neighbours._cells.Cells`). With
+    of the record, the query and public numbers (:class:`vicinal.neighbours._cells.CentroidCells`). With
     centroids learnt from the private records themselves this would be false.
 
     Parameters
     ----------
     kernel, n_features, engine
         See :class:`vicinal.neighbours._index.Index`.
-    cells : Cells
+    cells : CentroidCells
         What was learnt, see :func:`vicinal.neighbours._cells.learn_cells`.
     """
 
     def __init__(
-        self, kernel: Kernel, n_features: int, cells: Cells, engine: str | None = None
+        self, kernel: Kernel, n_features: int, cells: CentroidCells, engine: str | None = None
     ) -> None:
         super().__init__(kernel, n_features, engine)
         self.cells = cells
-        self.stores = [Store(kernel, n_features, _BLOCK) for _ in range(len(cells))]
+        self.stores = [FeatureRows(kernel, n_features, _BLOCK) for _ in range(len(cells))]
         self._cells = np.zeros(0, dtype=np.int32)
         self._slots = np.zeros(0, dtype=np.int32)
         self._size = 0
@@ -104,7 +104,9 @@ class PublicCentroids(Index):
         self._slots[store.name(movers)] = holes
         store.remove(holes, movers, kept, names=True)
 
-    def _scan(self, queries: IntegerMatrix, block: Block, room: Room) -> list[Hits] | None:
+    def _scan(
+        self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
+    ) -> list[Hits] | None:
         """Scan the cells that any query looks at, each for the queries that do."""
         probed = self.cells.probed(queries)
         looked = [
@@ -120,7 +122,7 @@ class PublicCentroids(Index):
         return None if None in found else [hits for parts in found if parts for hits in parts]
 
     def _scan_cell(
-        self, cell: int, block: Block, asking: npt.NDArray[np.bool_], room: Room
+        self, cell: int, block: QueryBlock, asking: npt.NDArray[np.bool_], room: HitBudget
     ) -> list[Hits] | None:
         """Return the hits of the queries `asking`, bool (q,), in one cell, or None."""
         chosen = np.flatnonzero(asking)

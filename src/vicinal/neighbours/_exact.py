@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.neighbours import _threads
-from vicinal.neighbours._growable_array import Store
+from vicinal.neighbours._growable_array import FeatureRows
 from vicinal.neighbours._index import Index
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._kernels import Kernel
 from vicinal.neighbours._tiles import Hits
-from vicinal.neighbours.engines import Block, Records, Room
+from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanRecords
 
 TILE = 1 << 15
-"""Records that a thread takes at a time, at most."""
+"""ScanRecords that a thread takes at a time, at most."""
 
 _LEAST = 1024
 _TASKS = 4
@@ -35,7 +35,7 @@ class ExactIndex(Index):
     kernel, n_features, engine
         See :class:`vicinal.neighbours._index.Index`.
     tile : int
-        Records that a thread takes at a time, at most.
+        ScanRecords that a thread takes at a time, at most.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ExactIndex(Index):
     ) -> None:
         super().__init__(kernel, n_features, engine)
         self._tile = tile
-        self.store = Store(kernel, n_features)
+        self.store = FeatureRows(kernel, n_features)
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -73,12 +73,12 @@ class ExactIndex(Index):
     def _scan(
         self,
         queries: IntegerMatrix,  # noqa: ARG002 (everybody is a candidate)
-        block: Block,
-        room: Room,
+        block: QueryBlock,
+        room: HitBudget,
     ) -> list[Hits] | None:
         """Scan everybody."""
 
-        def scan(records: Records) -> Hits | None:
+        def scan(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, room) if room else None
 
         parts = list(_threads.mapped(scan, list(self.store.parts(self._rows()))))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._kernels import Kernel
-from vicinal.neighbours.engines import Records
+from vicinal.neighbours.engines import ScanRecords
 
 BLOCK_BYTES = 1 << 25
 """Memory taken at a time; pages of it that hold nothing yet are not touched."""
@@ -17,7 +17,7 @@ BLOCK_BYTES = 1 << 25
 Positions = npt.NDArray[np.int64]
 
 
-class Column:
+class GrowableArray:
     """Rows of one width and type, in blocks of equal length.
 
     Parameters
@@ -79,7 +79,7 @@ class Column:
             yield chosen, self.blocks[number], positions[chosen] - number * self._block
 
 
-class Store:
+class FeatureRows:
     """Integer features with offsets and names, ready to be scanned.
 
     Parameters
@@ -89,7 +89,7 @@ class Store:
     n_features : int
         d; rows of int8 are stored a multiple of 4 wide, for the engines.
     block : int, optional
-        Records of a block of memory; without it, what fills :data:`BLOCK_BYTES`.
+        ScanRecords of a block of memory; without it, what fills :data:`BLOCK_BYTES`.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, block: int | None = None) -> None:
@@ -98,9 +98,9 @@ class Store:
         self.n_features = n_features
         self.block = block or max(1, BLOCK_BYTES // (self.stride * dtype.itemsize))
         self._kernel = kernel
-        self._features = Column(self.stride, dtype, self.block)
-        self._offsets = Column(None, np.int32, self.block)
-        self._names = Column(None, np.int32, self.block)
+        self._features = GrowableArray(self.stride, dtype, self.block)
+        self._offsets = GrowableArray(None, np.int32, self.block)
+        self._names = GrowableArray(None, np.int32, self.block)
         self._size = 0
 
     def __len__(self) -> int:
@@ -144,12 +144,12 @@ class Store:
         """Give the records at `positions` other names."""
         self._names.put(positions, names)
 
-    def parts(self, rows: int) -> Iterator[Records]:
+    def parts(self, rows: int) -> Iterator[ScanRecords]:
         """Yield all records, at most `rows` at a time, in order of position."""
         columns = (self._features.blocks, self._offsets.blocks, self._names.blocks)
         for number, (features, offsets, names) in enumerate(zip(*columns, strict=True)):
             size = min(self.block, self._size - number * self.block)
-            whole = Records(features[:size], offsets[:size], names[:size])
+            whole = ScanRecords(features[:size], offsets[:size], names[:size])
             for start in range(0, size, rows):
                 yield whole[start : min(start + rows, size)]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._kernels import Kernel
-from vicinal.neighbours._neighbour_lists import Neighbours, joined_hits
+from vicinal.neighbours._neighbour_lists import NeighbourLists, joined_hits
 from vicinal.neighbours._tiles import Hits
-from vicinal.neighbours.engines import Block, Engine, Room, engine_for
+from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, engine_for
 
 MOST_HITS = 1 << 24
 """Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are put in order."""
@@ -61,7 +61,7 @@ class Index(ABC):
     def __init__(self, kernel: Kernel, n_features: int, engine: str | None = None) -> None:
         self.kernel = kernel
         self.n_features = n_features
-        self.engine: Engine = engine_for(kernel.precision, engine)
+        self.engine: ScanEngine = engine_for(kernel.precision, engine)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -93,10 +93,12 @@ class Index(ABC):
         """
 
     @abstractmethod
-    def _scan(self, queries: IntegerMatrix, block: Block, room: Room) -> list[Hits] | None:
+    def _scan(
+        self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
+    ) -> list[Hits] | None:
         """Return the hits among all candidates in parts, or None if there is not enough room."""
 
-    def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> Neighbours:
+    def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> NeighbourLists:
         """Return the candidates whose similarity to query j is at least ``thresholds[j]``.
 
         Parameters
@@ -112,13 +114,13 @@ class Index(ABC):
             If shapes or types are not these.
         """
         self._check(queries, thresholds)
-        found = self._search(queries, thresholds, Room(np.iinfo(np.int64).max))
+        found = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))
         assert found is not None  # noqa: S101 (there is room for everything)
         return found
 
     def parts(
         self, queries: IntegerMatrix, thresholds: Thresholds, most: int = MOST_HITS
-    ) -> Iterator[Neighbours]:
+    ) -> Iterator[NeighbourLists]:
         """Yield the neighbours of consecutive queries, as many queries at a time as memory allows.
 
         The parts together are what :meth:`search` returns. When the hits of a part would exceed
@@ -129,7 +131,7 @@ class Index(ABC):
         start, step = 0, len(queries)
         while start < len(queries):
             stop = min(start + step, len(queries))
-            room = Room(most if stop - start > 1 else np.iinfo(np.int64).max)
+            room = HitBudget(most if stop - start > 1 else np.iinfo(np.int64).max)
             found = self._search(queries[start:stop], thresholds[start:stop], room)
             if found is None:
                 step = -(-(stop - start) // 2)
@@ -138,8 +140,8 @@ class Index(ABC):
             start = stop
 
     def _search(
-        self, queries: IntegerMatrix, thresholds: Thresholds, room: Room
-    ) -> Neighbours | None:
+        self, queries: IntegerMatrix, thresholds: Thresholds, room: HitBudget
+    ) -> NeighbourLists | None:
         own = self.kernel.offsets(queries)
         floors = np.clip(thresholds, -_FARTHEST, _FARTHEST) + own.astype(np.int64)
         block = self.engine.prepare(queries, floors, self.kernel.product_factor, self.stride)

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.neighbours import _threads
-from vicinal.neighbours._growable_array import Column, Store
+from vicinal.neighbours._growable_array import FeatureRows, GrowableArray
 from vicinal.neighbours._index import Index
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._kernels import Kernel
 from vicinal.neighbours._tiles import Hits
-from vicinal.neighbours.engines import Block, Records, Room
+from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanRecords
 
 _STEPS = 1 << 16
 """Steps of a standard deviation that normals are rounded to; their products stay below 2^53."""
@@ -61,10 +61,10 @@ class HyperplaneLSH(Index):
         self.tables = _checks.integer("tables", tables, least=1)
         self.bits = _checks.integer("bits", bits, least=1, most=16)
         self._normals = _normals(n_features, tables * bits, _checks.integer("seed", seed, least=0))
-        self.store = Store(kernel, n_features)
+        self.store = FeatureRows(kernel, n_features)
         width = -(-tables // _LANES) * _LANES
         self._dtype = np.uint8 if bits <= 8 else np.uint16
-        self._codes = Column(width, self._dtype, self.store.block)
+        self._codes = GrowableArray(width, self._dtype, self.store.block)
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -99,7 +99,9 @@ class HyperplaneLSH(Index):
         codes[:, : self.tables] = values
         return codes
 
-    def _scan(self, queries: IntegerMatrix, block: Block, room: Room) -> list[Hits] | None:
+    def _scan(
+        self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
+    ) -> list[Hits] | None:
         """Scan, query by query, what shares a bucket with it."""
         codes = self.codes(queries)
         # What fills the tables up is 0 for records and 1 for queries, so that it never matches.
@@ -120,11 +122,11 @@ class HyperplaneLSH(Index):
 
     def _among(
         self,
-        query: Block,
+        query: QueryBlock,
         code: npt.NDArray[np.unsignedinteger],
-        records: Records,
+        records: ScanRecords,
         codes: npt.NDArray[np.unsignedinteger],
-        room: Room,
+        room: HitBudget,
     ) -> Hits | None:
         """Return the hits of one query among the records of one block of memory."""
         return self.engine.scan_some(query, records, _matching(codes, code, len(records)), room)

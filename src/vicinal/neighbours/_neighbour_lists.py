@@ -12,7 +12,7 @@ from vicinal.neighbours._tiles import Hits, merge_tiles
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class NeighbourLists:
     """Who lies inside the radius of each query of a block, as a ragged array.
 
     Attributes
@@ -33,23 +33,23 @@ class Neighbours:
         """Return the number of queries."""
         return len(self.starts) - 1
 
-    def of(self, first: int, stop: int) -> Neighbours:
+    def of(self, first: int, stop: int) -> NeighbourLists:
         """Return the neighbours of the queries from `first` to before `stop`."""
         hits = slice(self.starts[first], self.starts[stop])
         starts = self.starts[first : stop + 1] - self.starts[first]
-        return Neighbours(starts, self.rows[hits], self.similarities[hits])
+        return NeighbourLists(starts, self.rows[hits], self.similarities[hits])
 
-    def one(self, query: int) -> Neighbours:
+    def one(self, query: int) -> NeighbourLists:
         """Return the neighbours of a single query as a block of one."""
         return self.of(query, query + 1)
 
-    def keep(self, part: npt.NDArray[np.bool_]) -> Neighbours:
+    def keep(self, part: npt.NDArray[np.bool_]) -> NeighbourLists:
         """Return only the hits that `part`, bool (hits,), marks."""
         kept = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(part, dtype=np.int64)])
-        return Neighbours(kept[self.starts], self.rows[part], self.similarities[part])
+        return NeighbourLists(kept[self.starts], self.rows[part], self.similarities[part])
 
 
-def joined_hits(parts: Sequence[Hits], own: npt.NDArray[np.int32]) -> Neighbours:
+def joined_hits(parts: Sequence[Hits], own: npt.NDArray[np.int32]) -> NeighbourLists:
     """Return the hits of all parts, in the order of the parts.
 
     Parameters
@@ -62,4 +62,4 @@ def joined_hits(parts: Sequence[Hits], own: npt.NDArray[np.int32]) -> Neighbours
     starts, rows, similarities = merge_tiles(parts, len(own))
     if own.any():
         similarities -= np.repeat(own, np.diff(starts))
-    return Neighbours(starts, rows, similarities)
+    return NeighbourLists(starts, rows, similarities)

@@ -23,7 +23,7 @@ from vicinal._compiled import compiled
 from vicinal.neighbours._exact import ExactIndex
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._kernels import Kernel
-from vicinal.neighbours._neighbour_lists import Neighbours
+from vicinal.neighbours._neighbour_lists import NeighbourLists
 from vicinal.neighbours._radius import Reference
 
 NOBODY = -1
@@ -49,7 +49,7 @@ def candidates(k: int, gamma: float) -> float:
     return (k + _MARGIN * math.sqrt(k * (1 - gamma))) / gamma
 
 
-class Walk:
+class PoissonKNN:
     """Records of subjects, ready to be walked from the nearest on.
 
     Parameters
@@ -92,20 +92,20 @@ class Walk:
         """Return the number of records. Private."""
         return len(self.slots)
 
-    def near(self, queries: IntegerMatrix) -> Neighbours:
+    def near(self, queries: IntegerMatrix) -> NeighbourLists:
         """Return candidates of every query: all records inside some radius, rows ascending."""
         return self._index.search(queries, self._radii(queries))
 
-    def everybody(self, queries: IntegerMatrix) -> Neighbours:
+    def everybody(self, queries: IntegerMatrix) -> NeighbourLists:
         """Return all records as candidates of every query, rows ascending."""
         return self._index.search(queries, np.full(len(queries), _EVERYBODY, dtype=np.int64))
 
-    def first(self, near: Neighbours, coins: npt.NDArray[np.bool_]) -> Chosen:
+    def first(self, near: NeighbourLists, coins: npt.NDArray[np.bool_]) -> Chosen:
         """Return the nearest record of each of the k nearest subjects whose coin came up.
 
         Parameters
         ----------
-        near : Neighbours
+        near : NeighbourLists
             Candidates, from :meth:`near` or :meth:`everybody`.
         coins : bool (hits,)
             One for each hit. A subject goes by the coin of its first hit; the others are ignored.
@@ -148,19 +148,19 @@ def _scattered(size: int, count: int) -> npt.NDArray[np.int64]:
     return np.sort(np.argsort(mixed, kind="stable")[:count])
 
 
-def of_queries(near: Neighbours, which: npt.NDArray[np.bool_]) -> Neighbours:
+def of_queries(near: NeighbourLists, which: npt.NDArray[np.bool_]) -> NeighbourLists:
     """Return the hits of those queries of a block that `which`, bool (q,), marks."""
     if which.all():
         return near
     counts = np.diff(near.starts)
     kept = near.keep(np.repeat(which, counts))
     starts = np.concatenate([kept.starts[:1], np.cumsum(counts[which])])
-    return Neighbours(starts, kept.rows, kept.similarities)
+    return NeighbourLists(starts, kept.rows, kept.similarities)
 
 
 @compiled
 def _first(starts, rows, similarities, coins, slots, seen, chosen):  # type: ignore[no-untyped-def]
-    """Fill `chosen`, (q, k); see :meth:`Walk.first`. `seen` is empty if every record is a subject.
+    """Fill `chosen`, (q, k); see :meth:`PoissonKNN.first`. `seen` is empty if every record is a subject.
 
     A key orders records: a larger similarity first, then a smaller row.
     """

@@ -163,7 +163,7 @@ class FixedRadius(Radius):
         if self._reference is None:
             raise InvalidInput(
                 "A public count with a fixed radius needs a public reference set. Pass 'public' "
-                "to fit, or use count='private'."
+                "to fit, or use neighbor_count='private'."
             )
         shares = [
             (similarities >= self._similarity).mean(axis=1)

@@ -3,7 +3,7 @@
 Only `vicinal.mechanisms` may import this package.
 """
 
-from vicinal.noise._bernoulli import coin_probability, coins
+from vicinal.noise._bernoulli import bernoulli, bernoulli_probability
 from vicinal.noise._keys import fresh_key
 from vicinal.noise._source import NoiseSource, SimulatedNoise
 from vicinal.noise._system import SystemNoise
@@ -12,7 +12,7 @@ __all__ = [
     "NoiseSource",
     "SimulatedNoise",
     "SystemNoise",
-    "coin_probability",
-    "coins",
+    "bernoulli",
+    "bernoulli_probability",
     "fresh_key",
 ]

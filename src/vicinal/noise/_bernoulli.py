@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.noise._uniform_bits import MARK, NEXT, BitBuffer, next_bit, take
+from vicinal.noise._uniform_bits import MARK, NEXT, BitBuffer, next_bit, next_bits
 
 _SEED_BYTES = 64
 _MOST_STREAM = 1 << 16
@@ -21,7 +21,7 @@ _HEAD = 5
 _LOWEST_OF_BYTES = np.uint64(0x0101_0101_0101_0101)
 
 
-def coin_probability(probability: float) -> float:
+def bernoulli_probability(probability: float) -> float:
     """Return the probability that :func:`coins` really tosses with: floor(p 2^64) / 2^64.
 
     It equals `probability` from 2^-12 upwards and is below it by less than 2^-64 elsewhere. It is
@@ -31,7 +31,7 @@ def coin_probability(probability: float) -> float:
     return float(int(probability * 2.0**64)) / 2.0**64
 
 
-def coins(probability: float, size: int) -> npt.NDArray[np.bool_]:
+def bernoulli(probability: float, size: int) -> npt.NDArray[np.bool_]:
     """Return `size` independent coins, bool (size,), each true with at most `probability`.
 
     A coin is true with probability exactly ``coin_probability(probability)``, never above what was
@@ -79,7 +79,7 @@ def _sixty_four(words, place, numerator):  # type: ignore[no-untyped-def]
     """Return 64 coins as the bits of a uint64."""
     true, still = np.uint64(0), ~np.uint64(0)
     for digit in range(63, 63 - _HEAD, -1):
-        bits = take(words, place, 64)
+        bits = next_bits(words, place, 64)
         if _digit(numerator, digit):
             true |= still & ~bits
             still &= bits

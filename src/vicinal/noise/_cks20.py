@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from vicinal._compiled import compiled
-from vicinal.noise._uniform_bits import MARK, NEXT, next_bit, take
+from vicinal.noise._uniform_bits import MARK, NEXT, next_bit, next_bits
 
 MAX_SCALE = 1 << 40
 """Largest noise scale in grid steps; a million scales stay inside int64."""
@@ -22,7 +22,7 @@ MOST_SCALES = 1 << 20
 
 
 @compiled
-def coin(words, place, n, d):  # type: ignore[no-untyped-def]
+def bernoulli_ratio(words, place, n, d):  # type: ignore[no-untyped-def]
     """Return True with probability min(1, n/d): compare bits with the binary digits of n/d."""
     while 0 < n < d:
         n *= 2
@@ -35,31 +35,35 @@ def coin(words, place, n, d):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def exp_coin(words, place, n, d):  # type: ignore[no-untyped-def]
+def bernoulli_exp(words, place, n, d):  # type: ignore[no-untyped-def]
     """Return True with probability exp(-n/d), for n <= d (Algorithm 1)."""
     k = 1
-    while coin(words, place, 1, k) and coin(words, place, n, d):
+    while bernoulli_ratio(words, place, 1, k) and bernoulli_ratio(words, place, n, d):
         k += 1
     return k & 1 == 1
 
 
 @compiled
-def exp_half_square_coin(words, place, n, d):  # type: ignore[no-untyped-def]
+def bernoulli_exp_half_square(words, place, n, d):  # type: ignore[no-untyped-def]
     """Return True with probability exp(-(n/d)^2 / 2), for n <= d (Algorithm 1)."""
     k = 1
-    while coin(words, place, 1, 2 * k) and coin(words, place, n, d) and coin(words, place, n, d):
+    while (
+        bernoulli_ratio(words, place, 1, 2 * k)
+        and bernoulli_ratio(words, place, n, d)
+        and bernoulli_ratio(words, place, n, d)
+    ):
         k += 1
     return k & 1 == 1
 
 
 @compiled
-def below(words, place, bound):  # type: ignore[no-untyped-def]
+def uniform_below(words, place, bound):  # type: ignore[no-untyped-def]
     """Return a uniform integer, 0 <= u < bound, by rejection: no remainder is ever taken."""
     count = 0
     while (bound - 1) >> count > 0:
         count += 1
     while True:
-        found = np.int64(take(words, place, count))
+        found = np.int64(next_bits(words, place, count))
         if found < bound:
             return found
 
@@ -68,7 +72,7 @@ def below(words, place, bound):  # type: ignore[no-untyped-def]
 def whole_scales(words, place):  # type: ignore[no-untyped-def]
     """Return v with probability proportional to exp(-v), v = 0, 1, ... (Algorithm 2)."""
     v = 0
-    while v < MOST_SCALES and exp_coin(words, place, 1, 1):
+    while v < MOST_SCALES and bernoulli_exp(words, place, 1, 1):
         v += 1
     return v
 
@@ -77,8 +81,8 @@ def whole_scales(words, place):  # type: ignore[no-untyped-def]
 def rest_of_scale(words, place, scale):  # type: ignore[no-untyped-def]
     """Return u < scale with probability proportional to exp(-u/scale) (Algorithm 2)."""
     while True:
-        u = below(words, place, scale)
-        if exp_coin(words, place, u, scale):
+        u = uniform_below(words, place, scale)
+        if bernoulli_exp(words, place, u, scale):
             return u
 
 
@@ -105,14 +109,14 @@ def gaussian_trial(words, place, scale):  # type: ignore[no-untyped-def]
     v = whole_scales(words, place)
     whole = max(v - 1, 0)
     for _ in range(whole * whole):
-        if not exp_coin(words, place, 1, 2):
+        if not bernoulli_exp(words, place, 1, 2):
             return False, 0
     u = rest_of_scale(words, place, scale)
     rest = u if v > 0 else scale - u
     for _ in range(whole):
-        if not exp_coin(words, place, rest, scale):
+        if not bernoulli_exp(words, place, rest, scale):
             return False, 0
-    if not exp_half_square_coin(words, place, rest, scale):
+    if not bernoulli_exp_half_square(words, place, rest, scale):
         return False, 0
     magnitude = u + scale * v
     if negative:

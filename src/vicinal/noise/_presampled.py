@@ -19,7 +19,7 @@ MOST_AHEAD = 1 << 16
 """A call for more than this draws for itself, and nothing is kept ready for another like it."""
 
 
-class Pool:
+class PresampledNoise:
     """Independent draws of one law, each handed out once; used by one thread at a time.
 
     What time reveals: a call is served from draws of earlier calls, then makes up for them in

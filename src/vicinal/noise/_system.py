@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.noise._cks20 import fill_gaussian, fill_laplace
-from vicinal.noise._presampled import Pool
+from vicinal.noise._presampled import PresampledNoise
 from vicinal.noise._source import NoiseSource, checked
 from vicinal.noise._uniform_bits import BitBuffer
 
@@ -29,7 +29,7 @@ class SystemNoise(NoiseSource):
     """Exact sampling (Canonne, Kamath & Steinke 2020; proof note cks20.md).
 
     Bits come from the operating system, in blocks, each bit used for one draw and then zeroed.
-    Draws are made ahead (see :class:`~vicinal.noise._presampled.Pool` for what time reveals).
+    Draws are made ahead (see :class:`~vicinal.noise._presampled.PresampledNoise` for what time reveals).
 
     Threads may share a source: one lock guards bits and draws. A forked child starts with neither,
     and so does a copy or an unpickled source: no two of them ever hand out the same draw. What
@@ -57,12 +57,12 @@ class SystemNoise(NoiseSource):
     def _start_afresh(self) -> None:
         self._lock = threading.Lock()
         self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK)
-        self._pools: OrderedDict[tuple[int, int], Pool] = OrderedDict()
+        self._pools: OrderedDict[tuple[int, int], PresampledNoise] = OrderedDict()
 
     def _take(self, law: Callable[..., Any], scale: int, size: int) -> npt.NDArray[np.int64]:
         with self._lock:
             key = (id(law), scale)
-            pool = self._pools.pop(key, None) or Pool(partial(self._draw, law, scale))
+            pool = self._pools.pop(key, None) or PresampledNoise(partial(self._draw, law, scale))
             self._pools[key] = pool
             if len(self._pools) > LAWS_READY:
                 self._pools.popitem(last=False)

@@ -40,7 +40,7 @@ def next_bit(words, place):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def take(words, place, count):  # type: ignore[no-untyped-def]
+def next_bits(words, place, count):  # type: ignore[no-untyped-def]
     """Return the next `count` bits, 0 to 64, as uint64: the first of them is the lowest."""
     at = place[NEXT]
     if at + count > place[END]:

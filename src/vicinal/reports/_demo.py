@@ -16,7 +16,7 @@ from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
 from vicinal.reports._outcomes import Outcome
 from vicinal.reports._progress import Begin
-from vicinal.reports._sweep import Grid, Sweep, sweep, sweep_work
+from vicinal.reports._sweep import ParameterGrid, Sweep, sweep, sweep_work
 from vicinal.reports._trials import Trial, image_benchmark, split
 
 CLASSES = tuple(range(10))
@@ -32,7 +32,7 @@ FEATURES = (
 )
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
-GRID = Grid(
+GRID = ParameterGrid(
     taus=(0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
     multipliers=(0.06, 0.1, 0.15, 0.25, 0.4, 0.6, 0.9, 1.3, 2.0),
 )
@@ -70,13 +70,13 @@ class PublicPlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers:
+class DemoAnswers:
     """What one run with real noise gave: answers, and what may be told about them.
 
     Attributes
     ----------
     labels, truth : arrays (q,)
-        Answers, and the queries' true labels.
+        DemoAnswers, and the queries' true labels.
     confidence : array (q,)
         Lead of the best class over the next, in standard deviations of the noise on that lead.
     guarantee : Guarantee
@@ -128,7 +128,7 @@ def prepare(
     return Prepared(trial, np.asarray(test.features)[parts.queries])
 
 
-def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> Answers:
+def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
     """Answer all queries with real noise, nothing tuned."""
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries)
@@ -142,7 +142,7 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> Answers:
         classifier.noise_multiplier_,
         classifier.budget_,
     )
-    return Answers(
+    return DemoAnswers(
         classifier.classes_[votes.argmax(axis=1)],
         trial.truth,
         classifier.confidence(votes),

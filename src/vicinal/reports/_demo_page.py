@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vicinal.reports import _plots
 from vicinal.reports import _text as words
-from vicinal.reports._demo import Answers
+from vicinal.reports._demo import DemoAnswers
 from vicinal.reports._html import Markup, document, image, plot, table, tag
 from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, rightness
 from vicinal.reports._plots import Curve, Style
@@ -36,7 +36,7 @@ class Page:
     ----------
     data : str
         Name of the data set.
-    answers : Answers
+    answers : DemoAnswers
         The run with real noise.
     images : array (q, h, w) or (q, h, w, 3)
         The queries.
@@ -53,7 +53,7 @@ class Page:
     """
 
     data: str
-    answers: Answers
+    answers: DemoAnswers
     images: npt.NDArray[Any]
     classes: Sequence[Any]
     sweep: Sweep | None
@@ -100,7 +100,7 @@ def _headline(page: Page) -> Markup:
     )
 
 
-def _facts(answers: Answers) -> Markup:
+def _facts(answers: DemoAnswers) -> Markup:
     facts = {
         "right answers": f"{answers.outcome.correct:,} of {answers.outcome.total:,}",
         "epsilon": f"{answers.guarantee.epsilon:g}",
@@ -115,11 +115,11 @@ def _section(title: str, *children: Markup) -> Markup:
     return tag("section", tag("h2", title), *children)
 
 
-def _guarantee(answers: Answers) -> Markup:
+def _guarantee(answers: DemoAnswers) -> Markup:
     return _section("What is guaranteed", tag("blockquote", tag("p", str(answers.guarantee))))
 
 
-def _meaning(answers: Answers) -> Markup:
+def _meaning(answers: DemoAnswers) -> Markup:
     told = words.meaning(answers.guarantee, answers.plan.budget, answers.plan.n_queries)
     items = [tag("li", tag("b", f"{lead} "), text) for lead, text in told.items()]
     return _section("What this means", tag("ul", *items, class_="plain"))
@@ -184,7 +184,7 @@ def _sweep_table(sweep: Sweep) -> Markup:
     return table(header, rows)
 
 
-def _confidence(answers: Answers) -> Markup:
+def _confidence(answers: DemoAnswers) -> Markup:
     right = rightness(answers.labels, answers.truth)
     outcomes = [outcome_of_surest(right, answers.confidence, share) for share in SHARES]
     half = outcome_of_surest(right, answers.confidence, 0.5)
@@ -237,7 +237,7 @@ def _gallery(page: Page) -> Markup:
     )
 
 
-def _chosen(answers: Answers) -> list[int]:
+def _chosen(answers: DemoAnswers) -> list[int]:
     """Return which queries are shown: some wrong, some right, over the range of confidence."""
     right = rightness(answers.labels, answers.truth)
     order = np.argsort(-answers.confidence, kind="stable")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from vicinal.predictors.ind_knn._plan_choice import Choice, Wish
-from vicinal.predictors.ind_knn._plan_simulation import Outlook, Stage, simulate
+from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
 from vicinal.reports._progress import Step
 from vicinal.reports._text import percent
 
@@ -32,15 +32,15 @@ class Option:
     """One way to do it: its name, its plan, and its outlook if there are public points."""
 
     name: str
-    choice: Choice
-    outlook: Outlook | None
+    choice: PlanChoice
+    outlook: SimulationResult | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         choice = self.choice
         return {
             "name": self.name,
-            **asdict(choice.wish),
+            **asdict(choice.request),
             "n_neighbors": choice.n_neighbors,
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
@@ -52,7 +52,7 @@ class Option:
         }
 
 
-def wishes(wish: Wish) -> dict[str, Wish]:
+def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
     """Return the wish and what else could be wished for, by name."""
     others = {
         "votes": replace(wish, release="votes", gate=False),
@@ -66,7 +66,9 @@ def wishes(wish: Wish) -> dict[str, Wish]:
     return {AS_WISHED: wish, **{name: other for name, other in others.items() if other != wish}}
 
 
-def options(wish: Wish, stage: Stage | None, seed: int, step: Step) -> list[Option]:
+def options(
+    wish: PlanRequest, stage: SimulationSetup | None, seed: int, step: Step
+) -> list[Option]:
     """Plan every wish, and simulate it where there are public points.
 
     Raises
@@ -75,10 +77,10 @@ def options(wish: Wish, stage: Stage | None, seed: int, step: Step) -> list[Opti
         Naming the first value that a classifier would refuse.
     """
     reference = None if stage is None else stage.reference
-    choices = {name: Choice.of(other, reference) for name, other in wishes(wish).items()}
+    choices = {name: PlanChoice.of(other, reference) for name, other in wishes(wish).items()}
     k = choices[AS_WISHED].n_neighbors
     for name, other in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, wish.n_records))):
-        choices[name] = Choice.of(wish, reference, other)
+        choices[name] = PlanChoice.of(wish, reference, other)
     found = []
     for name, choice in choices.items():
         outlook = None if stage is None else _simulated(stage, choice, seed)
@@ -87,17 +89,17 @@ def options(wish: Wish, stage: Stage | None, seed: int, step: Step) -> list[Opti
     return found
 
 
-def work(wish: Wish) -> int:
+def work(wish: PlanRequest) -> int:
     """Return how many options there are, for a progress bar."""
     return len(wishes(wish)) + 2
 
 
-def _simulated(stage: Stage, choice: Choice, seed: int) -> Outlook:
-    if choice.wish.gate:
+def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
+    if choice.request.gate:
         return simulate(stage, choice, seed, most=MOST_QUERIES)
-    rounds = math.ceil(ENOUGH / min(choice.wish.n_queries, len(stage.reference)))
+    rounds = math.ceil(ENOUGH / min(choice.request.n_queries, len(stage.reference)))
     played = [simulate(stage, choice, seed + turn) for turn in range(min(rounds, MOST_ROUNDS))]
-    return Outlook.mean(played)
+    return SimulationResult.mean(played)
 
 
 def as_text(found: Sequence[Option]) -> str:
@@ -107,20 +109,20 @@ def as_text(found: Sequence[Option]) -> str:
         textwrap.fill(words, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
         for name, words in [*_plan(wished.choice), *_expected(wished.outlook)]
     )
-    lines = [_heading(wished.choice.wish), "", facts, "", *_table(found)]
+    lines = [_heading(wished.choice.request), "", facts, "", *_table(found)]
     if wished.outlook is not None:
         lines += ["", textwrap.fill(_UNCHANGED, _WIDTH)]
     return "\n".join(lines)
 
 
-def _heading(wish: Wish) -> str:
+def _heading(wish: PlanRequest) -> str:
     return (
         f"{wish.n_queries:,} answers from {wish.n_records:,} records of {wish.n_classes} classes, "
         f"epsilon {wish.epsilon:g} at delta {wish.delta:g}"
     )
 
 
-def _plan(choice: Choice) -> list[tuple[str, str]]:
+def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
     """Return the plan with its reasons."""
     scale = f"sigma2 = {choice.multiplier:.4g}, that is {choice.noise:.4g} votes on each class"
     used = (
@@ -132,7 +134,7 @@ def _plan(choice: Choice) -> list[tuple[str, str]]:
     return [
         ("neighbours", f"k = {choice.n_neighbors:,}: {_NEIGHBOURS}"),
         ("noise", f"{scale}: {_NOISE}"),
-        ("release", _RELEASES[choice.wish.release, choice.wish.gate]),
+        ("release", _RELEASES[choice.request.release, choice.request.gate]),
         ("records", used),
         ("wear", lasts),
     ]
@@ -161,7 +163,7 @@ _CLUSTERS = (
 )
 
 
-def _expected(outlook: Outlook | None) -> list[tuple[str, str]]:
+def _expected(outlook: SimulationResult | None) -> list[tuple[str, str]]:
     """Return what to expect, in words that claim no more than was simulated."""
     if outlook is None:
         return [("simulated", _NOTHING_PLAYED)]
@@ -174,7 +176,7 @@ def _expected(outlook: Outlook | None) -> list[tuple[str, str]]:
     return [("simulated", played), ("accuracy", _accuracy(outlook))]
 
 
-def _accuracy(outlook: Outlook) -> str:
+def _accuracy(outlook: SimulationResult) -> str:
     if outlook.accuracy is None or outlook.plain_accuracy is None:
         return _CLUSTERS
     return (
@@ -196,9 +198,9 @@ def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
     unchanged = "-" if outlook is None else percent(outlook.agreement)
     accuracy = outlook and outlook.accuracy
-    asked = choice.n_asked / choice.wish.n_queries if outlook is None else outlook.asked
+    asked = choice.n_asked / choice.request.n_queries if outlook is None else outlook.asked
     return (
-        f"{option.name:22}{choice.wish.n_queries:8,} {choice.wish.epsilon:6g} "
+        f"{option.name:22}{choice.request.n_queries:8,} {choice.request.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
         f"{percent(asked, 0):>7} {unchanged:>10} {percent(accuracy) if accuracy else '-':>9}"
     )

@@ -29,7 +29,7 @@ NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class ParameterGrid:
     """The points that the published algorithm is tried at."""
 
     taus: tuple[float, ...]
@@ -63,7 +63,7 @@ def _beside(values: tuple[float, ...], value: float) -> tuple[float, ...]:
     return values[max(0, place - 1) : place + 2]
 
 
-def uphill(trial: Trial, setting: Setting, grid: Grid, step: Step) -> dict[Point, Outcome]:
+def uphill(trial: Trial, setting: Setting, grid: ParameterGrid, step: Step) -> dict[Point, Outcome]:
     """Try the published algorithm on the way to the top of a grid; return every point tried.
 
     Every other point is tried, then all around the best so far until none of them is better.
@@ -116,12 +116,14 @@ class Sweep:
     yardstick: Outcome
 
 
-def sweep_work(n_queries: int, epsilons: Sequence[float], grid: Grid) -> int:
+def sweep_work(n_queries: int, epsilons: Sequence[float], grid: ParameterGrid) -> int:
     """Return how many queries :func:`sweep` answers, for a progress bar."""
     return n_queries * len(epsilons) * (len(grid) + 1)
 
 
-def sweep(trial: Trial, epsilons: Sequence[float], delta: float, grid: Grid, step: Step) -> Sweep:
+def sweep(
+    trial: Trial, epsilons: Sequence[float], delta: float, grid: ParameterGrid, step: Step
+) -> Sweep:
     """Simulate the default, and the published algorithm at its best, for every epsilon."""
     n_queries = len(trial.truth)
     default, published, points = [], [], []

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.labelling import ABSTAINED, Outcome, Plan
-from vicinal.labelling._journal import Asked
+from vicinal.labelling import ABSTAINED, LabellingPlan, TransferResult
+from vicinal.labelling._journal import AskedRound
 from vicinal.reports import _text as words
 from vicinal.reports._html import Markup, document, image, table, tag
 from vicinal.reports._plots import picture
@@ -21,15 +21,15 @@ _SHOWN = 16
 
 
 def transfer_page(
-    outcome: Outcome, plan: Plan, pool: npt.NDArray[Any], classes: Sequence[Any]
+    outcome: TransferResult, plan: LabellingPlan, pool: npt.NDArray[Any], classes: Sequence[Any]
 ) -> str:
     """Return a page of HTML that needs nothing else; everything on it is released.
 
     Parameters
     ----------
-    outcome : Outcome
+    outcome : TransferResult
         What came of the rounds.
-    plan : Plan
+    plan : LabellingPlan
         What was planned.
     pool : array (m, ...)
         The public examples; images are shown.
@@ -44,7 +44,7 @@ def transfer_page(
     return document(_TITLE, _headline(outcome), tag("main", *sections))
 
 
-def _headline(outcome: Outcome) -> Markup:
+def _headline(outcome: TransferResult) -> Markup:
     total = sum(len(asked.labels) for asked in outcome.rounds)
     lead = (
         f"{total:,} questions about public examples were answered by noisy votes of private "
@@ -53,15 +53,15 @@ def _headline(outcome: Outcome) -> Markup:
     return tag("header", tag("h1", _TITLE), tag("p", lead, class_="lead"))
 
 
-def _guarantee(outcome: Outcome) -> Markup:
+def _guarantee(outcome: TransferResult) -> Markup:
     text = tag("blockquote", tag("p", str(outcome.guarantee)))
     return tag("section", tag("h2", "What is guaranteed"), text)
 
 
-def _rounds(outcome: Outcome, plan: Plan) -> Markup:
+def _rounds(outcome: TransferResult, plan: LabellingPlan) -> Markup:
     rows = []
     for number, part in enumerate(plan.rounds):
-        asked, kept = outcome.rounds[number], outcome.kept[number]
+        asked, kept = outcome.rounds[number], outcome.selected[number]
         rows.append(
             (
                 str(number + 1),
@@ -79,9 +79,9 @@ def _rounds(outcome: Outcome, plan: Plan) -> Markup:
 
 
 def _questions(
-    number: int, outcome: Outcome, pool: npt.NDArray[Any], classes: Sequence[Any]
+    number: int, outcome: TransferResult, pool: npt.NDArray[Any], classes: Sequence[Any]
 ) -> Markup:
-    asked, kept = outcome.rounds[number], outcome.kept[number]
+    asked, kept = outcome.rounds[number], outcome.selected[number]
     places = _evenly(asked)
     chosen = set(kept.tolist())
     tiles = [_tile(asked, place, place in chosen, pool, classes) for place in places]
@@ -93,7 +93,7 @@ def _questions(
     )
 
 
-def _evenly(asked: Asked) -> list[int]:
+def _evenly(asked: AskedRound) -> list[int]:
     margins = asked.margins if asked.margins is not None else np.zeros(len(asked.labels))
     order = np.argsort(-margins, kind="stable")
     steps = np.linspace(0, len(order) - 1, min(_SHOWN, len(order)))
@@ -101,7 +101,7 @@ def _evenly(asked: Asked) -> list[int]:
 
 
 def _tile(
-    asked: Asked, place: int, kept: bool, pool: npt.NDArray[Any], classes: Sequence[Any]
+    asked: AskedRound, place: int, kept: bool, pool: npt.NDArray[Any], classes: Sequence[Any]
 ) -> Markup:
     row, label = int(asked.questions[place]), int(asked.labels[place])
     given = label != ABSTAINED

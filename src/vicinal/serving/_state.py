@@ -40,7 +40,7 @@ class AppState:
     def __init__(self, store: ServedStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
-        self.metrics = Metrics(lambda: store.sound)
+        self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
         self.bodies = BodyReader(settings, BodyLimits.of(settings, width_of(store)))
         self._keys = KeyCache(KeyFile(folder))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import VicinalError
 from vicinal.store import Presence, Query, Quota, Reply
-from vicinal.store._store_schema import Frame
+from vicinal.store._store_schema import StoreSchema
 
 
 class ServedStore(Protocol):
@@ -20,7 +20,7 @@ class ServedStore(Protocol):
     """
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> StoreSchema:
         """Classes, kernel, extractor and reference. Public."""
 
     @property
@@ -28,7 +28,7 @@ class ServedStore(Protocol):
         """The names of all audiences."""
 
     @property
-    def sound(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether it answers; once it does not, it must be opened again. Public."""
 
     @property

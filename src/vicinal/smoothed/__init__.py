@@ -8,8 +8,8 @@ when that may be relied on.
 
 from vicinal.smoothed._answers import DatabaseDelta, Delta
 from vicinal.smoothed._average import Average
-from vicinal.smoothed._composition import Composition, Release, compose
-from vicinal.smoothed._custom import Custom
+from vicinal.smoothed._composition import JointMechanism, NamedMechanism, compose
+from vicinal.smoothed._custom import ListedMechanism
 from vicinal.smoothed._databases import (
     adjusted_utility,
     database_delta,
@@ -30,8 +30,6 @@ __all__ = [
     "WARNINGS",
     "Average",
     "Bounds",
-    "Composition",
-    "Custom",
     "DatabaseDelta",
     "Delta",
     "FixedSize",
@@ -39,10 +37,12 @@ __all__ = [
     "Histogram",
     "Hull",
     "Interval",
+    "JointMechanism",
     "KNNVotes",
+    "ListedMechanism",
+    "NamedMechanism",
     "Poisson",
     "RadiusVotes",
-    "Release",
     "Vertices",
     "Winner",
     "WithReplacement",

@@ -28,12 +28,12 @@ _MOST_OUTCOMES = 4 * 10**6
 
 
 @dataclass(frozen=True)
-class Release:
+class NamedMechanism:
     """A mechanism and the name of the coins it uses.
 
     Parameters
     ----------
-    mechanism : Histogram, Winner, Custom or Composition
+    mechanism : Histogram, Winner, Custom or JointMechanism
         A mechanism whose law can be listed.
     coins : hashable
         Equal names mean the same sample: the two halves of a cross-validation split, several
@@ -45,10 +45,10 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Composition(CountMechanism):
+class JointMechanism(CountMechanism):
     """Independent releases of the same database, audited together without loss."""
 
-    releases: tuple[Release, ...]
+    releases: tuple[NamedMechanism, ...]
 
     def check_size(self, n: int) -> None:
         """Refuse databases that one of the releases refuses."""
@@ -90,7 +90,7 @@ class Composition(CountMechanism):
         return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
 
 
-def compose(releases: Sequence[Release]) -> Composition:
+def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
     """Return the joint mechanism of several releases with independent coins.
 
     Proposition 5 of LWX23 (epsilons and deltas add up) holds for independent coins only: who
@@ -105,9 +105,9 @@ def compose(releases: Sequence[Release]) -> Composition:
         If there is no release, or the law of one cannot be listed.
     """
     given = tuple(releases)
-    if not given or not all(isinstance(release, Release) for release in given):
+    if not given or not all(isinstance(release, NamedMechanism) for release in given):
         raise InvalidInput(
-            "The 'releases' parameter must be Release(mechanism, coins). Got others."
+            "The 'releases' parameter must be NamedMechanism(mechanism, coins). Got others."
         )
     for release in given:
         if not isinstance(release.mechanism, Histogram | LawMechanism):
@@ -120,7 +120,7 @@ def compose(releases: Sequence[Release]) -> Composition:
             "Releases that share their coins do not compose: publishing both halves of one split "
             "publishes everything. Audit them as one, with Custom over all their outcomes."
         )
-    return Composition(given)
+    return JointMechanism(given)
 
 
 def law_of(mechanism: CountMechanism, database: Counts) -> Law:

@@ -17,7 +17,7 @@ _SUM_TO = 1e-9
 
 
 @dataclass(frozen=True)
-class Custom(LawMechanism):
+class ListedMechanism(LawMechanism):
     """The law of the outcome, given as a function of the histogram.
 
     This is also how releases that share their coins are audited: let the outcome be all of them.

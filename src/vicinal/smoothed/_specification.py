@@ -7,7 +7,7 @@ from typing import Any
 
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._average import Average
-from vicinal.smoothed._composition import Release, compose
+from vicinal.smoothed._composition import NamedMechanism, compose
 from vicinal.smoothed._histogram import Histogram
 from vicinal.smoothed._knn import KNNVotes
 from vicinal.smoothed._mechanism import Mechanism
@@ -71,7 +71,7 @@ def _winner(rule: str, sampler: object, profile: Any = None, ties: str = "random
 
 
 def _composition(releases: list[Spec]) -> Mechanism:
-    return compose([Release(mechanism_of(r["mechanism"]), r["coins"]) for r in releases])  # type: ignore[arg-type]
+    return compose([NamedMechanism(mechanism_of(r["mechanism"]), r["coins"]) for r in releases])  # type: ignore[arg-type]
 
 
 def _heterogeneous(groups: list[Spec]) -> Heterogeneous:

@@ -1,10 +1,19 @@
 """A store: private records on disk, budgets that outlive the process, and people who can leave."""
 
 from vicinal.store._base_store import DEFAULT
-from vicinal.store._extractors import Extractor
+from vicinal.store._extractors import StoreExtractor
 from vicinal.store._requests import Query, Reply
 from vicinal.store._status import Presence, Quota
 from vicinal.store._store import Store
 from vicinal.store._verify import Verification
 
-__all__ = ["DEFAULT", "Extractor", "Presence", "Query", "Quota", "Reply", "Store", "Verification"]
+__all__ = [
+    "DEFAULT",
+    "Presence",
+    "Query",
+    "Quota",
+    "Reply",
+    "Store",
+    "StoreExtractor",
+    "Verification",
+]

@@ -12,65 +12,65 @@ import numpy as np
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answer_blocks import bytes_of
-from vicinal.ledger._answers import Answers
+from vicinal.ledger._answers import AnswerLog
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
-from vicinal.mechanisms import SlackMeter
+from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors.ind_knn._engine import Engine, Turn
-from vicinal.predictors.ind_knn._engine_factory import Assembled, engine_on, slack_meter
-from vicinal.predictors.ind_knn._noise_schedule import WatchedPace
-from vicinal.predictors.ind_knn._parameters import GATE, NO_REUSE, Settings
-from vicinal.predictors.ind_knn._proxy_ledger import ShadowLedger, Shares
+from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
+from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
+from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
+from vicinal.predictors.ind_knn._parameters import GATE, NO_REUSE, IndKNNSettings
+from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, Shares
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
-from vicinal.store._reuse_replay import Lessons
-from vicinal.store._store_schema import Frame, form_of
+from vicinal.store._reuse_replay import ReuseReplay
+from vicinal.store._store_schema import StoreSchema, form_of
 
 _SHARED = ("classes", "kernel", "norm_bound", "index")
 
 
 @dataclass(eq=False)
-class Desk:
+class AudienceState:
     """Everything that answers one audience.
 
     Attributes
     ----------
     audience : Audience
         Its row in the ledger, with budgets.
-    asked : Settings
+    asked : IndKNNSettings
         The plan as it was asked for.
-    settings : Settings
+    settings : IndKNNSettings
         The same with everything automatic fixed.
-    engine : Engine
+    engine : QueryEngine
         Charges this audience's budgets only.
-    slack : SlackMeter
+    slack : DeltaSlackAccountant
         What the grid costs.
-    answers : Answers
+    answers : AnswerLog
         What was released.
-    lessons : Lessons or None
+    lessons : ReuseReplay or None
         What the engine's memory learns from, if it has one.
     worn : uint16 (m,)
         How far the public points of its shadow are worn by what was released.
     """
 
     audience: Audience
-    asked: Settings
-    settings: Settings
-    engine: Engine
-    slack: SlackMeter
-    answers: Answers
-    lessons: Lessons | None
-    worn: Shares
+    asked: IndKNNSettings
+    settings: IndKNNSettings
+    engine: QueryEngine
+    slack: DeltaSlackAccountant
+    answers: AnswerLog
+    lessons: ReuseReplay | None
+    budget_usage: Shares
 
     def __post_init__(self) -> None:
         self._resume_wear()
 
     @property
-    def shadow(self) -> ShadowLedger | None:
+    def shadow(self) -> ProxyLedger | None:
         """Public points that are charged along, where there is a public reference and count."""
-        pace = self.engine.pace
-        return pace.shadow if isinstance(pace, WatchedPace) else None
+        pace = self.engine.schedule
+        return pace.shadow if isinstance(pace, ProxyNoiseSchedule) else None
 
     @property
     def left(self) -> int:
@@ -85,7 +85,7 @@ class Desk:
 
     def _resume_wear(self) -> None:
         if self.shadow is not None:
-            self.shadow.resume(self.worn)
+            self.shadow.resume(self.budget_usage)
 
     @property
     def noise_scale(self) -> float | None:
@@ -124,7 +124,7 @@ class Desk:
         return {**fixed, **told, "reuse_predictions": self.settings.reuse, **pinned}
 
 
-def new_plan(frame: Frame, parameters: dict[str, Any]) -> str:
+def new_plan(frame: StoreSchema, parameters: dict[str, Any]) -> str:
     """Return the plan of a new audience as JSON, checked.
 
     Raises
@@ -135,12 +135,12 @@ def new_plan(frame: Frame, parameters: dict[str, Any]) -> str:
     for name in _SHARED:
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
-    if _settings(frame, parameters).follows_wear:
-        raise InvalidInput("The 'pace' parameter must be 'plan' in a store, which keeps no shadow.")
+    if _settings(frame, parameters).follows_usage:
+        raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
     return json.dumps({"asked": parameters, "pinned": {}})
 
 
-def pinned_plan(plan: str, settings: Settings, assembled: Assembled) -> str:
+def pinned_plan(plan: str, settings: IndKNNSettings, assembled: PlannedEngine) -> str:
     """Return a plan with everything fixed that was automatic, so that it stays what it was.
 
     But for the noise behind a gate: it follows what is asked, from the same public facts.
@@ -148,7 +148,7 @@ def pinned_plan(plan: str, settings: Settings, assembled: Assembled) -> str:
     gated = settings.reuse == GATE and settings.multiplier is None
     pinned: dict[str, Any] = {"n_records": assembled.n_records}
     if not gated:
-        pinned["noise_multiplier"] = assembled.engine.pace.multiplier
+        pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
     if assembled.n_neighbors is not None:
         pinned["n_neighbors"] = assembled.n_neighbors
     if isinstance(assembled.engine.votes.kernel, RBF):
@@ -156,9 +156,14 @@ def pinned_plan(plan: str, settings: Settings, assembled: Assembled) -> str:
     return json.dumps({**json.loads(plan), "pinned": pinned})
 
 
-def open_desk(
-    database: Database, frame: Frame, shard: Shard, audience: Audience, version: int, turn: Turn
-) -> tuple[Desk, Assembled]:
+def open_audience_state(
+    database: Database,
+    frame: StoreSchema,
+    shard: Shard,
+    audience: Audience,
+    version: int,
+    turn: ForkSafeLock,
+) -> tuple[AudienceState, PlannedEngine]:
     """Return the desk of an audience; what its plan leaves open is planned now, and charged."""
     plan = json.loads(audience.plan)
     asked = _settings(frame, plan["asked"])
@@ -173,14 +178,16 @@ def open_desk(
         slack,
     )
     n_classes = None if settings.label_only else len(frame.classes)
-    answers = Answers(database, audience, n_classes, version)
-    engine = dataclasses.replace(assembled.engine, turn=turn)
+    answers = AnswerLog(database, audience, n_classes, version)
+    engine = dataclasses.replace(assembled.engine, lock=turn)
     lessons = None
     if settings.reuse != NO_REUSE:
-        lessons = Lessons(database, audience, frame, engine, n_classes)
+        lessons = ReuseReplay(database, audience, frame, engine, n_classes)
         engine = lessons.taught()
     worn = _worn(database, audience)
-    return Desk(audience, asked, settings, engine, slack, answers, lessons, worn), assembled
+    return AudienceState(
+        audience, asked, settings, engine, slack, answers, lessons, worn
+    ), assembled
 
 
 def _worn(database: Database, audience: Audience) -> Shares:
@@ -189,9 +196,9 @@ def _worn(database: Database, audience: Audience) -> Shares:
     return np.frombuffer(kept, dtype="<u2").astype(np.uint16)
 
 
-def _settings(frame: Frame, parameters: dict[str, Any]) -> Settings:
+def _settings(frame: StoreSchema, parameters: dict[str, Any]) -> IndKNNSettings:
     shared = {"kernel": frame.kernel, "norm_bound": frame.bound or "auto"}
-    return Settings.of(form_of({"classes": frame.classes, **shared, **parameters}))
+    return IndKNNSettings.of(form_of({"classes": frame.classes, **shared, **parameters}))
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:

@@ -8,7 +8,7 @@ from pathlib import Path
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import PRIVATE_FOLDER, guarded, sync_folder
-from vicinal.ledger._rollback_guard import DamagedWitness, Witness, witness_beside
+from vicinal.ledger._rollback_guard import DamagedWitness, RollbackGuard, default_witness_path
 from vicinal.ledger._schema import TABLES, migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.store._folder import (
@@ -19,13 +19,13 @@ from vicinal.store._folder import (
     read_config,
     write_config,
 )
-from vicinal.store._opening import Parts, goes_on_from
+from vicinal.store._opening import OpenStore, goes_on_from
 
 _RECORDS = "records"
 _PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
 
 
-def pack(parts: Parts, path: Path) -> None:
+def pack(parts: OpenStore, path: Path) -> None:
     """Write a backup into a new folder; the ledger as SQLite, whatever it lies in.
 
     Raises
@@ -60,7 +60,7 @@ def unpack(
     config = read_config(backup)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
-    place = witness_beside(path) if witness is None else witness.absolute()
+    place = default_witness_path(path) if witness is None else witness.absolute()
     if accept_loss:
         _check_free(config["id"], place)
     else:
@@ -89,7 +89,7 @@ def _check_free(identity: str, witness: Path) -> None:
     """Refuse to restore beside the store that the backup is of, while that is open."""
     if witness.is_file():
         with suppress(DamagedWitness):
-            Witness(witness, bytes.fromhex(identity)).close()
+            RollbackGuard(witness, bytes.fromhex(identity)).close()
 
 
 def _check_last(backup: Path, identity: str, witness: Path) -> None:
@@ -100,7 +100,7 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
             "Bring it back, or accept the loss, which spends every budget for good."
         )
     database = SQLiteDatabase(backup / LEDGER, reading=True)
-    seen = Witness(witness, bytes.fromhex(identity))
+    seen = RollbackGuard(witness, bytes.fromhex(identity))
     try:
         old = not goes_on_from(database, seen.state)
     finally:

@@ -13,15 +13,15 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import VicinalError
-from vicinal.store._audience_state import Desk
+from vicinal.store._audience_state import AudienceState
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming
-from vicinal.store._opening import Parts
-from vicinal.store._records import Records
-from vicinal.store._request_batch import desk_of
+from vicinal.store._opening import OpenStore
+from vicinal.store._records import StoredRecords
+from vicinal.store._request_batch import audience_state
 from vicinal.store._requests import Query, Reply, checked_name
-from vicinal.store._status import Quota, quota_of
-from vicinal.store._store_schema import Frame
+from vicinal.store._status import Quota, remaining_quota
+from vicinal.store._store_schema import StoreSchema
 
 DEFAULT = "default"
 """The audience that a new store has."""
@@ -29,11 +29,11 @@ DEFAULT = "default"
 AnyReply = TypeVar("AnyReply", bound=Reply)
 
 
-class Counter(ABC, Generic[AnyReply]):
+class BaseStore(ABC, Generic[AnyReply]):
     """Requests, checked and carried out in turn; a subclass knows where the records are."""
 
-    _parts: Parts
-    _desks: dict[str, Desk]
+    _parts: OpenStore
+    _audience_states: dict[str, AudienceState]
     _failed: bool
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Counter(ABC, Generic[AnyReply]):
         """Take the turn, and close everything if the body meets a failure."""
 
     @abstractmethod
-    def _add(self, records: Records, addition: Addition | None) -> None:
+    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add checked records durably, inside the turn."""
 
     @abstractmethod
@@ -103,19 +103,19 @@ class Counter(ABC, Generic[AnyReply]):
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
-        return desk_of(self._desks, audience).guarantee()
+        return audience_state(self._audience_states, audience).guarantee()
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
         """Return what an audience's plan, and an analyst of it, have left. Public."""
-        return quota_of(desk_of(self._desks, audience), analyst)
+        return remaining_quota(audience_state(self._audience_states, audience), analyst)
 
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
         """Set how many new answers an analyst may have; None for what the audience has left."""
-        desk = desk_of(self._desks, audience)
+        desk = audience_state(self._audience_states, audience)
         name = checked_name("analyst", analyst)
         most = None if quota is None else _checks.integer("quota", quota, least=0)
         with self._whole():
-            self._parts.book.allow(desk.audience, name, most)
+            self._parts.ledger.allow(desk.audience, name, most)
 
     # ------------------------------------------------------------ the data
 
@@ -136,7 +136,7 @@ class Counter(ABC, Generic[AnyReply]):
         Parameters
         ----------
         X, y, subjects
-            Records as the store's extractor takes them, a label for each, and whose they are,
+            StoredRecords as the store's extractor takes them, a label for each, and whose they are,
             exactly if the store's first records came with subjects; without, each is a new subject.
         curator, idempotency_key : str
             The same curator's same key adds the same records once, and returns the version that
@@ -151,10 +151,10 @@ class Counter(ABC, Generic[AnyReply]):
             If a shard of a cluster is missing. If the change was decided before, it is finished
             later.
         """
-        frame, book = self._parts.frame, self._parts.book
+        frame, book = self._parts.schema, self._parts.ledger
         name = checked_name("curator", curator)
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
-        records = Records.of(frame, frame.vectors(X), y, subjects)
+        records = StoredRecords.of(frame, frame.vectors(X), y, subjects)
         with self._whole():
             addition = None if key is None else Addition.of(book, name, key, records)
             done = None if addition is None else addition.done(self._parts.database)
@@ -169,24 +169,26 @@ class Counter(ABC, Generic[AnyReply]):
     @property
     def audiences(self) -> tuple[str, ...]:
         """The names of all audiences."""
-        return tuple(self._desks)
+        return tuple(self._audience_states)
 
     @property
     def plans(self) -> tuple[dict[str, Any], ...]:
         """The parameters of every audience's plan, as they were asked for. Public."""
-        return tuple(json.loads(desk.audience.plan)["asked"] for desk in self._desks.values())
+        return tuple(
+            json.loads(desk.audience.plan)["asked"] for desk in self._audience_states.values()
+        )
 
     @property
-    def frame(self) -> Frame:
+    def schema(self) -> StoreSchema:
         """Classes, kernel, extractor and reference. Public."""
-        return self._parts.frame
+        return self._parts.schema
 
     @property
     def version(self) -> int:
         """How often the data changed. Public."""
-        return self._parts.book.version
+        return self._parts.ledger.version
 
     @property
-    def sound(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether it answers; once it does not, it must be opened again. Public."""
-        return not self._failed and self._parts.book.sound
+        return not self._failed and self._parts.ledger.is_consistent

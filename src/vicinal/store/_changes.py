@@ -3,72 +3,72 @@
 from __future__ import annotations
 
 from vicinal._checks import SubjectId
-from vicinal.predictors.ind_knn._engine import Turn
-from vicinal.store._audience_state import Desk, open_desk, pinned_plan
+from vicinal.predictors.ind_knn._engine import ForkSafeLock
+from vicinal.store._audience_state import AudienceState, open_audience_state, pinned_plan
 from vicinal.store._checksums import write_digests
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._indexes import learnt_index
 from vicinal.store._naming import NEXT_NUMBER, write_naming
-from vicinal.store._opening import Parts
+from vicinal.store._opening import OpenStore
 from vicinal.store._record_files import tiles_from
-from vicinal.store._records import Records
+from vicinal.store._records import StoredRecords
 
 
-def add_records(parts: Parts, records: Records, addition: Addition | None = None) -> None:
+def add_records(parts: OpenStore, records: StoredRecords, addition: Addition | None = None) -> None:
     """Add records durably; without ids each is a new subject.
 
     `addition` is the request's idempotency key, if it has one; it becomes durable with them. Rows
     that reach the files without the transaction's commit are cut off at the next opening.
     """
     before = len(parts.shard)
-    with parts.book.change("add"):
+    with parts.ledger.change("add"):
         if addition is not None:
-            addition.write(parts.database, parts.book.version + 1)
+            addition.write(parts.database, parts.ledger.version + 1)
         write_naming(parts.database, given=records.ids is not None)
         subjects = _new_numbers(parts, len(records)) if records.ids is None else records.ids
         parts.shard.add(records.integers, records.labels, subjects)
-        slots = parts.shard.people.slots[before:]
-        parts.columns.append(before, records.integers, records.labels, slots)
+        slots = parts.shard.subject_table.slots[before:]
+        parts.record_files.append(before, records.integers, records.labels, slots)
         size = len(parts.shard)
-        write_digests(parts.database, parts.columns, size, tiles_from(before, size))
+        write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 
-def add_audience(parts: Parts, turn: Turn, name: str, plan: str) -> Desk:
+def add_audience(parts: OpenStore, turn: ForkSafeLock, name: str, plan: str) -> AudienceState:
     """Give every subject a budget for a new audience, plan for it, and return its desk.
 
     What planning costs (the estimate of the size) is charged in the same transaction.
     """
-    with parts.book.change("audience"):
-        audience = parts.book.open_audience(name, plan)
-        version = parts.book.version + 1
-        args = (parts.database, parts.frame, parts.shard, audience, version, turn)
-        desk, assembled = open_desk(*args)
+    with parts.ledger.change("audience"):
+        audience = parts.ledger.open_audience(name, plan)
+        version = parts.ledger.version + 1
+        args = (parts.database, parts.schema, parts.shard, audience, version, turn)
+        desk, assembled = open_audience_state(*args)
         audience.plan = pinned_plan(plan, desk.settings, assembled)
         audience.slack = desk.slack.spent
-        parts.book.write_charges(audience, 0)
+        parts.ledger.write_charges(audience, 0)
         audience.update(parts.database)
     # Opened again, with everything pinned, it is the desk that every later opening finds.
-    return open_desk(*args)[0]
+    return open_audience_state(*args)[0]
 
 
-def settle_index(parts: Parts, desk: Desk) -> None:
+def settle_index(parts: OpenStore, desk: AudienceState) -> None:
     """Learn what the index of a new store still needs, and move its records there.
 
     The radius is that of its first audience; others may find a little more or less with it.
     """
-    frame = parts.frame
+    frame = parts.schema
     kernel, radius = frame.kernel_of(desk.settings.bandwidth), desk.engine.radius
     index = learnt_index(frame.index, kernel, frame.public, radius, parts.folder.path)
     if index is not None:
         parts.shard.replace_index(index)
 
 
-def _new_numbers(parts: Parts, size: int) -> list[SubjectId]:
+def _new_numbers(parts: OpenStore, size: int) -> list[SubjectId]:
     """Return ids for new subjects: the next numbers that nobody has, or had."""
     number = int(parts.database.get(NEXT_NUMBER) or 0)
     numbers: list[SubjectId] = []
     while len(numbers) < size:
-        if not parts.book.knows(number):
+        if not parts.ledger.has_budget(number):
             numbers.append(number)
         number += 1
     parts.database.put(NEXT_NUMBER, str(number))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vicinal.ledger._database import Database
-from vicinal.store._record_files import Columns, tiles_of
+from vicinal.store._record_files import RecordFiles, tiles_of
 
 
 def write_digests(
-    database: Database, columns: Columns, size: int, tiles: Iterable[int] | None = None
+    database: Database, columns: RecordFiles, size: int, tiles: Iterable[int] | None = None
 ) -> None:
     """Write the digests of `tiles` among the first `size` records, inside a transaction."""
     wanted = list(tiles_of(size) if tiles is None else tiles)
@@ -24,7 +24,7 @@ def write_digests(
 
 
 def faults_of_tiles(
-    database: Database, columns: Columns, size: int, *, longer: bool = False
+    database: Database, columns: RecordFiles, size: int, *, longer: bool = False
 ) -> list[str]:
     """Return in words which files are not as they were committed; they may be `longer` or not."""
     return [
@@ -34,7 +34,9 @@ def faults_of_tiles(
     ]
 
 
-def _fault(database: Database, part: str, columns: Columns, size: int, longer: bool) -> str | None:
+def _fault(
+    database: Database, part: str, columns: RecordFiles, size: int, longer: bool
+) -> str | None:
     column = columns.parts[part]
     bytes_over = column.size() - size * column.bytes
     if bytes_over < 0 or (bytes_over > 0 and not longer):

@@ -28,13 +28,13 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
-from vicinal.ledger._ledger import Book
-from vicinal.ledger._rollback_guard import Witness
+from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._rollback_guard import RollbackGuard
 from vicinal.neighbours._tiles import fill_holes
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store._checksums import write_digests
 from vicinal.store._idempotent_adds import forget_additions
-from vicinal.store._record_files import TILE, Columns, tiles_from
+from vicinal.store._record_files import TILE, RecordFiles, tiles_from
 
 PENDING = "erasure"
 """Where the ledger keeps an erasure that is under way."""
@@ -84,7 +84,7 @@ class Erasure:
         return Erasure(step, self.size, self.rows, self.hashes, self.clock)
 
 
-def decide(book: Book, shard: Shard, subjects: Sequence[SubjectId]) -> int:
+def decide(book: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     """Take subjects and their records out of memory and off the roll; return how many records.
 
     Durable when this returns; the files follow in :func:`finish`. Ids that are not there are
@@ -92,17 +92,17 @@ def decide(book: Book, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     """
     with book.change("erase"):
         rows = shard.rows_of(subjects).astype("<i8")
-        present = [s for s in dict.fromkeys(subjects) if s in book.roll.slot_of]
+        present = [s for s in dict.fromkeys(subjects) if s in book.slot_table.slot_of]
         hashes = b"".join(book.hash(subject) for subject in present)
         size = len(shard)
-        shard.forget(subjects)
+        shard.erase(subjects)
         forget_additions(book.database)
         encoded = [base64.b64encode(part).decode() for part in (rows.tobytes(), hashes)]
         Erasure(_MOVING, size, encoded[0], encoded[1], book.clock + 1).write(book.database)
     return len(rows)
 
 
-def finish(database: Database, columns: Columns, witness: Witness) -> None:
+def finish(database: Database, columns: RecordFiles, witness: RollbackGuard) -> None:
     """Do whatever an erasure on record still needs; nothing if there is none.
 
     Raises
@@ -122,7 +122,9 @@ def finish(database: Database, columns: Columns, witness: Witness) -> None:
                 database.execute("DELETE FROM meta WHERE name = ?", (PENDING,))
 
 
-def _move(erasure: Erasure, database: Database, columns: Columns, witness: Witness) -> None:
+def _move(
+    erasure: Erasure, database: Database, columns: RecordFiles, witness: RollbackGuard
+) -> None:
     witness.add_erased(erasure.hash_list, erasure.clock)
     rows = erasure.positions
     kept = erasure.size - len(rows)
@@ -131,7 +133,7 @@ def _move(erasure: Erasure, database: Database, columns: Columns, witness: Witne
         erasure.at(_CUTTING).write(database)
 
 
-def _cut(erasure: Erasure, database: Database, columns: Columns) -> None:
+def _cut(erasure: Erasure, database: Database, columns: RecordFiles) -> None:
     rows = erasure.positions
     kept = erasure.size - len(rows)
     columns.cut(kept)

@@ -45,7 +45,7 @@ _COPIED = {"image": "weights", "onnx": "model"}
 
 
 @dataclass(frozen=True)
-class Extractor:
+class StoreExtractor:
     """A fixed extractor, then perhaps a map learnt from public rows. All of it is public.
 
     Attributes

@@ -16,7 +16,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, replace_file
 from vicinal.ledger._postgres import PostgresDatabase
-from vicinal.ledger._rollback_guard import witness_beside
+from vicinal.ledger._rollback_guard import default_witness_path
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.mechanisms import fresh_key
 
@@ -62,7 +62,7 @@ class Folder:
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InvalidInput(f"{path} must be a new folder, or an empty one.")
-        found = witness_beside(path) if witness is None else witness.absolute()
+        found = default_witness_path(path) if witness is None else witness.absolute()
         if found.exists():
             raise InvalidInput(f"{found} is the witness of another store. Move it away first.")
         url = _checked_url(ledger or _SQLITE)
@@ -94,7 +94,7 @@ class Folder:
 
     def save(self) -> None:
         """Write who the store is, which makes the folder a store."""
-        beside = self.witness == witness_beside(self.path)
+        beside = self.witness == default_witness_path(self.path)
         witness = f"../{self.witness.name}" if beside else str(self.witness)
         write_config(self.path, self.identity, self.ledger, witness, backup=False)
 

@@ -22,7 +22,7 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.neighbours._cells import Cells
+from vicinal.neighbours._cells import CentroidCells
 from vicinal.neighbours._integer_features import FloatMatrix
 from vicinal.predictors.ind_knn._parameters import CENTROIDS, EXACT, LSH
 
@@ -87,10 +87,10 @@ def _options(index: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in index.items() if name != "kind"}
 
 
-def _load(path: Path) -> Cells:
+def _load(path: Path) -> CentroidCells:
     try:
         with guarded(path), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             factor, margin = stored["numbers"].tolist()
-            return Cells(stored["centroids"], stored["offsets"], int(factor), margin)
+            return CentroidCells(stored["centroids"], stored["offsets"], int(factor), margin)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile, StorageFailed):
         raise StorageFailed(f"{path} is damaged. Restore a backup.") from None

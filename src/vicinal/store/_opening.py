@@ -10,9 +10,9 @@ from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
-from vicinal.ledger._ledger import Book
+from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._lock import Lock
-from vicinal.ledger._rollback_guard import DamagedWitness, Witness, WitnessState
+from vicinal.ledger._rollback_guard import DamagedWitness, RollbackGuard, WitnessState
 from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.ind_knn._shard import Shard
@@ -22,28 +22,28 @@ from vicinal.store._digests import check_files, note_files
 from vicinal.store._folder import KEY, Folder
 from vicinal.store._identities import FORM, ONE_FORM, refuse_twins, settle_form
 from vicinal.store._indexes import first_index, index_of
-from vicinal.store._record_files import Columns
-from vicinal.store._store_schema import Frame
+from vicinal.store._record_files import RecordFiles
+from vicinal.store._store_schema import StoreSchema
 
 LOST = "loss accepted"
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class OpenStore:
     """Everything that an open store holds, and how to let go of it."""
 
     folder: Folder
     database: Database
-    witness: Witness
-    frame: Frame
-    book: Book
-    columns: Columns
+    witness: RollbackGuard
+    schema: StoreSchema
+    ledger: Ledger
+    record_files: RecordFiles
     shard: Shard
     resources: ExitStack
 
     def mark(self) -> None:
         """Tell the witness how far the ledger is; after every commit, before an answer leaves."""
-        self.witness.advance(self.book.clock, self.book.head)
+        self.witness.advance(self.ledger.clock, self.ledger.head)
 
     def supersede(self) -> None:
         """Make the folder that this one was restored from an old copy, durably."""
@@ -53,12 +53,12 @@ class Parts:
 
     def mark_change(self) -> None:
         """Tell the witness how far the ledger is, and which audiences it has, durably."""
-        self.witness.add_audiences(self.book.audiences, self.book.clock)
+        self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
         self.mark()
         self.witness.sync()
 
 
-def create_parts(folder: Folder, frame: Frame) -> Parts:
+def create_store(folder: Folder, frame: StoreSchema) -> OpenStore:
     """Return the parts of a new store without records."""
     with ExitStack() as resources:
         database = _locked_database(folder, resources, create=True)
@@ -72,13 +72,13 @@ def create_parts(folder: Folder, frame: Frame) -> Parts:
         frame.save_arrays(folder.path)
         book = _first_writing(folder, database, None)
         witness = _new_witness(folder, resources, book)
-        columns = Columns(folder.path / "records", frame.precision.dtype, frame.n_features)
+        columns = RecordFiles(folder.path / "records", frame.precision.dtype, frame.n_features)
         resources.callback(columns.close)
         index = first_index(frame.index)
         return _loaded(folder, witness, frame, book, columns, index, resources)
 
 
-def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
+def open_store(path: Path, *, accept_loss: bool = False) -> OpenStore:
     """Return the parts of a store that is there.
 
     Raises
@@ -94,7 +94,7 @@ def open_parts(path: Path, *, accept_loss: bool = False) -> Parts:
     return open_folder(Folder.read(path), accept_loss=accept_loss)
 
 
-def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> Parts:
+def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> OpenStore:
     """Return the parts that lie in a known folder, see :func:`open_parts`.
 
     First everything is checked, and nothing written: what is refused stays as it was, every byte.
@@ -107,8 +107,8 @@ def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = Fa
         if not merging:
             refuse_twins(database, folder.key())
         clock = database.number("clock")
-        frame = Frame.load(database.get("frame") or "", folder.path)
-        columns = Columns(
+        frame = StoreSchema.load(database.get("frame") or "", folder.path)
+        columns = RecordFiles(
             folder.path / "records", frame.precision.dtype, frame.n_features, create=False
         )
         resources.callback(columns.close)
@@ -125,13 +125,13 @@ def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = Fa
 
 
 def _checked(
-    folder: Folder, database: Database, witness: Witness | None, *, accept_loss: bool
-) -> tuple[Book | None, WitnessState | None]:
+    folder: Folder, database: Database, witness: RollbackGuard | None, *, accept_loss: bool
+) -> tuple[Ledger | None, WitnessState | None]:
     """Check the ledger, its history and the small files.
 
     Returns
     -------
-    Book or None
+    Ledger or None
         The ledger; None if it has an older schema.
     WitnessState or None
         What the witness says, if the ledger does not go on from there and that is accepted.
@@ -155,33 +155,33 @@ def _checked(
         check_files(database, folder.path)
     book = None
     if digested and schema_version(database) == len(STEPS):
-        book = Book(database, folder.key())
+        book = Ledger(database, folder.key())
         _check_budgets(book)
     if witness is None:
         return book, WitnessState(b"", b"", database.number("clock"), None)
     return book, _check_history(database, witness.state, accept_loss=accept_loss)
 
 
-def _check_budgets(book: Book) -> None:
+def _check_budgets(book: Ledger) -> None:
     free = free_slots(book)
     for audience in book.audiences.values():
         if faults := list(budget_faults(book.database, audience, free)):
             raise StorageFailed(" ".join([*faults, "Restore a backup."]))
 
 
-def _check_records(database: Database, columns: Columns, *, longer: bool = False) -> None:
+def _check_records(database: Database, columns: RecordFiles, *, longer: bool = False) -> None:
     faults = faults_of_tiles(database, columns, database.number("records"), longer=longer)
     if faults:
         raise StorageFailed(" ".join([*faults, "Restore a backup."]))
 
 
-def _first_writing(folder: Folder, database: Database, book: Book | None) -> Book:
+def _first_writing(folder: Folder, database: Database, book: Ledger | None) -> Ledger:
     """Let the database be written; an older one is brought to the present schema, and loaded."""
-    database.settle()
+    database.recover()
     if book is None:
         migrate(database)
     if settle_form(database, folder.key()) or book is None:
-        book = Book(database, folder.key())
+        book = Ledger(database, folder.key())
     note_files(database, folder.path)
     return book
 
@@ -199,13 +199,13 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
     return database
 
 
-def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> Witness | None:
+def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> RollbackGuard | None:
     """Return the witness, locked; None if it is lost, and that is accepted."""
     if not folder.witness.is_file():
         _refuse_loss(accept_loss, f"Its witness {folder.witness} is missing.")
         return None
     try:
-        witness = Witness(folder.witness, bytes.fromhex(folder.identity))
+        witness = RollbackGuard(folder.witness, bytes.fromhex(folder.identity))
     except DamagedWitness:
         if not accept_loss:
             raise
@@ -214,9 +214,9 @@ def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> Witn
     return witness
 
 
-def _new_witness(folder: Folder, resources: ExitStack, book: Book) -> Witness:
+def _new_witness(folder: Folder, resources: ExitStack, book: Ledger) -> RollbackGuard:
     identity = bytes.fromhex(folder.identity)
-    witness = Witness.create(folder.witness, identity, book.clock, book.head)
+    witness = RollbackGuard.create(folder.witness, identity, book.clock, book.head)
     resources.callback(witness.close)
     return witness
 
@@ -253,13 +253,13 @@ def _refuse_loss(accept_loss: bool, reason: str) -> None:
 
 def _loaded(
     folder: Folder,
-    witness: Witness,
-    frame: Frame,
-    book: Book,
-    columns: Columns,
+    witness: RollbackGuard,
+    frame: StoreSchema,
+    book: Ledger,
+    columns: RecordFiles,
     index: IndexFactory,
     resources: ExitStack,
-) -> Parts:
+) -> OpenStore:
     """Finish what a crash has left, then read everything into memory."""
     database = book.database
     witness.begin(max(book.clock, witness.clock), book.head)
@@ -278,15 +278,15 @@ def _loaded(
     witness.add_audiences(book.audiences, book.clock)
     witness.advance(max(book.clock, witness.clock), book.head)
     witness.sync()
-    return Parts(folder, database, witness, frame, book, columns, shard, resources.pop_all())
+    return OpenStore(folder, database, witness, frame, book, columns, shard, resources.pop_all())
 
 
-def _spend_and_erase_again(parts: Parts, lost: WitnessState, clock: int) -> None:
+def _spend_and_erase_again(parts: OpenStore, lost: WitnessState, clock: int) -> None:
     """Spend what is not known, and erase whom the lost history had erased."""
-    book = parts.book
+    book = parts.ledger
     # A copy that went another way may have left the history at any time before.
     erased = lost.erased_since(clock if clock < lost.clock else -1)
-    everybody = book.roll.slot_of if erased else ()
+    everybody = book.slot_table.slot_of if erased else ()
     again = [s for s in everybody if not erased.isdisjoint(book.every_hash(s))]
     book.clock = max(book.clock, lost.clock)
     with book.change(LOST):
@@ -294,5 +294,5 @@ def _spend_and_erase_again(parts: Parts, lost: WitnessState, clock: int) -> None
         book.close_names(lost.audiences)
     if again:
         _erasure.decide(book, parts.shard, again)
-        _erasure.finish(parts.database, parts.columns, parts.witness)
+        _erasure.finish(parts.database, parts.record_files, parts.witness)
     parts.mark_change()

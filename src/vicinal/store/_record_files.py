@@ -29,7 +29,7 @@ Positions = npt.NDArray[np.int64]
 _CHUNK = 1 << 24
 
 
-class Column:
+class RecordFile:
     """One file of rows.
 
     Parameters
@@ -112,7 +112,7 @@ class Column:
             content, offset = content[written:], offset + written
 
 
-class Columns:
+class RecordFiles:
     """Features, labels and slots of all records.
 
     Parameters
@@ -133,15 +133,15 @@ class Columns:
         with guarded(folder):
             if create:
                 folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-        self.features = Column(folder / "features", dtype, n_features, create=create)
-        self.labels = Column(folder / "labels", np.int32, 1, create=create)
-        self.slots = Column(folder / "slots", np.int32, 1, create=create)
+        self.features = RecordFile(folder / "features", dtype, n_features, create=create)
+        self.labels = RecordFile(folder / "labels", np.int32, 1, create=create)
+        self.slots = RecordFile(folder / "slots", np.int32, 1, create=create)
         if create:
             with guarded(folder):
                 sync_folder(folder)
 
     @property
-    def parts(self) -> dict[str, Column]:
+    def parts(self) -> dict[str, RecordFile]:
         """The three columns by name."""
         return {"features": self.features, "labels": self.labels, "slots": self.slots}
 

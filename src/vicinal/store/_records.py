@@ -1,4 +1,4 @@
-"""Records that are about to be added: checked as a whole, before anything changes."""
+"""StoredRecords that are about to be added: checked as a whole, before anything changes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vicinal._checks import SubjectId
 from vicinal.ledger._id_encoding import check_length
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.predictors._common import inputs
-from vicinal.store._store_schema import Frame
+from vicinal.store._store_schema import StoreSchema
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
-    """Records as the store keeps them.
+class StoredRecords:
+    """StoredRecords as the store keeps them.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Records:
     @classmethod
     def of(
         cls,
-        frame: Frame,
+        frame: StoreSchema,
         X: npt.NDArray[np.floating],
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None,

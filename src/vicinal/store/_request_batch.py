@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
-from vicinal.ledger._answer_blocks import Block, Lesson, Request
+from vicinal.ledger._answer_blocks import AnswerBlock, ReuseEntry, StoredRequest
 from vicinal.ledger._answers import digests_of, request_name, stored_request
 from vicinal.ledger._audiences import Analyst
-from vicinal.ledger._ledger import Book
-from vicinal.store._audience_state import Desk, lead
+from vicinal.ledger._ledger import Ledger
+from vicinal.store._audience_state import AudienceState, lead
 from vicinal.store._requests import Query, Reply, checked_name
-from vicinal.store._reuse_replay import released, told
-from vicinal.store._store_schema import Frame
+from vicinal.store._reuse_replay import mask_unasked, released
+from vicinal.store._store_schema import StoreSchema
 
 _FRESH = -1
 
@@ -26,10 +26,10 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)
-class _Fresh:
+class _NewQueries:
     """Queries of one audience that have to be asked."""
 
-    desk: Desk
+    desk: AudienceState
     rows: list[npt.NDArray[Any]] = field(default_factory=list)
     place_of: dict[bytes, int] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
@@ -45,22 +45,22 @@ class _Fresh:
 
 
 @dataclass(eq=False)
-class _Job:
+class _RequestJob:
     """One request: where each of its answers is, or will be."""
 
-    desk: Desk
+    desk: AudienceState
     seqs: Places
     places: Places
     charged: int = 0
     name: bytes | None = None
     body: bytes = b""
 
-    def request(self) -> Request:
+    def request(self) -> StoredRequest:
         assert self.name is not None  # noqa: S101 (asked for jobs with a key only)
-        return Request(self.name, self.body, self.seqs, self.places)
+        return StoredRequest(self.name, self.body, self.seqs, self.places)
 
 
-class Batch:
+class RequestBatch:
     """Requests that are answered in one block an audience, and one commit.
 
     Parameters
@@ -69,12 +69,14 @@ class Batch:
         The store's.
     """
 
-    def __init__(self, book: Book, frame: Frame, desks: Mapping[str, Desk]) -> None:
+    def __init__(
+        self, book: Ledger, frame: StoreSchema, desks: Mapping[str, AudienceState]
+    ) -> None:
         self._book = book
         self._frame = frame
         self._desks = desks
-        self._fresh: dict[str, _Fresh] = {}
-        self._named: dict[bytes, _Job] = {}
+        self._fresh: dict[str, _NewQueries] = {}
+        self._named: dict[bytes, _RequestJob] = {}
 
     def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer all requests that can be answered; the others get the error that is theirs."""
@@ -96,7 +98,7 @@ class Batch:
 
     # ------------------------------------------------------------ before anything is charged
 
-    def _jobs(self, queries: Sequence[Query]) -> list[_Job | VicinalError]:
+    def _jobs(self, queries: Sequence[Query]) -> list[_RequestJob | VicinalError]:
         checked = [self._checked(query) for query in queries]
         sound = [found for found in checked if not isinstance(found, VicinalError)]
         rows = self._rows([vectors for _, vectors in sound])
@@ -105,10 +107,10 @@ class Batch:
             for query, found in zip(queries, checked, strict=True)
         ]
 
-    def _checked(self, query: Query) -> tuple[Desk, npt.NDArray[Any]] | VicinalError:
+    def _checked(self, query: Query) -> tuple[AudienceState, npt.NDArray[Any]] | VicinalError:
         """Return whom a request is for, and its features; or what is wrong with it."""
         try:
-            desk = desk_of(self._desks, query.audience)
+            desk = audience_state(self._desks, query.audience)
             checked_name("analyst", query.analyst)
             if query.idempotency_key is not None:
                 checked_name("idempotency_key", query.idempotency_key)
@@ -123,13 +125,15 @@ class Batch:
             ends = np.cumsum([len(part) for part in vectors[:-1]], dtype=np.int64)
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
-    def _job(self, query: Query, desk: Desk, rows: npt.NDArray[Any]) -> _Job | VicinalError:
+    def _job(
+        self, query: Query, desk: AudienceState, rows: npt.NDArray[Any]
+    ) -> _RequestJob | VicinalError:
         try:
             return self._found(query, desk, rows)
         except VicinalError as error:
             return error
 
-    def _found(self, query: Query, desk: Desk, rows: npt.NDArray[Any]) -> _Job:
+    def _found(self, query: Query, desk: AudienceState, rows: npt.NDArray[Any]) -> _RequestJob:
         analyst, digests = query.analyst, digests_of(rows)
         if query.idempotency_key is None:
             return self._sorted(desk, analyst, digests, rows)
@@ -143,7 +147,7 @@ class Batch:
             self._named[name] = job
         return job
 
-    def _known(self, desk: Desk, name: bytes, body: bytes) -> _Job | None:
+    def _known(self, desk: AudienceState, name: bytes, body: bytes) -> _RequestJob | None:
         """Return the job of a key that was used before, in this batch or any other."""
         if (job := self._named.get(name)) is not None:
             _check_body(job.body, body)
@@ -152,13 +156,13 @@ class Batch:
         if stored is None:
             return None
         _check_body(stored[0], body)
-        return _Job(desk, stored[1], stored[2])
+        return _RequestJob(desk, stored[1], stored[2])
 
     def _sorted(
-        self, desk: Desk, analyst: str, digests: list[bytes], rows: npt.NDArray[Any]
-    ) -> _Job:
+        self, desk: AudienceState, analyst: str, digests: list[bytes], rows: npt.NDArray[Any]
+    ) -> _RequestJob:
         """Find each query among the answers, or put it to those that have to be asked."""
-        fresh = self._fresh.setdefault(desk.audience.name, _Fresh(desk))
+        fresh = self._fresh.setdefault(desk.audience.name, _NewQueries(desk))
         found = [desk.answers.find(digest) for digest in digests]
         new = {
             digest: row
@@ -172,16 +176,16 @@ class Batch:
             for digest, place in zip(digests, found, strict=True)
         ]
         seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
-        return _Job(desk, seqs.copy(), places.copy(), len(new))
+        return _RequestJob(desk, seqs.copy(), places.copy(), len(new))
 
     # ------------------------------------------------------------ charge, make durable, reply
 
-    def _answered(self) -> list[Block]:
+    def _answered(self) -> list[AnswerBlock]:
         """Ask what has to be asked: charges and noise in memory, nothing durable yet."""
         blocks = [self._block(fresh) for fresh in self._fresh.values() if fresh.rows]
         return [block for block in blocks if block is not None]
 
-    def _block(self, fresh: _Fresh) -> Block | None:
+    def _block(self, fresh: _NewQueries) -> AnswerBlock | None:
         desk, rows = fresh.desk, np.stack(fresh.rows)
         try:
             answers = desk.engine.answer(rows, sequential=desk.settings.sequential)
@@ -190,25 +194,27 @@ class Batch:
             fresh.refusal = error
             return None
         digests = b"".join(fresh.place_of)
-        lesson = None if desk.lessons is None else Lesson(rows, answers.asked)
+        lesson = None if desk.lessons is None else ReuseEntry(rows, answers.asked)
         spent = desk.slack.spent
         worn = None if desk.shadow is None else desk.shadow.shares
-        return Block(desk.audience, digests, released(answers), spent, fresh.asked, lesson, worn)
+        return AnswerBlock(
+            desk.audience, digests, released(answers), spent, fresh.asked, lesson, worn
+        )
 
-    def _keep_charges(self, desk: Desk) -> None:
+    def _keep_charges(self, desk: AudienceState) -> None:
         """Drop answers that nobody will see; whoever was charged for them stays charged."""
         desk.drop_answers()
         self._book.keep_charges(desk.audience, desk.slack.spent)
 
-    def _refusal(self, job: _Job) -> VicinalError | None:
+    def _refusal(self, job: _RequestJob) -> VicinalError | None:
         """Return why an audience was refused, for jobs that needed something new of it."""
         fresh = self._fresh.get(job.desk.audience.name)
         return fresh.refusal if fresh is not None and (job.seqs == _FRESH).any() else None
 
-    def _unless_refused(self, job: _Job | VicinalError) -> _Job | VicinalError:
+    def _unless_refused(self, job: _RequestJob | VicinalError) -> _RequestJob | VicinalError:
         return job if isinstance(job, VicinalError) else self._refusal(job) or job
 
-    def _number(self, jobs: Sequence[_Job | VicinalError]) -> None:
+    def _number(self, jobs: Sequence[_RequestJob | VicinalError]) -> None:
         """Tell all jobs the numbers that the ledger will give to the new blocks."""
         asked = [name for name, fresh in self._fresh.items() if fresh.rows and not fresh.refusal]
         seq_of = {name: self._book.clock + 1 + i for i, name in enumerate(asked)}
@@ -216,17 +222,17 @@ class Batch:
             if not isinstance(job, VicinalError) and (fresh := job.seqs == _FRESH).any():
                 job.seqs[fresh] = seq_of[job.desk.audience.name]
 
-    def _enter(self, blocks: Sequence[Block]) -> None:
+    def _enter(self, blocks: Sequence[AnswerBlock]) -> None:
         first = self._book.clock + 1 - len(blocks)
         for seq, block in enumerate(blocks, first):
             desk = self._fresh[block.audience.name].desk
             desk.answers.enter(seq, block.digests, block.answers)
             if block.shadow is not None:
-                desk.worn = block.shadow
+                desk.budget_usage = block.shadow
 
-    def _replies(self, jobs: Sequence[_Job | VicinalError]) -> list[Reply | VicinalError]:
+    def _replies(self, jobs: Sequence[_RequestJob | VicinalError]) -> list[Reply | VicinalError]:
         """Return every job's reply, read at once for all jobs of an audience."""
-        jobs_of: dict[str, list[_Job]] = {}
+        jobs_of: dict[str, list[_RequestJob]] = {}
         for job in jobs:
             if not isinstance(job, VicinalError):
                 jobs_of.setdefault(job.desk.audience.name, []).append(job)
@@ -236,12 +242,12 @@ class Batch:
             for job in jobs
         ]
 
-    def _read(self, jobs: Sequence[_Job]) -> Iterator[Reply]:
+    def _read(self, jobs: Sequence[_RequestJob]) -> Iterator[Reply]:
         """Yield the replies to jobs of one audience."""
         desk = jobs[0].desk
         places = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
         found = desk.answers.read(*places)
-        votes = told(found) if found.ndim == 2 else None
+        votes = mask_unasked(found) if found.ndim == 2 else None
         labels = np.asarray(self._frame.classes)[found if votes is None else found.argmax(axis=1)]
         scale = desk.noise_scale
         leads = None if votes is None or scale is None else lead(votes, scale)
@@ -257,14 +263,14 @@ class Batch:
             )
 
 
-def desk_of(desks: Mapping[str, Desk], audience: object) -> Desk:
+def audience_state(desks: Mapping[str, AudienceState], audience: object) -> AudienceState:
     """Return the desk of an audience, or raise InvalidInput."""
     if not isinstance(audience, str) or audience not in desks:
         raise InvalidInput("The 'audience' parameter must be an audience of this store.")
     return desks[audience]
 
 
-def _check_quota(desk: Desk, fresh: _Fresh, analyst: str, more: int) -> None:
+def _check_quota(desk: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
     """Raise PrivacyRefused before a plan or a quota is exceeded."""
     if more > desk.left - len(fresh.rows):
         raise PrivacyRefused(

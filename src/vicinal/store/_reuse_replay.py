@@ -15,25 +15,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.ledger._answer_blocks import Lesson, bytes_of
+from vicinal.ledger._answer_blocks import ReuseEntry, bytes_of
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
-from vicinal.predictors.ind_knn._answer_reuse import take_in
-from vicinal.predictors.ind_knn._engine import Answers, Engine
-from vicinal.store._store_schema import Frame
+from vicinal.predictors.ind_knn._answer_reuse import observe
+from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
+from vicinal.store._store_schema import StoreSchema
 
 Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
+class ReuseReplay:
     """An audience's journal, and the engine as it was before its first lesson.
 
     Attributes
     ----------
     database, audience, frame
         Where the journal is, whose it is, and what its numbers are.
-    untaught : Engine
+    untaught : QueryEngine
         With a memory and a pace that know nothing; never used to answer.
     n_classes : int or None
         Votes of an answer; None where labels leave.
@@ -41,23 +41,23 @@ class Lessons:
 
     database: Database
     audience: Audience
-    frame: Frame
-    untaught: Engine
+    frame: StoreSchema
+    untaught: QueryEngine
     n_classes: int | None
 
-    def taught(self) -> Engine:
+    def taught(self) -> QueryEngine:
         """Return an engine that knows what was released, and nothing else."""
-        memory, pace = copy.deepcopy((self.untaught.memory, self.untaught.pace))
+        memory, pace = copy.deepcopy((self.untaught.reuse, self.untaught.schedule))
         for lesson, labels in self._journal():
             for start in range(0, len(labels), memory.block):
                 part = slice(start, start + memory.block)
                 queries, asked = lesson.queries[part], lesson.asked[part]
                 # Asked again only because it counts what it is asked; what was decided, counts.
-                memory.known(queries)
-                take_in(memory, pace, queries, asked, labels[part])
-        return replace(self.untaught, memory=memory, pace=pace)
+                memory.reusable(queries)
+                observe(memory, pace, queries, asked, labels[part])
+        return replace(self.untaught, reuse=memory, schedule=pace)
 
-    def _journal(self) -> Iterator[tuple[Lesson, Places]]:
+    def _journal(self) -> Iterator[tuple[ReuseEntry, Places]]:
         rows = self.database.execute(
             "SELECT lessons.asked, lessons.queries, answers.answers FROM lessons JOIN answers "
             "ON answers.seq = lessons.seq WHERE lessons.audience = ? ORDER BY lessons.seq",
@@ -66,7 +66,7 @@ class Lessons:
         dtype = np.dtype(self.frame.precision.dtype).newbyteorder("<")
         for asked, queries, answers in rows:
             numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.frame.n_features)
-            lesson = Lesson(
+            lesson = ReuseEntry(
                 numbers.astype(self.frame.precision.dtype),
                 np.frombuffer(bytes_of(asked), dtype=np.bool_),
             )
@@ -79,7 +79,7 @@ class Lessons:
         return np.asarray(votes.argmax(axis=1))
 
 
-def released(answers: Answers) -> npt.NDArray[Any]:
+def released(answers: QueryAnswers) -> npt.NDArray[Any]:
     """Return answers as they are stored: labels, or votes whose best class is the label.
 
     Votes that nobody was asked for are -inf, and 0 at the memory's label.
@@ -93,7 +93,7 @@ def released(answers: Answers) -> npt.NDArray[Any]:
     return votes
 
 
-def told(votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def mask_unasked(votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return stored votes as they leave: NaN where nobody was asked."""
     asked = np.isfinite(votes).all(axis=1, keepdims=True)
     return np.where(asked, votes, np.nan)

@@ -12,10 +12,10 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
-from vicinal.ledger._ledger import Book
+from vicinal.ledger._ledger import Ledger
 from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
-from vicinal.store._audience_state import Desk
-from vicinal.store._opening import Parts
+from vicinal.store._audience_state import AudienceState
+from vicinal.store._opening import OpenStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,15 @@ class Presence:
     unknown: int
 
 
-def presence_in(book: Book, subjects: Iterable[SubjectId]) -> Presence:
+def presence_in(book: Ledger, subjects: Iterable[SubjectId]) -> Presence:
     """Return how many of `subjects`, each counted once, a ledger has, or had."""
     ids = set(subjects)
-    here = {subject for subject in ids if subject in book.roll.slot_of}
-    left = sum(book.knows(subject) for subject in ids - here)
+    here = {subject for subject in ids if subject in book.slot_table.slot_of}
+    left = sum(book.has_budget(subject) for subject in ids - here)
     return Presence(len(here), left, len(ids) - len(here) - left)
 
 
-def quota_of(desk: Desk, analyst: str | None) -> Quota:
+def remaining_quota(desk: AudienceState, analyst: str | None) -> Quota:
     """Return what a plan has left, and an analyst of it."""
     if analyst is not None and not isinstance(analyst, str):
         raise InvalidInput("The 'analyst' parameter must be text.")
@@ -73,9 +73,9 @@ def quota_of(desk: Desk, analyst: str | None) -> Quota:
     return Quota(desk.settings.n_queries, used, desk.left, known.quota, known.used, left)
 
 
-def public_facts(parts: Parts, desks: Mapping[str, Desk]) -> dict[str, Any]:
+def public_facts(parts: OpenStore, desks: Mapping[str, AudienceState]) -> dict[str, Any]:
     """Return what everybody may know, as plain values."""
-    frame = parts.frame
+    frame = parts.schema
     history = parts.database.execute("SELECT at, what, version FROM history ORDER BY clock")
     return {
         "identity": parts.folder.identity,
@@ -84,46 +84,50 @@ def public_facts(parts: Parts, desks: Mapping[str, Desk]) -> dict[str, Any]:
         "features": {"number": frame.n_features, **frame.extractor.spec()},
         "kernel": frame.kernel,
         "index": frame.index,
-        "version": parts.book.version,
+        "version": parts.ledger.version,
         "history": [{"at": at, "what": what, "version": v} for at, what, v in history],
         "audiences": {name: _audience(desk) for name, desk in desks.items()},
     }
 
 
-def _audience(desk: Desk) -> dict[str, Any]:
+def _audience(desk: AudienceState) -> dict[str, Any]:
     return {
         "plan": desk.plan(),
-        "queries": {k: v for k, v in asdict(quota_of(desk, None)).items() if "analyst" not in k},
+        "queries": {
+            k: v for k, v in asdict(remaining_quota(desk, None)).items() if "analyst" not in k
+        },
         "wear": _wear(desk),
         "guarantee": desk.guarantee().to_dict(),
     }
 
 
-def _wear(desk: Desk) -> dict[str, Any] | None:
+def _wear(desk: AudienceState) -> dict[str, Any] | None:
     """Return how worn the budgets are as far as public points tell; None if they tell nothing."""
-    if desk.shadow is None or not desk.audience.welcome:
+    if desk.shadow is None or not desk.audience.initial_budget:
         return None
-    wear = desk.shadow.wear()
+    wear = desk.shadow.budget_usage()
     quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, wear.quantiles, strict=True)}
     told = {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
     return {"points": sum(wear.points), **told, "regions": list(wear.regions)}
 
 
-def curator_facts(parts: Parts) -> dict[str, Any]:
+def curator_facts(parts: OpenStore) -> dict[str, Any]:
     """Return what only the curator may know: numbers of records, people and budgets."""
     departed = "SELECT COUNT(DISTINCT hash) FROM departed"
     return {
         "warning": "These numbers are private. Do not log, show or publish them.",
         "records": len(parts.shard),
-        "subjects": len(parts.book.roll.slot_of),
+        "subjects": len(parts.ledger.slot_table.slot_of),
         "departed": int(parts.database.execute(departed)[0][0]),
         "budgets": {
-            name: _budgets(audience.account.remaining[list(parts.book.roll.slot_of.values())])
-            for name, audience in parts.book.audiences.items()
+            name: _budgets(
+                audience.account.remaining[list(parts.ledger.slot_table.slot_of.values())]
+            )
+            for name, audience in parts.ledger.audiences.items()
         },
         "analysts": {
             name: {who: asdict(analyst) for who, analyst in audience.analysts.items()}
-            for name, audience in parts.book.audiences.items()
+            for name, audience in parts.ledger.audiences.items()
         },
     }
 

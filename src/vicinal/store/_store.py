@@ -16,25 +16,25 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
-from vicinal.predictors.ind_knn._engine import Turn
+from vicinal.predictors.ind_knn._engine import ForkSafeLock
 from vicinal.store import _backups, _erasure
-from vicinal.store._audience_state import Desk, new_plan, open_desk
-from vicinal.store._base_store import DEFAULT, Counter
+from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
+from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._changes import add_audience, add_records, settle_index
 from vicinal.store._digests import note_files
-from vicinal.store._extractors import Extractor
+from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
 from vicinal.store._idempotent_adds import Addition
-from vicinal.store._opening import Parts, create_parts, open_parts
-from vicinal.store._records import Records
-from vicinal.store._request_batch import Batch
+from vicinal.store._opening import OpenStore, create_store, open_store
+from vicinal.store._records import StoredRecords
+from vicinal.store._request_batch import RequestBatch
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
-from vicinal.store._store_schema import Frame, new_frame
+from vicinal.store._store_schema import StoreSchema, new_schema
 from vicinal.store._verify import Verification, traces, verify
 
 
-class Store(Counter[Reply]):
+class Store(BaseStore[Reply]):
     """A folder that answers from private records, one process at a time.
 
     Make one with :meth:`init`, open one with :meth:`open`; use it as a context manager. All methods
@@ -44,14 +44,19 @@ class Store(Counter[Reply]):
     is opened again and finds out what had become durable.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: OpenStore) -> None:
         self._parts = parts
-        self._turn = Turn()
+        self._turn = ForkSafeLock()
         self._failed = False
-        self._desks: dict[str, Desk] = {}
-        for name, audience in parts.book.audiences.items():
-            self._desks[name], _ = open_desk(
-                parts.database, parts.frame, parts.shard, audience, parts.book.version, self._turn
+        self._audience_states: dict[str, AudienceState] = {}
+        for name, audience in parts.ledger.audiences.items():
+            self._audience_states[name], _ = open_audience_state(
+                parts.database,
+                parts.schema,
+                parts.shard,
+                audience,
+                parts.ledger.version,
+                self._turn,
             )
 
     # ------------------------------------------------------------ making and opening
@@ -66,7 +71,7 @@ class Store(Counter[Reply]):
         *,
         classes: Sequence[Any],
         public: npt.ArrayLike | None = None,
-        extractor: Extractor | None = None,
+        extractor: StoreExtractor | None = None,
         ledger: str | None = None,
         witness: str | Path | None = None,
         kernel: str = "cosine",
@@ -87,7 +92,7 @@ class Store(Counter[Reply]):
             As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences.
         public : array (m, d), optional
             Public reference, features (after extraction).
-        extractor : Extractor, optional
+        extractor : StoreExtractor, optional
             What makes features of raw records and queries.
         ledger : str, optional
             "sqlite" (default), or a postgresql:// URL.
@@ -103,8 +108,8 @@ class Store(Counter[Reply]):
             Before anything is written.
         """
         shared = {"classes": classes, "kernel": kernel, "norm_bound": norm_bound, "index": index}
-        frame, X = new_frame(X, public, extractor or Extractor(), {**shared, **plan})
-        records = Records.of(frame, X, y, subjects)
+        frame, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
+        records = StoredRecords.of(frame, X, y, subjects)
         written = new_plan(frame, plan)
         place = None if witness is None else Path(witness)
         folder = Folder.create(Path(path), ledger, place)
@@ -115,13 +120,13 @@ class Store(Counter[Reply]):
             raise
 
     @classmethod
-    def _filled(cls, folder: Folder, frame: Frame, records: Records, plan: str) -> Self:
+    def _filled(cls, folder: Folder, frame: StoreSchema, records: StoredRecords, plan: str) -> Self:
         """Return a new store with its first records and its first audience."""
-        store = cls(create_parts(folder, frame))
+        store = cls(create_store(folder, frame))
         try:
             add_records(store._parts, records)
-            store._desks[DEFAULT] = add_audience(store._parts, store._turn, DEFAULT, plan)
-            settle_index(store._parts, store._desks[DEFAULT])
+            store._audience_states[DEFAULT] = add_audience(store._parts, store._turn, DEFAULT, plan)
+            settle_index(store._parts, store._audience_states[DEFAULT])
             note_files(store._parts.database, folder.path)
             store._changed()
             folder.save()
@@ -151,7 +156,7 @@ class Store(Counter[Reply]):
         StorageFailed
             If a file or the database is damaged.
         """
-        parts = open_parts(Path(path), accept_loss=accept_loss)
+        parts = open_store(Path(path), accept_loss=accept_loss)
         try:
             return cls(parts)
         except BaseException:
@@ -189,7 +194,7 @@ class Store(Counter[Reply]):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: Records, addition: Addition | None) -> None:
+    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
         add_records(self._parts, records, addition)
         self._changed()
 
@@ -210,10 +215,10 @@ class Store(Counter[Reply]):
         ids = _checks.subject_ids("subjects", subjects)
         parts = self._parts
         with self._whole():
-            gone = _erasure.decide(parts.book, parts.shard, ids)
+            gone = _erasure.decide(parts.ledger, parts.shard, ids)
             self._failed = True  # until it is through: another erasure must not begin before
             self._changed()
-            _erasure.finish(parts.database, parts.columns, parts.witness)
+            _erasure.finish(parts.database, parts.record_files, parts.witness)
             if left := list(traces(parts)):
                 raise StorageFailed(" ".join(left))
             self._failed = False
@@ -223,7 +228,7 @@ class Store(Counter[Reply]):
         """Return how many of some ids are enrolled, were erased, or never were there. Private."""
         ids = _checks.subject_ids("subjects", subjects)
         with self._whole():
-            return presence_in(self._parts.book, ids)
+            return presence_in(self._parts.ledger, ids)
 
     def open_audience(self, name: str, **plan: Any) -> None:
         """Give every subject a further budget, for an audience that shares no answers with others.
@@ -236,20 +241,22 @@ class Store(Counter[Reply]):
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
-        if checked_name("name", name) in self._desks:
+        if checked_name("name", name) in self._audience_states:
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
-        written = new_plan(self._parts.frame, plan)
-        self._parts.book.check_name(name)
+        written = new_plan(self._parts.schema, plan)
+        self._parts.ledger.check_name(name)
         with self._whole():
-            self._desks[name] = add_audience(self._parts, self._turn, name, written)
+            self._audience_states[name] = add_audience(self._parts, self._turn, name, written)
             self._changed()
 
     # ------------------------------------------------------------ answers
 
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
-        """Answer many requests in one block an audience and one commit, see :class:`Counter`."""
+        """Answer many requests in one block an audience and one commit, see :class:`BaseStore`."""
         with self._whole():
-            replies = Batch(self._parts.book, self._parts.frame, self._desks).run(queries)
+            replies = RequestBatch(
+                self._parts.ledger, self._parts.schema, self._audience_states
+            ).run(queries)
             self._parts.mark()
         return replies
 
@@ -258,7 +265,7 @@ class Store(Counter[Reply]):
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts; with `curator` also private ones, under the key "private"."""
         with self._whole():
-            found = public_facts(self._parts, self._desks)
+            found = public_facts(self._parts, self._audience_states)
             if curator:
                 found["private"] = curator_facts(self._parts)
         return found
@@ -273,13 +280,13 @@ class Store(Counter[Reply]):
         erased
             Ids that must not be found in any file.
         features : array (m, d), optional
-            Records that must not be found either.
+            StoredRecords that must not be found either.
         """
         ids = _checks.subject_ids("erased", list(erased))
         with self._whole():
             rows = None
             if features is not None:
-                rows = self._parts.shard.index.kernel.encode(self._parts.frame.vectors(features))
+                rows = self._parts.shard.index.kernel.encode(self._parts.schema.vectors(features))
             return verify(self._parts, ids, rows)
 
     def backup(self, path: str | Path) -> None:
@@ -295,7 +302,7 @@ class Store(Counter[Reply]):
         with self._turn:
             if self._failed:
                 raise StorageFailed("The store is closed, or has failed. Open it again.")
-            self._parts.book.check()
+            self._parts.ledger.check()
             try:
                 yield
             except Exception as error:
@@ -309,6 +316,6 @@ class Store(Counter[Reply]):
 
     def _changed(self) -> None:
         """Look up nothing of earlier versions, and tell the witness."""
-        for desk in self._desks.values():
+        for desk in self._audience_states.values():
             desk.answers.forget_queries()
         self._parts.mark_change()

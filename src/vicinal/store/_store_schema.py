@@ -18,15 +18,15 @@ from vicinal.neighbours import RBF, Cosine, Kernel, Precision
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._engine_factory import kernel_for
-from vicinal.predictors.ind_knn._parameters import Settings
-from vicinal.store._extractors import Extractor
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.store._extractors import StoreExtractor
 from vicinal.store._indexes import plain_index
 
 PUBLIC = "public.npy"
 
 
 @dataclass(eq=False)
-class Frame:
+class StoreSchema:
     """Public facts that are fixed when a store is made.
 
     Attributes
@@ -41,7 +41,7 @@ class Frame:
         Largest norm of a feature vector under the RBF kernel.
     precision : Precision
         How vectors become integers.
-    extractor : Extractor
+    extractor : StoreExtractor
         How raw records become vectors.
     public : array (m, d) or None
         The public reference.
@@ -54,7 +54,7 @@ class Frame:
     kernel: str
     bound: float | None
     precision: Precision
-    extractor: Extractor
+    extractor: StoreExtractor
     public: npt.NDArray[np.floating] | None
     index: dict[str, Any] = field(default_factory=plain_index)
 
@@ -146,22 +146,22 @@ class Frame:
             found["kernel"],
             found["bound"],
             Precision(found["norm"], found["limit"]),
-            Extractor.load(found["extractor"], folder),
+            StoreExtractor.load(found["extractor"], folder),
             public,
             found.get("index", plain_index()),
         )
 
 
-def new_frame(
-    X: Any, public: npt.ArrayLike | None, extractor: Extractor, parameters: dict[str, Any]
-) -> tuple[Frame, npt.NDArray[np.floating]]:
+def new_schema(
+    X: Any, public: npt.ArrayLike | None, extractor: StoreExtractor, parameters: dict[str, Any]
+) -> tuple[StoreSchema, npt.NDArray[np.floating]]:
     """Return the frame of a new store, and the features of its first records.
 
     Parameters
     ----------
     X, public
         Raw private records; features of public points.
-    extractor : Extractor
+    extractor : StoreExtractor
         What makes features of raw records.
     parameters : dict
         Of :class:`~vicinal.predictors.IndKNNClassifier`.
@@ -172,13 +172,13 @@ def new_frame(
         If anything is unusable.
     """
     form = form_of(parameters)
-    settings = Settings.of(form)
+    settings = IndKNNSettings.of(form)
     features = inputs.features(form, extractor.transform(X), reset=True)
     reference = None if public is None else inputs.reference(public, features)
     kernel = kernel_for(settings, reference)
     classes, bound = settings.classes.tolist(), getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
-    return Frame(classes, features.shape[1], *args, settings.index), features
+    return StoreSchema(classes, features.shape[1], *args, settings.index), features
 
 
 def form_of(parameters: dict[str, Any]) -> IndKNNClassifier:

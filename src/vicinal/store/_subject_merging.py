@@ -24,7 +24,7 @@ from vicinal.store import _erasure
 from vicinal.store._checksums import write_digests
 from vicinal.store._folder import Folder
 from vicinal.store._identities import MERGING, hashes_of, settle_form, spellings_of
-from vicinal.store._opening import Parts, open_folder
+from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._record_files import tiles_from
 
 _GROUPS = 1000
@@ -83,18 +83,18 @@ def merge_in(folder: Folder, *, accept_loss: bool = False) -> Merged:
     return Merged(twins)
 
 
-def _pack(parts: Parts, groups: dict[SubjectId, list[SubjectId]]) -> None:
+def _pack(parts: OpenStore, groups: dict[SubjectId, list[SubjectId]]) -> None:
     """Write down the records of all spellings; nothing else changes. Encoded, as it holds ids."""
     name_of = {spelling: name for name, group in groups.items() for spelling in group}
-    spelling_at = {slot: spelling for spelling, slot in parts.book.roll.slot_of.items()}
+    spelling_at = {slot: spelling for spelling, slot in parts.ledger.slot_table.slot_of.items()}
     rows = parts.shard.rows_of(name_of)
     size = len(parts.shard)
-    slots = parts.columns.column("slots", size)[rows].tolist()
-    features = np.ascontiguousarray(parts.columns.features.rows(size)[rows])
+    slots = parts.record_files.column("slots", size)[rows].tolist()
+    features = np.ascontiguousarray(parts.record_files.features.rows(size)[rows])
     parcel = {
         "groups": list(groups.items()),
         "subjects": [name_of[spelling_at[slot]] for slot in slots],
-        "labels": parts.columns.column("labels", size)[rows].tolist(),
+        "labels": parts.record_files.column("labels", size)[rows].tolist(),
         "features": base64.b64encode(features.tobytes()).decode(),
     }
     content = base64.b64encode(json.dumps(parcel).encode()).decode()
@@ -102,7 +102,7 @@ def _pack(parts: Parts, groups: dict[SubjectId, list[SubjectId]]) -> None:
         parts.database.put(MERGING, content)
 
 
-def _finish(parts: Parts) -> None:
+def _finish(parts: OpenStore) -> None:
     """Erase the spellings, and bring the records back under their one ids."""
     content = parts.database.get(MERGING)
     if not content:
@@ -110,31 +110,31 @@ def _finish(parts: Parts) -> None:
     parcel: dict[str, Any] = json.loads(base64.b64decode(content))
     groups: list[tuple[SubjectId, list[SubjectId]]] = parcel["groups"]
     apart = [spelling for _, group in groups for spelling in group]
-    if parts.book.slots(apart).size:
-        _erasure.decide(parts.book, parts.shard, apart)
-        _erasure.finish(parts.database, parts.columns, parts.witness)
+    if parts.ledger.slots(apart).size:
+        _erasure.decide(parts.ledger, parts.shard, apart)
+        _erasure.finish(parts.database, parts.record_files, parts.witness)
         _remember(parts)
-    with parts.book.change("merge"):
+    with parts.ledger.change("merge"):
         for name, group in groups:
             hashes = hashes_of(group, name, parts.folder.key())
-            join_departed(parts.database, parts.book.audiences.values(), hashes)
+            join_departed(parts.database, parts.ledger.audiences.values(), hashes)
         _bring_back(parts, parcel)
         parts.database.put(MERGING, "")
     parts.database.scrub()
     _remember(parts)
 
 
-def _bring_back(parts: Parts, parcel: dict[str, Any]) -> None:
+def _bring_back(parts: OpenStore, parcel: dict[str, Any]) -> None:
     """Add the records of a parcel, inside a change."""
     shard: Shard = parts.shard
     before, labels = len(shard), np.array(parcel["labels"], dtype=np.int32)
-    flat = np.frombuffer(base64.b64decode(parcel["features"]), parts.frame.precision.dtype)
-    integers = flat.reshape(len(labels), parts.frame.n_features).copy()
+    flat = np.frombuffer(base64.b64decode(parcel["features"]), parts.schema.precision.dtype)
+    integers = flat.reshape(len(labels), parts.schema.n_features).copy()
     subjects: Sequence[SubjectId] = parcel["subjects"]
     shard.add(integers, labels, subjects)
-    parts.columns.append(before, integers, labels, shard.people.slots[before:])
-    write_digests(parts.database, parts.columns, len(shard), tiles_from(before, len(shard)))
+    parts.record_files.append(before, integers, labels, shard.subject_table.slots[before:])
+    write_digests(parts.database, parts.record_files, len(shard), tiles_from(before, len(shard)))
 
 
-def _remember(parts: Parts) -> None:
+def _remember(parts: OpenStore) -> None:
     parts.mark_change()

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._answers import DIGEST
-from vicinal.ledger._audiences import load_audiences, logged
+from vicinal.ledger._audiences import charges_since_checkpoint, load_audiences
 from vicinal.ledger._chain import chain_faults
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._id_encoding import framed, framed_ids
-from vicinal.ledger._ledger import Book
+from vicinal.ledger._ledger import Ledger
 from vicinal.store._checksums import faults_of_tiles
-from vicinal.store._opening import Parts, goes_on_from
+from vicinal.store._opening import OpenStore, goes_on_from
 
 _READ = 1 << 26
 _OVERLAP = 2048
@@ -48,7 +48,7 @@ class Verification:
 
 
 def verify(
-    parts: Parts, erased: Sequence[SubjectId], rows: npt.NDArray[Any] | None
+    parts: OpenStore, erased: Sequence[SubjectId], rows: npt.NDArray[Any] | None
 ) -> Verification:
     """Check the database, the files, every budget, and that nobody who left is still there."""
     works = {
@@ -57,11 +57,11 @@ def verify(
             parts.database, parts.folder.key()
         ),
         "the record files, against their digests": faults_of_tiles(
-            parts.database, parts.columns, len(parts.shard)
+            parts.database, parts.record_files, len(parts.shard)
         ),
         "records, labels and subjects, against each other": _records(parts),
-        "budgets, against all charges, in whole units": _budgets(parts.book),
-        "answers, against the charges that paid for them": _answers(parts.book),
+        "budgets, against all charges, in whole units": _budgets(parts.ledger),
+        "answers, against the charges that paid for them": _answers(parts.ledger),
         "the witness": _witness(parts),
         "ids in the database's files, against the subjects that are here": traces(parts),
         "erased subjects": _erased(parts, erased),
@@ -72,22 +72,25 @@ def verify(
     return Verification(faults, tuple(works))
 
 
-def _records(parts: Parts) -> Iterator[str]:
+def _records(parts: OpenStore) -> Iterator[str]:
     size = len(parts.shard)
-    slots, labels = parts.columns.column("slots", size), parts.columns.column("labels", size)
-    enrolled = np.fromiter(parts.book.roll.slot_of.values(), np.int64)
+    slots, labels = (
+        parts.record_files.column("slots", size),
+        parts.record_files.column("labels", size),
+    )
+    enrolled = np.fromiter(parts.ledger.slot_table.slot_of.values(), np.int64)
     if len(np.unique(enrolled)) != len(enrolled):
         yield "Two subjects share a budget."
     if not np.array_equal(np.unique(slots), np.sort(enrolled)):
         yield "A record has no subject, or a subject no record."
-    if ((labels < 0) | (labels >= len(parts.frame.classes))).any():
+    if ((labels < 0) | (labels >= len(parts.schema.classes))).any():
         yield "A label is none of the classes."
-    people = parts.shard.people
+    people = parts.shard.subject_table
     if not np.array_equal(people.slots, slots) or not np.array_equal(people.labels, labels):
         yield "Records in memory differ from those on disk."
 
 
-def _budgets(book: Book) -> Iterator[str]:
+def _budgets(book: Ledger) -> Iterator[str]:
     stored = load_audiences(book.database, book.size)
     free = free_slots(book)
     for name, audience in stored.items():
@@ -97,13 +100,13 @@ def _budgets(book: Book) -> Iterator[str]:
         yield from budget_faults(book.database, audience, free)
 
 
-def _answers(book: Book) -> Iterator[str]:
+def _answers(book: Ledger) -> Iterator[str]:
     for audience in load_audiences(book.database, book.size).values():
         rows = book.database.execute(
             "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
         )
         released = sum(length for (length,) in rows) // DIGEST
-        _, charged = logged(book.database, audience.number)
+        _, charged = charges_since_checkpoint(book.database, audience.number)
         if not released == charged + audience.folded_queries == audience.used:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
         learnt = "SELECT seq FROM lessons WHERE audience = ?"
@@ -112,26 +115,26 @@ def _answers(book: Book) -> Iterator[str]:
             yield f"Audience {audience.name!r} has not learnt from all its answers."
 
 
-def _witness(parts: Parts) -> Iterator[str]:
+def _witness(parts: OpenStore) -> Iterator[str]:
     state = parts.witness.state
-    if state.clock != parts.book.clock or not goes_on_from(parts.database, state):
+    if state.clock != parts.ledger.clock or not goes_on_from(parts.database, state):
         yield "The witness and the store differ in how far they are."
 
 
-def traces(parts: Parts) -> Iterator[str]:
+def traces(parts: OpenStore) -> Iterator[str]:
     """Yield a fault for every file of the database that holds an id of somebody not enrolled.
 
     Whatever the page: ids are stored framed, and every frame in the file is looked at.
     """
-    here = {framed(subject) for subject in parts.book.roll.slot_of}
+    here = {framed(subject) for subject in parts.ledger.slot_table.slot_of}
     for path in parts.database.files:
         if any(not here.issuperset(framed_ids(content)) for content in _contents(path)):
             yield f"The file {path.name} holds an id of somebody who is not here any more."
 
 
-def _erased(parts: Parts, erased: Sequence[SubjectId]) -> Iterator[str]:
+def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
     for number, subject in enumerate(erased):
-        if subject in parts.book.roll.slot_of:
+        if subject in parts.ledger.slot_table.slot_of:
             yield f"Erased id number {number + 1} is enrolled."
     remains = {remain for subject in erased for remain in _remains(subject)}
     for path in _all_files(parts) if remains else ():
@@ -159,16 +162,16 @@ def _holds(content: bytes, remains: set[bytes]) -> bool:
     )
 
 
-def _features(parts: Parts, rows: npt.NDArray[Any]) -> Iterator[str]:
+def _features(parts: OpenStore, rows: npt.NDArray[Any]) -> Iterator[str]:
     """Find erased features among all records; the same features of somebody else are found too."""
     wanted = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
-    for part in parts.columns.features_in_parts(len(parts.shard)):
+    for part in parts.record_files.features_in_parts(len(parts.shard)):
         if any(row.tobytes() in wanted for row in part):
             yield "The record files hold features of an erased record, or equal ones of another."
             return
 
 
-def _all_files(parts: Parts) -> list[Path]:
+def _all_files(parts: OpenStore) -> list[Path]:
     inside = (path for path in parts.folder.path.rglob("*") if path.is_file())
     return [*inside, parts.folder.witness]
 

@@ -17,7 +17,7 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.neighbours._growable_array import Store
+from vicinal.neighbours._growable_array import FeatureRows
 
 KERNEL = Cosine(Precision(128, 127))
 
@@ -74,20 +74,20 @@ def test_an_empty_index_and_an_empty_block_find_nothing():
 
 def test_growing_copies_no_block_that_is_there():
     """Fails if adding moves records that are already in memory."""
-    store = Store(KERNEL, 6, block=64)
+    store = FeatureRows(KERNEL, 6, block=64)
     store.add(points(50), np.arange(50, dtype=np.int32))
     first = store._features.blocks[0]
     for start in range(50, 500, 45):
         store.add(points(45, start), np.arange(start, start + 45, dtype=np.int32))
     assert store._features.blocks[0] is first
     assert len(store._features.blocks) == 8
-    names = np.concatenate([part.names for part in store.parts(30)])
+    names = np.concatenate([part.row_ids for part in store.parts(30)])
     np.testing.assert_array_equal(names, np.arange(500))
 
 
 @pytest.mark.parametrize("kept", [0, 1, 63, 64, 65, 199])
 def test_cutting_gives_blocks_back_and_wipes_the_rest(kept):
-    store = Store(KERNEL, 6, block=64)
+    store = FeatureRows(KERNEL, 6, block=64)
     store.add(points(200), np.arange(200, dtype=np.int32))
     none = np.zeros(0, dtype=np.int64)
     store.remove(none, none, kept, names=True)

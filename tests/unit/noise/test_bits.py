@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.noise._cks20 import fill_gaussian, fill_laplace
-from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, OutOfBits, next_bit, take
+from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, OutOfBits, next_bit, next_bits
 
 SCALES = (1, 3, 1 << 22, 1 << 40)
 
@@ -41,7 +41,7 @@ def test_bits_come_in_order_and_once():
     words, place = readable(number, 320)
     at = 0
     for count in (1, 63, 64, 0, 5, 64, 40, 23, 60):
-        assert int(take(words, place, count)) == number >> at & (1 << count) - 1
+        assert int(next_bits(words, place, count)) == number >> at & (1 << count) - 1
         at += count
         assert place[NEXT] == at
     assert not (number >> at) & ~((1 << 320 - at) - 1)
@@ -57,10 +57,10 @@ def test_every_offset_and_count():
     for offset in range(64):
         for count in range(65):
             place[NEXT] = offset
-            assert int(take(words, place, count)) == number >> offset & (1 << count) - 1
+            assert int(next_bits(words, place, count)) == number >> offset & (1 << count) - 1
 
 
-@pytest.mark.parametrize("read", [lambda *p: take(*p, 5), next_bit])
+@pytest.mark.parametrize("read", [lambda *p: next_bits(*p, 5), next_bit])
 def test_the_end_is_never_passed(read):
     """Fails if memory beyond the readable bits is taken for randomness."""
     words, place = readable((1 << 64) - 1, 4)

@@ -17,7 +17,7 @@ import pytest
 
 from vicinal.noise import _cks20
 from vicinal.noise._cks20 import MAX_SCALE, MOST_SCALES
-from vicinal.noise._uniform_bits import NEXT, OutOfBits, next_bit, take
+from vicinal.noise._uniform_bits import NEXT, OutOfBits, next_bit, next_bits
 
 
 def outcomes(function, *arguments, depth):
@@ -91,7 +91,7 @@ def merged(trial):
 def test_coin(n, d):
     """Fails if a coin's probability is not n/d to 2^-14."""
     true = min(mpmath.mpf(1), mpmath.mpf(n) / d)
-    assert brackets(_cks20.coin, n, d, law=truth(true), depth=14, gap=1e-4)
+    assert brackets(_cks20.bernoulli_ratio, n, d, law=truth(true), depth=14, gap=1e-4)
 
 
 def coin_from_string(function, n, d, string):
@@ -122,7 +122,7 @@ def float_coin(words, place, n, d):
 )
 def test_coin_compares_to_the_last_digit(n, d):
     """Fails if a coin stops comparing at some precision, or an intermediate value overflows."""
-    assert digits_agree(_cks20.coin, n, d)
+    assert digits_agree(_cks20.bernoulli_ratio, n, d)
 
 
 def test_a_float_coin_is_caught():
@@ -131,7 +131,7 @@ def test_a_float_coin_is_caught():
         digits_agree(float_coin, 1, 3)
     # 1/3 = .0101...; this string first differs from it at digit 57, where it is larger.
     larger = [0, 1] * 28 + [1] * 8
-    assert coin_from_string(_cks20.coin, 1, 3, larger) == (False, 57)
+    assert coin_from_string(_cks20.bernoulli_ratio, 1, 3, larger) == (False, 57)
     assert coin_from_string(float_coin, 1, 3, larger) == (True, 53)
 
 
@@ -139,11 +139,11 @@ def test_a_float_coin_is_caught():
 def test_below(bound):
     """Fails if integers below a bound are not equally likely."""
     law = mpmath.mpf(1) / bound
-    assert brackets(_cks20.below, bound, law=lambda _: law, depth=24, gap=1e-2)
+    assert brackets(_cks20.uniform_below, bound, law=lambda _: law, depth=24, gap=1e-2)
 
 
 def with_modulo_bias(words, place, bound):
-    return int(take(words, place, 4)) % bound
+    return int(next_bits(words, place, 4)) % bound
 
 
 def test_modulo_bias_is_caught():
@@ -155,9 +155,9 @@ def test_modulo_bias_is_caught():
 def test_exponential_coins(n, d):
     """Fails if exp(-x) or exp(-x^2 / 2) is not what the coin is tossed with."""
     x = mpmath.mpf(n) / d
-    assert brackets(_cks20.exp_coin, n, d, law=truth(mpmath.exp(-x)), depth=14)
+    assert brackets(_cks20.bernoulli_exp, n, d, law=truth(mpmath.exp(-x)), depth=14)
     half = mpmath.exp(-(x**2) / 2)
-    assert brackets(_cks20.exp_half_square_coin, n, d, law=truth(half), depth=14)
+    assert brackets(_cks20.bernoulli_exp_half_square, n, d, law=truth(half), depth=14)
 
 
 def test_parts_of_the_laplace_law():
@@ -230,6 +230,6 @@ def test_nothing_overflows_at_the_largest_scale():
 def test_the_largest_rest_of_a_scale():
     """Fails if a uniform integer below 2^40 cannot be 2^40 - 1, or below 2^40 - 1 can."""
     ones = longest((1 << 64) - 1, 2)
-    assert _cks20.below(*ones, MAX_SCALE) == MAX_SCALE - 1
+    assert _cks20.uniform_below(*ones, MAX_SCALE) == MAX_SCALE - 1
     with pytest.raises(OutOfBits):
-        _cks20.below(*longest((1 << 64) - 1, 2), MAX_SCALE - 1)
+        _cks20.uniform_below(*longest((1 << 64) - 1, 2), MAX_SCALE - 1)

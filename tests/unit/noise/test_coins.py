@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput
-from vicinal.noise import coin_probability, coins
+from vicinal.noise import bernoulli, bernoulli_probability
 from vicinal.noise._bernoulli import _HEAD, _eight_bytes, _sixty_four, _toss
 from vicinal.noise._uniform_bits import BitBuffer
 
@@ -85,7 +85,7 @@ def test_where_blocks_end_changes_no_coin(size):
 def test_size_and_type(size):
     """Fails if there are more or fewer coins than records."""
     for probability in (0.0, 0.3, 1.0):
-        found = coins(probability, size)
+        found = bernoulli(probability, size)
         assert found.shape == (size,)
         assert found.dtype == np.bool_
 
@@ -95,24 +95,24 @@ def test_size_and_type(size):
 )
 def test_the_probability_tossed_with_is_never_above_what_was_asked(probability):
     """Fails if amplification is claimed for a smaller probability than is tossed."""
-    used = coin_probability(probability)
+    used = bernoulli_probability(probability)
     assert Fraction(used) == Fraction(int(Fraction(probability) * 2**64), 2**64)
     assert used <= probability
     assert probability - used < 2.0**-64
     assert used == probability or probability < 2.0**-12
-    assert coin_probability(used) == used
+    assert bernoulli_probability(used) == used
 
 
 @pytest.mark.parametrize("size", [-1, 2.5, True, "3", None])
 def test_sizes_that_are_none(size):
     """Fails if a size that is none is taken for one."""
     with pytest.raises(InvalidInput, match="size"):
-        coins(0.5, size)
+        bernoulli(0.5, size)
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True])
 def test_probabilities_that_are_none(probability):
     """Fails if a bad probability becomes a threshold that wraps around."""
-    for function in (coin_probability, lambda p: coins(p, 3)):
+    for function in (bernoulli_probability, lambda p: bernoulli(p, 3)):
         with pytest.raises(InvalidInput, match="probability"):
             function(probability)

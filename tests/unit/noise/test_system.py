@@ -14,7 +14,7 @@ import pytest
 
 from vicinal.errors import InvalidInput
 from vicinal.noise import SimulatedNoise, SystemNoise
-from vicinal.noise._presampled import BATCH, MOST_AHEAD, RESERVE, Pool
+from vicinal.noise._presampled import BATCH, MOST_AHEAD, RESERVE, PresampledNoise
 from vicinal.noise._system import LAWS_READY
 
 LARGE = 1 << 40
@@ -43,7 +43,7 @@ class Numbered:
 @pytest.mark.parametrize("sizes", [[10] * 400, [2560] * 5, [1, 0, 700, 3, 64, 5000, 2], [7] * 99])
 def test_every_draw_is_handed_out_once_and_in_order(sizes):
     """Fails if a draw is handed out twice, or skipped."""
-    pool = Pool(Numbered())
+    pool = PresampledNoise(Numbered())
     taken = np.concatenate([pool.take(size) for size in sizes])
     np.testing.assert_array_equal(taken, np.arange(1, sum(sizes) + 1))
 
@@ -52,7 +52,7 @@ def test_every_draw_is_handed_out_once_and_in_order(sizes):
 def test_noise_is_drawn_before_it_is_asked_for(size):
     """Fails if, after the second call of a law, a call waits for the draws of its own noise."""
     source = Numbered()
-    pool = Pool(source)
+    pool = PresampledNoise(source)
     pool.take(size), pool.take(size)
     for _ in range(300):
         made = source.made
@@ -62,7 +62,7 @@ def test_noise_is_drawn_before_it_is_asked_for(size):
 def test_batches_depend_on_public_sizes_alone():
     """Fails if how much is drawn, and so the time of a call, depends on the draws."""
     source, other = Numbered(), Numbered()
-    pool, second = Pool(source), Pool(lambda size: -5 * other(size))
+    pool, second = PresampledNoise(source), PresampledNoise(lambda size: -5 * other(size))
     for size in [10] * 300:
         pool.take(size), second.take(size)
     assert source.sizes == other.sizes
@@ -75,14 +75,14 @@ def test_batches_depend_on_public_sizes_alone():
 def test_a_law_that_does_not_return_costs_no_reserve():
     """Fails if a scale that is used once, as with private counts, pays for more than a batch."""
     source = Numbered()
-    Pool(source).take(10)
+    PresampledNoise(source).take(10)
     assert source.made == BATCH
 
 
 def test_a_very_large_call_keeps_nothing_like_it_ready():
     """Fails if one large call makes a pool hold as much for ever."""
     source = Numbered()
-    pool = Pool(source)
+    pool = PresampledNoise(source)
     pool.take(10), pool.take(MOST_AHEAD + 1)
     assert source.made < MOST_AHEAD + 2 * BATCH
 
@@ -95,7 +95,7 @@ def test_draws_are_zeroed_once_they_are_handed_out():
         made.append(np.arange(1, size + 1))
         return made[-1]
 
-    pool = Pool(keep)
+    pool = PresampledNoise(keep)
     assert pool.take(10).all()
     base = pool._ready.base
     assert not base[:10].any()

@@ -13,11 +13,11 @@ import pytest
 from unit.smoothed import brute
 from vicinal.smoothed import (
     Average,
-    Custom,
     FixedSize,
     Heterogeneous,
     Histogram,
     KNNVotes,
+    ListedMechanism,
     Poisson,
     RadiusVotes,
     Vertices,
@@ -183,7 +183,7 @@ def test_custom_mechanisms_with_fractions():
     def law_of(counts):
         return brute.law(brute.records_of(counts), brute.fixed(2), publish)
 
-    found = database_delta(Custom(law_of, 2), (3, 2), 0.3)
+    found = database_delta(ListedMechanism(law_of, 2), (3, 2), 0.3)
     other = database_delta(Histogram(FixedSize(2)), (3, 2), 0.3)
     assert found.log_upper == pytest.approx(other.log_upper, abs=1e-12)
 

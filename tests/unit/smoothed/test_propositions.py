@@ -11,14 +11,14 @@ import pytest
 
 from unit.smoothed import brute
 from vicinal.smoothed import (
-    Custom,
     FixedSize,
     Heterogeneous,
     Histogram,
     Hull,
+    ListedMechanism,
+    NamedMechanism,
     Poisson,
     RadiusVotes,
-    Release,
     Vertices,
     Winner,
     WithReplacement,
@@ -81,7 +81,7 @@ def test_proposition_4_post_processing(seed):
 
     counts = rng.multinomial(6, [0.3, 0.3, 0.4])
     fine = database_delta(Histogram(FixedSize(4)), counts, 0.3)
-    assert database_delta(Custom(coarser, 3), counts, 0.3).lower <= fine.upper + NARROW
+    assert database_delta(ListedMechanism(coarser, 3), counts, 0.3).lower <= fine.upper + NARROW
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -90,7 +90,7 @@ def test_proposition_5_composition_of_independent_releases(seed):
     population = Vertices(random_rows(rng, 2, 2))
     sizes, epsilons = rng.integers(1, 6, 2), rng.uniform(0, 1, 2)
     releases = [Histogram(FixedSize(int(size))) for size in sizes]
-    joint = compose([Release(release, place) for place, release in enumerate(releases)])
+    joint = compose([NamedMechanism(release, place) for place, release in enumerate(releases)])
     parts = [
         smoothed_delta(release, population, 5, epsilon).upper
         for release, epsilon in zip(releases, epsilons, strict=True)
@@ -107,7 +107,7 @@ def test_proposition_6_a_function_of_every_record(seed):
         merged = np.array([counts[0], counts[1] + counts[2]])
         return {o: math.exp(log_p) for o, log_p in FixedSize(3).outcomes(merged)}
 
-    whole = smoothed_delta(Custom(coarser, 3), Vertices(rows), 5, 0.4)
+    whole = smoothed_delta(ListedMechanism(coarser, 3), Vertices(rows), 5, 0.4)
     image = Vertices([[row[0], row[1] + row[2]] for row in rows])
     assert whole.lower <= smoothed_delta(Histogram(FixedSize(3)), image, 5, 0.4).upper + NARROW
 

@@ -10,16 +10,16 @@ import pytest
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.smoothed import (
     Average,
-    Custom,
     FixedSize,
     Heterogeneous,
     Histogram,
     Hull,
     Interval,
     KNNVotes,
+    ListedMechanism,
+    NamedMechanism,
     Poisson,
     RadiusVotes,
-    Release,
     Vertices,
     Winner,
     WithReplacement,
@@ -96,10 +96,10 @@ REFUSED = {
     "k": lambda: KNNVotes(0, 0.5),
     "votes": lambda: KNNVotes(500, 0.5, 5),
     "classes": lambda: RadiusVotes(0.5, 1),
-    "law does not sum": lambda: database_delta(Custom(lambda _: {0: 0.7}, 2), [5, 5], 1.0),
-    "law NaN": lambda: database_delta(Custom(lambda _: {0: math.nan}, 2), [5, 5], 1.0),
-    "law is a list": lambda: database_delta(Custom(lambda _: [1.0], 2), [5, 5], 1.0),
-    "law is no function": lambda: Custom({}, 2),
+    "law does not sum": lambda: database_delta(ListedMechanism(lambda _: {0: 0.7}, 2), [5, 5], 1.0),
+    "law NaN": lambda: database_delta(ListedMechanism(lambda _: {0: math.nan}, 2), [5, 5], 1.0),
+    "law is a list": lambda: database_delta(ListedMechanism(lambda _: [1.0], 2), [5, 5], 1.0),
+    "law is no function": lambda: ListedMechanism({}, 2),
     "no releases": lambda: compose([]),
     "releases without coins": lambda: compose([SHM]),
     "gradients": lambda: gradient_law("cauchy"),
@@ -126,7 +126,7 @@ def test_errors_never_echo_counts():
 
 def test_releases_that_share_coins_are_refused():
     with pytest.raises(PrivacyRefused, match="share their coins"):
-        compose([Release(SHM, "split"), Release(Histogram(FixedSize(2)), "split")])
+        compose([NamedMechanism(SHM, "split"), NamedMechanism(Histogram(FixedSize(2)), "split")])
 
 
 def test_both_halves_of_one_split_publish_everything():
@@ -140,7 +140,7 @@ def test_both_halves_of_one_split_publish_everything():
             for outcome, log_p in half.outcomes(whole)
         }
 
-    assert database_delta(Custom(folds, 2), [3, 3], 1.0).value == pytest.approx(1.0)
+    assert database_delta(ListedMechanism(folds, 2), [3, 3], 1.0).value == pytest.approx(1.0)
     alone = database_delta(Histogram(FixedSize(3)), [3, 3], 1.0)
     assert alone.upper < 0.6
 

@@ -9,14 +9,14 @@ from numbers import Real
 from typing import Any
 
 from vicinal import _checks
-from vicinal.accounting._certificate import Witness
+from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._screening import MAX_VOTES
 from vicinal.errors import InvalidInput
 
 Values = Mapping[str, Any]
 Check = Callable[[str, object], Any]
-Witnesses = list[Witness] | None
+Witnesses = list[WorstCasePair] | None
 
 POISSON = (
     "with gamma < 1 every subject takes part by an independent coin of probability gamma, tossed "
@@ -121,7 +121,7 @@ def classes(name: str, value: object) -> int:
     return _checks.integer(name, value, least=2)
 
 
-def what_leaves(name: str, value: object) -> str:
+def check_release(name: str, value: object) -> str:
     """Return `value` if it is what leaves the mechanism."""
     return _checks.choice(name, value, ("votes", "label"))
 
@@ -147,7 +147,7 @@ class Kind:
         Values of the fields that may be left out.
     cost : callable (values, count) -> Composition
         What `count` such releases cost.
-    witness : callable (values, count, order) -> list of Witness, or None
+    witness : callable (values, count, order) -> list of WorstCasePair, or None
         Laws that some neighbouring data sets give, for the certificate.
     words : callable (values) -> tuple of str
         What must be true for the cost to hold.
@@ -159,8 +159,8 @@ class Kind:
 
     fields: dict[str, Check]
     cost: Callable[[Values, int], Composition]
-    witness: Callable[[Values, int, float], Witnesses]
-    words: Callable[[Values], tuple[str, ...]]
+    worst_case: Callable[[Values, int, float], Witnesses]
+    assumptions: Callable[[Values], tuple[str, ...]]
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     complete: Callable[[str, dict[str, Any], float, int], dict[str, Any]] = _as_given
     optional: tuple[str, ...] = ()

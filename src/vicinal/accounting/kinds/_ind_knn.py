@@ -9,7 +9,14 @@ from vicinal.accounting import _budget
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._label_release import LabelFilter
 from vicinal.accounting._subsampled import SubsampledGaussian
-from vicinal.accounting.kinds._base import Kind, Values, Witnesses, fraction, positive, what_leaves
+from vicinal.accounting.kinds._base import (
+    Kind,
+    Values,
+    Witnesses,
+    check_release,
+    fraction,
+    positive,
+)
 from vicinal.accounting.kinds._private_knn import full_step
 from vicinal.errors import InvalidInput
 
@@ -53,13 +60,13 @@ def _filter_witness(values: Values, count: int, _order: float) -> Witnesses:
 
 
 IND_KNN = Kind(
-    fields={"epsilon": positive, "delta": fraction, "B": positive, "release": what_leaves},
+    fields={"epsilon": positive, "delta": fraction, "B": positive, "release": check_release},
     defaults={"release": "votes"},
     optional=("epsilon", "delta", "B"),
     complete=_filter_values,
     cost=_filter_cost,
-    witness=_filter_witness,
-    words=lambda _: (
+    worst_case=_filter_witness,
+    assumptions=lambda _: (
         (
             "Ind-KNN charges every subject individually and stops at the budget B (Feldman & "
             "Zrnic 2021; Koskela, Tobaben & Honkela 2023)"

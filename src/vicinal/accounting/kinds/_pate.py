@@ -19,13 +19,13 @@ from vicinal.accounting.kinds._base import (
     Kind,
     Values,
     Witnesses,
+    check_release,
     labels_only,
     one_row_each,
     scale,
     threshold,
     vote_count,
     vote_table,
-    what_leaves,
 )
 from vicinal.accounting.kinds._private_knn import (
     argmax_cost,
@@ -184,18 +184,18 @@ LNMAX = Kind(
     optional=("votes",),
     complete=_lnmax_values,
     cost=_lnmax_cost,
-    witness=lambda _values, _count, _order: None,
-    words=_words,
+    worst_case=lambda _values, _count, _order: None,
+    assumptions=_words,
 )
 
 GNMAX = Kind(
-    fields={"sigma": scale, "release": what_leaves, "votes": vote_table},
+    fields={"sigma": scale, "release": check_release, "votes": vote_table},
     defaults={"release": "votes"},
     optional=("votes",),
     complete=_gnmax_values,
     cost=_gnmax_cost,
-    witness=_gnmax_witness,
-    words=_words,
+    worst_case=_gnmax_witness,
+    assumptions=_words,
 )
 
 CONFIDENT_GNMAX = Kind(
@@ -205,7 +205,7 @@ CONFIDENT_GNMAX = Kind(
         "sigma_screen": scale,
         "sigma_votes": scale,
         "answered": _number,
-        "release": what_leaves,
+        "release": check_release,
         "votes": vote_table,
         "passed": _passed,
     },
@@ -213,15 +213,15 @@ CONFIDENT_GNMAX = Kind(
     optional=("answered", "votes", "passed"),
     complete=_confident_values,
     cost=_confident_cost,
-    witness=_confident_witness,
-    words=_words,
+    worst_case=_confident_witness,
+    assumptions=_words,
 )
 
 SMOOTH_RELEASE = Kind(
     fields={"beta": _beta, "sigma": scale},
     cost=lambda values, count: Composition.of(SmoothRelease(**values), count),
-    witness=lambda _values, _count, _order: None,
-    words=lambda _: (
+    worst_case=lambda _values, _count, _order: None,
+    assumptions=lambda _: (
         (
             "a smooth_release publishes one data-dependent cost, at a Renyi order chosen "
             "beforehand, with normal noise of sigma times its beta-smooth sensitivity"

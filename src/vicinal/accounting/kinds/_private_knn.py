@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from vicinal.accounting import _label_vectors
-from vicinal.accounting._certificate import gaussian_witness, threshold_witness
+from vicinal.accounting._certificate import gaussian_worst_case, threshold_worst_case
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._label_release import NoisyLabel
 from vicinal.accounting._screening import Screening, ScreeningAt
@@ -21,6 +21,7 @@ from vicinal.accounting.kinds._base import (
     Kind,
     Values,
     Witnesses,
+    check_release,
     classes,
     largest_votes,
     one_row_each,
@@ -29,7 +30,6 @@ from vicinal.accounting.kinds._base import (
     scale,
     threshold,
     vote_count,
-    what_leaves,
 )
 from vicinal.errors import InvalidInput
 
@@ -75,7 +75,7 @@ def screening_witness(values: Values, count: int, order: float) -> Witnesses:
     screening = _screening(values)
     votes, sign = screening.worst_votes(order)
     position = sign * (votes - screening.threshold) / screening.sigma
-    return [threshold_witness(position, 1 / screening.sigma, screening.gamma, count)]
+    return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
 
 
 def _screening_words(values: Values) -> tuple[str, ...]:
@@ -100,8 +100,8 @@ SCREENING = Kind(
     optional=("classes", "votes"),
     complete=_screening_values,
     cost=screening_cost,
-    witness=screening_witness,
-    words=_screening_words,
+    worst_case=screening_witness,
+    assumptions=_screening_words,
 )
 
 
@@ -119,15 +119,15 @@ def _multilabel(values: Values) -> SubsampledGaussian:
 
 def full_step(release: SubsampledGaussian, count: int) -> Witnesses:
     """Return `count` Gaussian releases that a subject moves by the whole sensitivity."""
-    return [gaussian_witness(1 / release.sigma, release.gamma, count)]
+    return [gaussian_worst_case(1 / release.sigma, release.gamma, count)]
 
 
 GAUSSIAN = Kind(
     fields={"sigma": scale, "sensitivity": positive, "gamma": rate},
     defaults={"sensitivity": 1.0, "gamma": 1.0},
     cost=lambda values, count: Composition.of(_gaussian(values), count),
-    witness=lambda values, count, _: full_step(_gaussian(values), count),
-    words=lambda values: (
+    worst_case=lambda values, count, _: full_step(_gaussian(values), count),
+    assumptions=lambda values: (
         "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean norm",
         *_sampling_words(values),
     ),
@@ -148,7 +148,7 @@ def argmax_witness(values: Values, count: int, _order: float) -> Witnesses:
         return full_step(_noisy_max(values), count)
     # Two classes, the one leading by a vote: one in and one out make the other one lead by a vote.
     half = 1 / (values["sigma"] * _VOTES_SENSITIVITY)
-    return [threshold_witness(-half, 2 * half, values["gamma"], count)]
+    return [threshold_worst_case(-half, 2 * half, values["gamma"], count)]
 
 
 def _argmax_words(values: Values) -> tuple[str, ...]:
@@ -157,20 +157,20 @@ def _argmax_words(values: Values) -> tuple[str, ...]:
 
 
 NOISY_MAX = Kind(
-    fields={"sigma": scale, "gamma": rate, "release": what_leaves, "classes": classes},
+    fields={"sigma": scale, "gamma": rate, "release": check_release, "classes": classes},
     defaults={"gamma": 1.0, "release": "votes"},
     optional=("classes",),
     cost=argmax_cost,
-    witness=argmax_witness,
-    words=_argmax_words,
+    worst_case=argmax_witness,
+    assumptions=_argmax_words,
 )
 
 MULTILABEL = Kind(
     fields={"tau": positive, "sigma": scale, "gamma": rate},
     defaults={"gamma": 1.0},
     cost=lambda values, count: Composition.of(_multilabel(values), count),
-    witness=lambda values, count, _: full_step(_multilabel(values), count),
-    words=lambda values: (
+    worst_case=lambda values, count, _: full_step(_multilabel(values), count),
+    assumptions=lambda values: (
         ONE_OF_K,
         (
             "every neighbour's label vector is scaled to an L1 norm of at most tau, entries of 0 "

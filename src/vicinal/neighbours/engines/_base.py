@@ -15,8 +15,8 @@ from vicinal.neighbours._tiles import Hits
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """Records to be scanned; a view of an index's own memory, never a copy.
+class ScanRecords:
+    """ScanRecords to be scanned; a view of an index's own memory, never a copy.
 
     Attributes
     ----------
@@ -30,19 +30,19 @@ class Records:
 
     features: IntegerMatrix
     offsets: npt.NDArray[np.int32]
-    names: npt.NDArray[np.int32]
+    row_ids: npt.NDArray[np.int32]
 
     def __len__(self) -> int:
         """Return the number of records."""
-        return len(self.names)
+        return len(self.row_ids)
 
-    def __getitem__(self, part: slice) -> Records:
+    def __getitem__(self, part: slice) -> ScanRecords:
         """Return consecutive records."""
-        return Records(self.features[part], self.offsets[part], self.names[part])
+        return ScanRecords(self.features[part], self.offsets[part], self.row_ids[part])
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class QueryBlock:
     """A block of queries, made ready for one engine; good for any number of scans.
 
     Attributes
@@ -64,7 +64,7 @@ class Block:
         return len(self.floors)
 
 
-class Room:
+class HitBudget:
     """How many more hits may be kept, shared by the scans of one search.
 
     The count is taken without a lock, between tiles, by compiled code of several threads. It can
@@ -79,7 +79,7 @@ class Room:
         return bool(self.left[0] >= 0)
 
 
-class Engine(ABC):
+class ScanEngine(ABC):
     """Finds the pairs (record, query) with ``factor * <x, q> - offset(x) >= floor(q)``, exactly.
 
     All engines return the same hits, bit for bit, because every product of integer features is
@@ -96,7 +96,7 @@ class Engine(ABC):
         floors: npt.NDArray[np.int64],
         factor: int,
         stride: int,
-    ) -> Block:
+    ) -> QueryBlock:
         """Return a block for records whose rows are `stride` numbers wide.
 
         Parameters
@@ -104,17 +104,17 @@ class Engine(ABC):
         queries : int8 or float32 (q, d)
             Integer features, d at most `stride`.
         floors : int64 (q,)
-            See :class:`Block`.
+            See :class:`QueryBlock`.
         factor, stride : int
             The kernel's product factor; the width of a stored row.
         """
 
     @abstractmethod
-    def pick(self, block: Block, chosen: npt.NDArray[np.int64]) -> Block:
+    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
         """Return a block of the queries at `chosen`, int64 ascending, of the same factor."""
 
     @abstractmethod
-    def scan(self, block: Block, records: Records, room: Room) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
         """Return the hits of every query in the records' order, or None if they need more room.
 
         Safe to call from several threads at a time; it holds no lock of the interpreter while it
@@ -126,10 +126,16 @@ class Engine(ABC):
         return nullcontext()
 
     def scan_some(
-        self, block: Block, records: Records, chosen: npt.NDArray[np.int32], room: Room
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        chosen: npt.NDArray[np.int32],
+        room: HitBudget,
     ) -> Hits | None:
         """Scan only the records at the positions `chosen`, int32 ascending."""
-        some = Records(records.features[chosen], records.offsets[chosen], records.names[chosen])
+        some = ScanRecords(
+            records.features[chosen], records.offsets[chosen], records.row_ids[chosen]
+        )
         return self.scan(block, some, room)
 
 

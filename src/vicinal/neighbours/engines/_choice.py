@@ -17,11 +17,11 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._integer_features import INT8_LIMIT, Precision
-from vicinal.neighbours.engines._base import Engine, Records, Room
+from vicinal.neighbours.engines._base import HitBudget, ScanEngine, ScanRecords
 from vicinal.neighbours.engines._products import Float32Engine, TorchEngine
 from vicinal.neighbours.engines._vnni import VNNIEngine
 
-ENGINES: dict[str, Callable[[], Engine]] = {
+ENGINES: dict[str, Callable[[], ScanEngine]] = {
     "vnni": VNNIEngine,
     "torch": TorchEngine,
     "float32": Float32Engine,
@@ -29,7 +29,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 """All engines for int8 features, fastest first."""
 
 
-def engine_for(precision: Precision, name: str | None = None) -> Engine:
+def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
     """Return the engine for features of `precision`.
 
     Parameters
@@ -62,18 +62,18 @@ def proven_engines() -> list[str]:
 
 
 @cache
-def _fastest(process: int) -> Engine:  # noqa: ARG001 (a forked process chooses for itself)
+def _fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked process chooses for itself)
     """Return the first engine that is there and exact; float32 is always."""
     return next(engine for engine in map(_proven, ENGINES) if engine is not None)
 
 
 @cache
-def _float32() -> Engine:
+def _float32() -> ScanEngine:
     return Float32Engine()
 
 
 @cache
-def _proven(name: str) -> Engine | None:
+def _proven(name: str) -> ScanEngine | None:
     """Return an engine if it can be had and returns what the definition says."""
     if name == "torch" and find_spec("torch") is None:
         return None
@@ -84,7 +84,7 @@ def _proven(name: str) -> Engine | None:
         return None
 
 
-def is_exact(engine: Engine) -> bool:
+def is_exact(engine: ScanEngine) -> bool:
     """Tell whether `engine` finds exactly the hits of the definition, on patterns that test it.
 
     All sizes of blocks, rows of odd widths, the largest coordinates of either sign, offsets, and
@@ -98,7 +98,7 @@ def is_exact(engine: Engine) -> bool:
     )  # fmt: skip
 
 
-def _agrees(engine: Engine, size: int, queries: int, width: int, factor: int) -> bool:
+def _agrees(engine: ScanEngine, size: int, queries: int, width: int, factor: int) -> bool:
     largest = min(INT8_LIMIT, int(4095 / width**0.5))
     x = _pattern(size, width, 31, largest)
     q = _pattern(queries, width, 17, largest)
@@ -108,7 +108,7 @@ def _agrees(engine: Engine, size: int, queries: int, width: int, factor: int) ->
     floors = np.sort(similarities, axis=1)[:, size // 2].copy()
     names = np.arange(size, dtype=np.int32) + 100
     block = engine.prepare(q, floors, factor, width)
-    hits = engine.scan(block, Records(x, offsets, names), Room(size * queries))
+    hits = engine.scan(block, ScanRecords(x, offsets, names), HitBudget(size * queries))
     who, where = np.nonzero(similarities >= floors[:, None])
     expected = np.bincount(who, minlength=queries), names[where], similarities[who, where]
     return hits is not None and all(np.array_equal(hits[k], expected[k]) for k in range(3))

@@ -13,26 +13,26 @@ from threadpoolctl import ThreadpoolController
 
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._tiles import Hits, compress_tile, merge_tiles
-from vicinal.neighbours.engines._base import Block, Engine, Records, Room, padded
+from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords, padded
 
 TILE = 2048
-"""Records in a tile: with 256 queries its products fill 2 MiB, a core's share of cache."""
+"""ScanRecords in a tile: with 256 queries its products fill 2 MiB, a core's share of cache."""
 
 
-class ProductEngine(Engine):
+class ProductEngine(ScanEngine):
     """Multiplies tile by tile, and keeps what lies inside the radii."""
 
-    def pick(self, block: Block, chosen: npt.NDArray[np.int64]) -> Block:
+    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
         """Return a block of some of the queries."""
-        return Block(block.floors[chosen], block.factor, block.packed[chosen])
+        return QueryBlock(block.floors[chosen], block.factor, block.packed[chosen])
 
-    def scan(self, block: Block, records: Records, room: Room) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
         """Return the hits of every query, or None."""
         parts = []
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
             products = self.multiply(block.packed, tile.features)
-            hits = compress_tile(products, tile.offsets, tile.names, block.floors, block.factor)
+            hits = compress_tile(products, tile.offsets, tile.row_ids, block.floors, block.factor)
             room.left -= len(hits[1])
             if not room:
                 return None
@@ -55,9 +55,9 @@ class Float32Engine(ProductEngine):
         floors: npt.NDArray[np.int64],
         factor: int,
         stride: int,
-    ) -> Block:
+    ) -> QueryBlock:
         """Return the block with queries in float32."""
-        return Block(floors, factor, padded(queries, stride).astype(np.float32))
+        return QueryBlock(floors, factor, padded(queries, stride).astype(np.float32))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
         """Return exact float32 products."""
@@ -91,9 +91,9 @@ class TorchEngine(ProductEngine):
         floors: npt.NDArray[np.int64],
         factor: int,
         stride: int,
-    ) -> Block:
+    ) -> QueryBlock:
         """Return the block with queries as a tensor."""
-        return Block(floors, factor, self._torch.from_numpy(padded(queries, stride)))
+        return QueryBlock(floors, factor, self._torch.from_numpy(padded(queries, stride)))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
         """Return exact int32 products."""

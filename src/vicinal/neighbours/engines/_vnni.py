@@ -23,7 +23,7 @@ from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._tiles import Hits, by_query
-from vicinal.neighbours.engines._base import Block, Engine, Records, Room, padded
+from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords, padded
 from vicinal.neighbours.engines._intrinsics import (
     LANES,
     ROWS,
@@ -65,7 +65,7 @@ class Packed:
     limits: npt.NDArray[np.int32]
 
 
-class VNNIEngine(Engine):
+class VNNIEngine(ScanEngine):
     """Scans int8 records whose width is a multiple of 4.
 
     Raises
@@ -86,21 +86,25 @@ class VNNIEngine(Engine):
         floors: npt.NDArray[np.int64],
         factor: int,
         stride: int,
-    ) -> Block:
+    ) -> QueryBlock:
         """Return the block with queries packed for registers."""
         rows = padded(queries, stride).view(np.uint8) ^ np.uint8(0x80)
         return _block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
 
-    def pick(self, block: Block, chosen: npt.NDArray[np.int64]) -> Block:
+    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
         """Return a block of some of the queries."""
         return _block(block.packed.rows[chosen], block.floors[chosen], block.factor)
 
-    def scan(self, block: Block, records: Records, room: Room) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
         """Return the hits of every query, or None."""
         return self._scan(block, records, _ALL, room, len(records))
 
     def scan_some(
-        self, block: Block, records: Records, chosen: npt.NDArray[np.int32], room: Room
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        chosen: npt.NDArray[np.int32],
+        room: HitBudget,
     ) -> Hits | None:
         """Scan only the records at `chosen`, where they lie."""
         if len(chosen) == 0:
@@ -108,10 +112,15 @@ class VNNIEngine(Engine):
         return self._scan(block, records, chosen, room, len(chosen))
 
     def _scan(
-        self, block: Block, records: Records, chosen: npt.NDArray[np.int32], room: Room, size: int
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        chosen: npt.NDArray[np.int32],
+        room: HitBudget,
+        size: int,
     ) -> Hits | None:
         _check_memory(block.packed, records, chosen)
-        given = (records.features, records.offsets, records.names, chosen, size)
+        given = (records.features, records.offsets, records.row_ids, chosen, size)
         asked = (block.packed.rows, block.floors, block.factor)
         if len(block) <= FEW:
             hits = _scan_few(*given, *asked, room.left)
@@ -123,7 +132,7 @@ class VNNIEngine(Engine):
         return result
 
 
-def _check_memory(packed: Packed, records: Records, chosen: npt.NDArray[np.int32]) -> None:
+def _check_memory(packed: Packed, records: ScanRecords, chosen: npt.NDArray[np.int32]) -> None:
     """Raise InvalidInput unless every address that follows from these lies in their arrays."""
     features, size = records.features, len(records)
     fits = (
@@ -147,12 +156,12 @@ def _aligned(size: int) -> npt.NDArray[np.uint8]:
     return spare[first : first + size]
 
 
-def _block(rows: npt.NDArray[np.uint8], floors: npt.NDArray[np.int64], factor: int) -> Block:
+def _block(rows: npt.NDArray[np.uint8], floors: npt.NDArray[np.int64], factor: int) -> QueryBlock:
     """Return the block of unsigned queries."""
     limits = _aligned(-(-len(floors) // LANES) * LANES * 4).view(np.int32)
     panels = _aligned(len(limits) * rows.shape[1])
     _pack(rows, floors, factor, panels, limits)
-    return Block(floors, factor, Packed(rows, panels, limits))
+    return QueryBlock(floors, factor, Packed(rows, panels, limits))
 
 
 @compiled

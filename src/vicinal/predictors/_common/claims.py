@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, Interaction, id_digests
-from vicinal.predictors._common.inputs import Records
+from vicinal.predictors._common.inputs import FitInputs
 
 
 class Claiming(Protocol):
@@ -58,7 +58,7 @@ class OneOfSeveralFits:
 
 
 def claim(
-    estimator: BaseEstimator, settings: Claiming, records: Records, labels: npt.NDArray[Any]
+    estimator: BaseEstimator, settings: Claiming, records: FitInputs, labels: npt.NDArray[Any]
 ) -> Interaction | None:
     """Claim the records of a ``fit`` for `estimator`, before anything is drawn.
 
@@ -98,7 +98,7 @@ def claim(
 
 def extend(
     interaction: Interaction | None,
-    records: Records,
+    records: FitInputs,
     labels: npt.NDArray[Any],
     classes: npt.NDArray[Any],
 ) -> None:

@@ -22,7 +22,7 @@ from vicinal.accounting._plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import only_release
-from vicinal.predictors.ind_knn._engine import Turn
+from vicinal.predictors.ind_knn._engine import ForkSafeLock
 
 ABSTAIN = -1
 """The answer, with integer classes, to a query that was not answered; else it is None."""
@@ -161,7 +161,7 @@ def guarantee_of(
     )
 
 
-class Planned(Protocol):
+class FixedPlanSettings(Protocol):
     """Checked settings, as far as prices and answers need them."""
 
     @property
@@ -187,7 +187,7 @@ class Planned(Protocol):
         """Return how many draws of noise are planned at each scale in steps."""
 
 
-class PlannedRelease(Protocol):
+class FixedPlanRelease(Protocol):
     """Private records that answer as planned; used by one thread at a time."""
 
     def check(self, size: int) -> None:
@@ -200,7 +200,7 @@ class PlannedRelease(Protocol):
         """Take from the quota; return who is answered, bool (q,), and their answers."""
 
 
-class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
+class FixedPlanClassifier(ClassifierMixin, BaseEstimator, ABC):
     """A classifier that answers as many queries as were planned, and then no more.
 
     A subclass hands what answers to :meth:`_begin` in ``fit``, and says what is planned in
@@ -215,7 +215,7 @@ class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
     _also_assumed: tuple[str, ...] = ()
 
     @abstractmethod
-    def _planned(self) -> Planned:
+    def _planned(self) -> FixedPlanSettings:
         """Return the settings of ``fit``, or before it those that the parameters make."""
 
     def plan(self, delta: float | None = None) -> Plan:
@@ -277,9 +277,9 @@ class PlannedClassifier(ClassifierMixin, BaseEstimator, ABC):
         votes[passed] = answers
         return votes
 
-    def _begin(self, release: PlannedRelease, settings: Planned) -> None:
+    def _begin(self, release: FixedPlanRelease, settings: FixedPlanSettings) -> None:
         """Answer by `release` from now on."""
-        self._release, self._turn, self._settings = release, Turn(), settings
+        self._release, self._turn, self._settings = release, ForkSafeLock(), settings
         self.classes_ = settings.classes
         self.n_asked_ = self.n_answers_ = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vicinal.accounting._guarantee import Guarantee
-from vicinal.predictors.ind_knn._parameters import Settings
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
 _METHODS = {
     "gdp": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023; Smith and "
@@ -28,7 +28,7 @@ def only_release(interactions: int) -> str:
     )
 
 
-def ind_knn_guarantee(settings: Settings) -> Guarantee:
+def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
     """Return the guarantee of an Ind-KNN classifier over all its answers since ``fit``."""
     void = settings.seed is not None or settings.interactions == 0
     size = (

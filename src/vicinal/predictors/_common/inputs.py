@@ -47,7 +47,7 @@ def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Records:
+class FitInputs:
     """What ``fit`` was given besides labels, checked.
 
     Attributes
@@ -84,7 +84,7 @@ def records(
     X: npt.ArrayLike,
     ids: npt.ArrayLike | None = None,
     public: npt.ArrayLike | None = None,
-) -> Records:
+) -> FitInputs:
     """Check the arguments of a ``fit``; the estimator takes note of the features' shape and names.
 
     Raises
@@ -93,7 +93,7 @@ def records(
         Naming the first bad argument.
     """
     rows = features(estimator, X, reset=True)
-    return Records(
+    return FitInputs(
         rows,
         None if ids is None else subjects(ids, len(rows)),
         None if public is None else reference(public, rows),

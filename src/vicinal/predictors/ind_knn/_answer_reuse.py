@@ -14,19 +14,22 @@ import numpy.typing as npt
 
 from vicinal.neighbours import ExactIndex, Kernel
 from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._planning import GATE_OPENS, Pace
+from vicinal.predictors.ind_knn._planning import GATE_OPENS, NoiseSchedule
 from vicinal.predictors.ind_knn._public_model import PublicModel
-from vicinal.predictors.ind_knn._reference_neighborhoods import Located, Surroundings
+from vicinal.predictors.ind_knn._reference_neighborhoods import (
+    LocatedQueries,
+    ReferenceNeighborhoods,
+)
 
 Places = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.int64]
 
 UNKNOWN = -1
-"""Where :meth:`Memory.known` has no answer of its own."""
+"""Where :meth:`AnswerReuse.known` has no answer of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Support:
+class PublicVotes:
     """Public votes for a block of queries, which join the private ones.
 
     Attributes
@@ -40,12 +43,12 @@ class Support:
     votes: Steps
     counts: Places
 
-    def of(self, part: slice) -> Support:
+    def of(self, part: slice) -> PublicVotes:
         """Return the support of consecutive queries."""
-        return Support(self.votes[part], self.counts[part])
+        return PublicVotes(self.votes[part], self.counts[part])
 
 
-class Memory(ABC):
+class AnswerReuse(ABC):
     """What earlier answers do for later queries.
 
     ``block`` queries at most are answered between two lessons, so that answers are put to use.
@@ -56,11 +59,11 @@ class Memory(ABC):
     """Share of public points that it would ask about; None where nothing tells."""
 
     @abstractmethod
-    def known(self, queries: IntegerMatrix) -> Places:
+    def reusable(self, queries: IntegerMatrix) -> Places:
         """Return answers that need not be asked for, int64 (q,), or `UNKNOWN`."""
 
     @abstractmethod
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> Support | None:
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes | None:
         """Return the public votes on queries inside their radii; None for none at all."""
 
     @abstractmethod
@@ -68,21 +71,25 @@ class Memory(ABC):
         """Take in queries that were asked, and the answers that were released."""
 
 
-def take_in(
-    memory: Memory, pace: Pace, queries: IntegerMatrix, asked: npt.NDArray[np.bool_], labels: Places
+def observe(
+    memory: AnswerReuse,
+    pace: NoiseSchedule,
+    queries: IntegerMatrix,
+    asked: npt.NDArray[np.bool_],
+    labels: Places,
 ) -> None:
     """Tell memory and pace what a block of queries was answered, and which of them were asked."""
     memory.learn(queries[asked], labels[asked])
-    pace.passed(len(queries), int(asked.sum()), memory.unsure)
+    pace.update(len(queries), int(asked.sum()), memory.unsure)
 
 
-class Forgetful(Memory):
+class NoReuse(AnswerReuse):
     """Makes nothing of earlier answers."""
 
     def __init__(self, block: int) -> None:
         self.block = block
 
-    def known(self, queries: IntegerMatrix) -> Places:
+    def reusable(self, queries: IntegerMatrix) -> Places:
         """Return `UNKNOWN` throughout."""
         return np.full(len(queries), UNKNOWN, dtype=np.int64)
 
@@ -94,7 +101,7 @@ class Forgetful(Memory):
         """Do nothing."""
 
 
-class AnsweredNeighbours(Memory):
+class AnsweredNeighbours(AnswerReuse):
     """Answered queries vote like records, with their kernel weight and for free (ZZGW23, 3.1).
 
     Parameters
@@ -117,18 +124,18 @@ class AnsweredNeighbours(Memory):
         self._index = ExactIndex(kernel, n_features)
         self._labels = np.zeros(0, dtype=np.int64)
 
-    def known(self, queries: IntegerMatrix) -> Places:
+    def reusable(self, queries: IntegerMatrix) -> Places:
         """Return `UNKNOWN` throughout: every query is asked."""
         return np.full(len(queries), UNKNOWN, dtype=np.int64)
 
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> Support:
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes:
         """Return the votes of earlier queries inside the radii."""
         near = self._index.search(queries, thresholds)
         counts = np.diff(near.starts)
         votes = np.zeros((len(queries), self._n_classes), dtype=np.int64)
         place = np.repeat(np.arange(len(queries)), counts), self._labels[near.rows]
         np.add.at(votes, place, self._weights[self._kernel.levels(near.similarities)])
-        return Support(votes, counts)
+        return PublicVotes(votes, counts)
 
     def learn(self, queries: IntegerMatrix, labels: Places) -> None:
         """Add queries with their answers as public records."""
@@ -137,7 +144,7 @@ class AnsweredNeighbours(Memory):
 
 
 @dataclass(slots=True)
-class Gate(Memory):
+class ConfidenceGate(AnswerReuse):
     """Answers from a model of earlier answers where it is sure, and asks the others.
 
     One in `FLOOR` queries on which it is sure is asked all the same, so that it goes on seeing all
@@ -163,18 +170,18 @@ class Gate(Memory):
     sure: float = 0.95
     block: int = 128
     unsure: float | None = None
-    _queries: list[Located] = field(default_factory=list)
+    _queries: list[LocatedQueries] = field(default_factory=list)
     _labels: list[Places] = field(default_factory=list)
     _fitted_on: int = 0
     _seen: int = 0
     _model: PublicModel | None = None
-    _surroundings: Surroundings = field(init=False)
+    _neighborhoods: ReferenceNeighborhoods = field(init=False)
 
     def __post_init__(self) -> None:
         points = np.zeros((0, 1)) if self.reference is None else self._floats(self.reference)
-        self._surroundings = Surroundings(points)
+        self._neighborhoods = ReferenceNeighborhoods(points)
 
-    def known(self, queries: IntegerMatrix) -> Places:
+    def reusable(self, queries: IntegerMatrix) -> Places:
         """Return the model's answers where it is sure, but for one in `FLOOR`."""
         answers = np.full(len(queries), UNKNOWN, dtype=np.int64)
         if self._model is None:
@@ -200,7 +207,7 @@ class Gate(Memory):
             self._fit(known)
 
     def _fit(self, known: int) -> None:
-        queries, labels = Located.joined(self._queries), np.concatenate(self._labels)
+        queries, labels = LocatedQueries.joined(self._queries), np.concatenate(self._labels)
         self._model = PublicModel(self.n_classes).fit(queries, labels)
         self._fitted_on = known
         if self.reference is not None:
@@ -213,8 +220,8 @@ class Gate(Memory):
         sure = float((chances.max(axis=1) >= self.sure).mean())
         return 1 - sure * (1 - 1 / FLOOR)
 
-    def _located(self, queries: IntegerMatrix) -> Located:
-        return self._surroundings.locate(self._floats(queries))
+    def _located(self, queries: IntegerMatrix) -> LocatedQueries:
+        return self._neighborhoods.locate(self._floats(queries))
 
     def _floats(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         return queries.astype(np.float64) / self.scale

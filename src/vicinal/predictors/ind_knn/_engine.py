@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import NoisyCount, SlackMeter, Votes
+from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteMechanism
 from vicinal.mechanisms._interactions import Interaction
-from vicinal.mechanisms._votes import Release
+from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, Memory, Support, take_in
-from vicinal.predictors.ind_knn._planning import Multipliers, Pace
-from vicinal.predictors.ind_knn._shards import Rounds, Shards, Steps
+from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, AnswerReuse, PublicVotes, observe
+from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
+from vicinal.predictors.ind_knn._shards import Shards, Steps, TwoRounds
 
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
@@ -32,7 +32,7 @@ Released = tuple[npt.NDArray[Any], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class QueryAnswers:
     """What leaves for a batch of queries.
 
     Attributes
@@ -54,7 +54,7 @@ class Answers:
     noise: npt.NDArray[np.float64]
 
     @classmethod
-    def joined(cls, parts: Sequence[Answers]) -> Answers:
+    def joined(cls, parts: Sequence[QueryAnswers]) -> QueryAnswers:
         """Return the answers to consecutive queries as one."""
         votes = [part.votes for part in parts if part.votes is not None]
         return cls(
@@ -65,7 +65,7 @@ class Answers:
         )
 
 
-class Turn:
+class ForkSafeLock:
     """One thread of one process at a time: ``with turn: ...``.
 
     A forked process has a copy of all budgets, which it could spend once more; it gets no turn.
@@ -90,7 +90,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class QueryEngine:
     """Everything that a fitted classifier answers with; scales and radii are public.
 
     Attributes
@@ -99,38 +99,38 @@ class Engine:
         The private records and the accounts that answers are charged to: one shard, or several.
     radius : Radius
         Which records take part.
-    votes : Votes
+    votes : VoteMechanism
         The mechanism whose noisy votes, or labels, are the answer.
     count : NoisyCount or None
         The paper's private count; None if counts are public estimates.
-    pace : Pace
+    pace : NoiseSchedule
         sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
-    memory : Memory
+    memory : AnswerReuse
         What earlier answers do for later queries.
-    slack : SlackMeter
+    slack : DeltaSlackAccountant
         What the grid of counts and votes costs.
     least_noise : float
         No vote ever has a smaller noise scale, whatever is counted.
     interaction : Interaction or None
         The claim on the records; None where none is needed, or the store remembers.
-    turn : Turn
+    turn : ForkSafeLock
         Held by whoever touches the records or their budgets.
     """
 
     shard: Shards
     radius: Radius
-    votes: Votes
+    votes: VoteMechanism
     count: NoisyCount | None
-    pace: Pace
-    memory: Memory
-    slack: SlackMeter
+    schedule: NoiseSchedule
+    reuse: AnswerReuse
+    slack: DeltaSlackAccountant
     least_noise: float
     interaction: Interaction | None = None
-    turn: Turn = field(default_factory=Turn)
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def answer(
         self, queries: IntegerMatrix, *, sequential: bool, progress: Progress | None = None
-    ) -> Answers:
+    ) -> QueryAnswers:
         """Answer all queries, a block at a time; the memory learns between blocks.
 
         Raises
@@ -143,20 +143,20 @@ class Engine:
         if self.interaction is not None:
             self.interaction.release()
         parts = []
-        for start in range(0, len(queries), self.memory.block):
-            block = queries[start : start + self.memory.block]
+        for start in range(0, len(queries), self.reuse.block):
+            block = queries[start : start + self.reuse.block]
             parts.append(self._answer_block(block, sequential=sequential))
             if progress is not None:
                 progress(len(block))
-        return Answers.joined(parts)
+        return QueryAnswers.joined(parts)
 
     def _slack_of_one(self) -> float:
         """Return the most that the grid can cost in one answer; follows from the plan alone."""
         counted = 0.0 if self.count is None else self.count.slack
         return counted + self.votes.slack(self.least_noise)
 
-    def _answer_block(self, block: IntegerMatrix, *, sequential: bool) -> Answers:
-        labels = self.memory.known(block)
+    def _answer_block(self, block: IntegerMatrix, *, sequential: bool) -> QueryAnswers:
+        labels = self.reuse.reusable(block)
         asked = labels == UNKNOWN
         votes, noise = self._ask(block[asked], sequential=sequential)
         everything = None
@@ -166,10 +166,10 @@ class Engine:
             labels[asked] = votes.argmax(axis=1)
             everything = np.full((len(block), self.votes.n_classes), np.nan)
             everything[asked] = votes
-        take_in(self.memory, self.pace, block, asked, labels)
+        observe(self.reuse, self.schedule, block, asked, labels)
         scales = np.full(len(block), np.nan)
         scales[asked] = noise
-        return Answers(labels, everything, asked, scales)
+        return QueryAnswers(labels, everything, asked, scales)
 
     def _ask(self, block: IntegerMatrix, *, sequential: bool) -> Released:
         """Return votes (q, c), or positions of labels (q,), and the noise in them (q,)."""
@@ -177,12 +177,14 @@ class Engine:
             shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
             return np.zeros(shape), np.zeros(0)
         thresholds = self.radius.thresholds(block)
-        support = self.memory.support(block, thresholds)
+        support = self.reuse.support(block, thresholds)
         if self.count is None:
-            multiplier = self.pace.prepare(block, thresholds)
+            multiplier = self.schedule.prepare(block, thresholds)
             release = self._priced(multiplier, self.radius.expected(block), support)
-            self.pace.witness(release)
-            return self._published(release, self.shard.carry(release, block, thresholds), support)
+            self.schedule.charge_proxies(release)
+            return self._published(
+                release, self.shard.charge_and_sum(release, block, thresholds), support
+            )
         released = [
             self._counted(rounds, support and support.of(rounds.queries), self.count)
             for rounds in self.shard.rounds(block, thresholds, together=not sequential)
@@ -190,22 +192,26 @@ class Engine:
         votes, noise = zip(*released, strict=True)
         return np.concatenate(votes), np.concatenate(noise)
 
-    def _counted(self, rounds: Rounds, support: Support | None, counter: NoisyCount) -> Released:
-        """Release the private counts of queries, then their votes, from those who paid for both."""
-        counter.take(rounds.queries.stop - rounds.queries.start)
-        counts = np.maximum(counter.publish(rounds.count(counter)), LEAST_COUNT)
-        release = self._priced(self.pace.multiplier, counts, support)
-        return self._published(release, rounds.carry(release), support)
+    def _counted(
+        self, rounds: TwoRounds, support: PublicVotes | None, counter: NoisyCount
+    ) -> Released:
+        """BlockRelease the private counts of queries, then their votes, from those who paid for both."""
+        counter.price(rounds.queries.stop - rounds.queries.start)
+        counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
+        release = self._priced(self.schedule.multiplier, counts, support)
+        return self._published(release, rounds.charge_and_sum(release), support)
 
     def _priced(
-        self, multiplier: Multipliers, counts: npt.NDArray[np.float64], support: Support | None
-    ) -> Release:
+        self, multiplier: Multipliers, counts: npt.NDArray[np.float64], support: PublicVotes | None
+    ) -> BlockRelease:
         """Return one release for all queries; nothing that was counted can get it refused."""
         known = counts if support is None else counts + support.counts
         noise = np.minimum(multiplier * np.sqrt(known), self.votes.grid.largest)
         return self.votes.release(noise)
 
-    def _published(self, release: Release, sums: Steps, support: Support | None) -> Released:
+    def _published(
+        self, release: BlockRelease, sums: Steps, support: PublicVotes | None
+    ) -> Released:
         """Add the noise, once, to the sums of all shards."""
         whole = sums if support is None else sums + support.votes
         return release.publish(whole), release.noise

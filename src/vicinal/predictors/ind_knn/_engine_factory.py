@@ -14,13 +14,13 @@ import numpy.typing as npt
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
-    Grid,
+    DeltaSlackAccountant,
     NoiseSource,
     NoisyCount,
     NoisyLabels,
     NoisyVotes,
-    SlackMeter,
-    Votes,
+    VoteGrid,
+    VoteMechanism,
     noisy_size,
     randomness,
     size_noise,
@@ -43,33 +43,42 @@ from vicinal.neighbours import (
     learn_cells,
 )
 from vicinal.predictors.ind_knn import _planning
-from vicinal.predictors.ind_knn._answer_reuse import AnsweredNeighbours, Forgetful, Gate, Memory
-from vicinal.predictors.ind_knn._engine import BLOCK, Engine
-from vicinal.predictors.ind_knn._noise_schedule import Planned, ShadowPace, WatchedPace
-from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, Settings
-from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ShadowLedger
+from vicinal.predictors.ind_knn._answer_reuse import (
+    AnsweredNeighbours,
+    AnswerReuse,
+    ConfidenceGate,
+    NoReuse,
+)
+from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
+from vicinal.predictors.ind_knn._noise_schedule import (
+    PlannedHorizon,
+    ProxyNoiseSchedule,
+    UsageNoiseSchedule,
+)
+from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, IndKNNSettings
+from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 
 FloatMatrix = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class PlannedEngine:
     """A ready engine, with the public facts it was planned from."""
 
-    engine: Engine
+    engine: QueryEngine
     n_records: int
     n_neighbors: int | None
 
 
-def assemble(
-    settings: Settings,
+def plan_engine(
+    settings: IndKNNSettings,
     X: FloatMatrix,
     labels: npt.NDArray[np.int32],
     subjects: Sequence[SubjectId],
     public: FloatMatrix | None,
     interaction: Interaction | None = None,
-) -> Assembled:
+) -> PlannedEngine:
     """Return an engine that holds the records, planned from public facts only.
 
     The one look at private data is the size: declared, or estimated with noise and charged.
@@ -81,21 +90,21 @@ def assemble(
     return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction)
 
 
-def slack_meter(settings: Settings, spent: float = 0.0) -> SlackMeter:
+def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = settings.method == "gdp" and not settings.label_only
-    return SlackMeter(settings.grid_delta, needed=needed, spent=spent)
+    return DeltaSlackAccountant(settings.grid_delta, needed=needed, spent=spent)
 
 
 def engine_on(
     shard: Shard | SharedShard,
     kernel: Kernel,
-    settings: Settings,
+    settings: IndKNNSettings,
     n_features: int,
     public: FloatMatrix | None,
-    slack: SlackMeter,
+    slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
-) -> Assembled:
+) -> PlannedEngine:
     """Return an engine over records that are there already, planned as :func:`assemble` does."""
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = randomness(settings.seed)
@@ -111,34 +120,34 @@ def engine_on(
     if reference is not None and not settings.private_count:
         pace = _watched(settings, pace, Reference(kernel, reference.points), radius, n_records)
     least = pace.least * math.sqrt(settings.least_count(k))
-    grid = Grid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
+    grid = VoteGrid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
     memory = _memory(settings, votes, n_features, reference)
-    engine = Engine(shard, radius, votes, counter, pace, memory, slack, least, interaction)
-    return Assembled(engine, n_records, k)
+    engine = QueryEngine(shard, radius, votes, counter, pace, memory, slack, least, interaction)
+    return PlannedEngine(engine, n_records, k)
 
 
 def _votes(
-    settings: Settings,
+    settings: IndKNNSettings,
     kernel: Kernel,
     n_features: int,
-    grid: Grid,
+    grid: VoteGrid,
     noise: NoiseSource,
-    slack: SlackMeter,
-) -> Votes:
+    slack: DeltaSlackAccountant,
+) -> VoteMechanism:
     n_classes = len(settings.classes)
     if settings.label_only:
         return NoisyLabels(kernel, n_features, n_classes, settings.charges, grid, noise)
     return NoisyVotes(kernel, n_features, n_classes, settings.spendable, grid, noise, slack)
 
 
-def _check_reference(settings: Settings, public: FloatMatrix | None) -> None:
+def _check_reference(settings: IndKNNSettings, public: FloatMatrix | None) -> None:
     """Name the first setting that needs a public reference, if there is none."""
     if public is not None:
         return
     needs = {
-        "radius='adaptive'": settings.tau is None,
+        "min_similarity='adaptive'": settings.tau is None,
         "count='public'": not settings.private_count,
         "noise_multiplier='auto'": settings.multiplier is None,
         "norm_bound='auto'": settings.kernel == "rbf" and settings.norm_bound is None,
@@ -152,16 +161,16 @@ def _check_reference(settings: Settings, public: FloatMatrix | None) -> None:
             )
 
 
-def _check_bandwidth(settings: Settings) -> None:
+def _check_bandwidth(settings: IndKNNSettings) -> None:
     """A fixed radius is a kernel value, which means nothing before the bandwidth is known."""
     if settings.kernel == "rbf" and settings.bandwidth is None and settings.tau is not None:
         raise InvalidInput(
-            "The 'bandwidth' parameter must be a number when 'radius' is a kernel value. Got "
+            "The 'bandwidth' parameter must be a number when 'min_similarity' is one. Got "
             "'auto'; give the bandwidth that the radius was chosen for."
         )
 
 
-def kernel_for(settings: Settings, public: FloatMatrix | None) -> Kernel:
+def kernel_for(settings: IndKNNSettings, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
     _check_reference(settings, public)
     _check_bandwidth(settings)
@@ -185,21 +194,23 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> K
     return RBF(bandwidth, kernel.bound, kernel.precision)
 
 
-def first_index(settings: Settings) -> IndexFactory:
+def first_index(settings: IndKNNSettings) -> IndexFactory:
     """Return the index that records are put into first; centroids need the radius."""
     if settings.index["kind"] == LSH:
         return partial(HyperplaneLSH, **settings.index_options)
     return ExactIndex
 
 
-def _centroids(settings: Settings, reference: Reference | None, radius: Radius) -> IndexFactory:
+def _centroids(
+    settings: IndKNNSettings, reference: Reference | None, radius: Radius
+) -> IndexFactory:
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     cells = learn_cells(reference, radius, **settings.index_options)
     return partial(PublicCentroids, cells=cells)
 
 
 def _radius(
-    settings: Settings,
+    settings: IndKNNSettings,
     kernel: Kernel,
     n_features: int,
     reference: Reference | None,
@@ -225,16 +236,16 @@ def _radius(
 
 
 def _pace(
-    settings: Settings,
+    settings: IndKNNSettings,
     kernel: Kernel,
     radius: Radius,
     reference: Reference | None,
     n_records: int,
     n_features: int,
     count: float,
-) -> _planning.Pace:
+) -> _planning.NoiseSchedule:
     if settings.multiplier is not None:
-        return _planning.Pace(settings.multiplier)
+        return _planning.NoiseSchedule(settings.multiplier)
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     reference = Reference(kernel, reference.points)
     left = 1.0
@@ -249,57 +260,61 @@ def _pace(
     multiplier = _planning.planned_multiplier(found, n_records, settings.n_asked, count, affordable)
     if settings.reuse == GATE:
         unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
-        return _planning.GatedPace(unit, settings.n_queries)
-    return _planning.Pace(multiplier)
+        return _planning.GatedNoiseSchedule(unit, settings.n_queries)
+    return _planning.NoiseSchedule(multiplier)
 
 
 def _watched(
-    settings: Settings, pace: _planning.Pace, reference: Reference, radius: Radius, n_records: int
-) -> _planning.Pace:
+    settings: IndKNNSettings,
+    pace: _planning.NoiseSchedule,
+    reference: Reference,
+    radius: Radius,
+    n_records: int,
+) -> _planning.NoiseSchedule:
     """Return the pace beside a shadow ledger, which the noise follows if that is wanted."""
-    if not settings.follows_wear:
-        return WatchedPace(pace, ShadowLedger(reference, radius, WATCHED))
-    shadow = ShadowLedger(reference, radius)
+    if not settings.follows_usage:
+        return ProxyNoiseSchedule(pace, ProxyLedger(reference, radius, WATCHED))
+    shadow = ProxyLedger(reference, radius)
     typical = _planning.usage(reference, radius, reference.points.shape[1])
     rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
-    if isinstance(pace, _planning.GatedPace):
-        return ShadowPace(pace, shadow, pace, pace.unit, rate)
+    if isinstance(pace, _planning.GatedNoiseSchedule):
+        return UsageNoiseSchedule(pace, shadow, pace, pace.unit, rate)
     unit = pace.multiplier**2 / settings.n_queries
-    return ShadowPace(pace, shadow, Planned(settings.n_queries), unit, rate)
+    return UsageNoiseSchedule(pace, shadow, PlannedHorizon(settings.n_queries), unit, rate)
 
 
 def _memory(
-    settings: Settings, votes: Votes, n_features: int, reference: Reference | None
-) -> Memory:
+    settings: IndKNNSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
+) -> AnswerReuse:
     kernel = votes.kernel
     if settings.reuse == GATE:
         points = None if reference is None else reference.points
-        return Gate(kernel.precision.scale(n_features), votes.n_classes, points)
+        return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
     if settings.reuse == NEIGHBORS:
         block = 1 if settings.sequential else BLOCK
         return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
-    return Forgetful(BLOCK)
+    return NoReuse(BLOCK)
 
 
 def _estimated_size(
-    settings: Settings,
+    settings: IndKNNSettings,
     shard: Shard | SharedShard,
     noise: NoiseSource,
-    slack: SlackMeter,
+    slack: DeltaSlackAccountant,
     interaction: Interaction | None,
 ) -> int:
     budget = settings.spendable
-    grid = Grid.fitting(size_noise(budget), 1, 1, settings.grid_delta)
-    estimate, spent = noisy_size(shard.people, budget, grid, noise, slack)
-    shard.ledger.record(spent)
+    grid = VoteGrid.fitting(size_noise(budget), 1, 1, settings.grid_delta)
+    estimate, spent = noisy_size(shard.subject_table, budget, grid, noise, slack)
+    shard.ledger.note_charged_total(spent)
     if interaction is not None:
         # The same people with the same budget: the charge pays for the size that was told first.
         estimate = interaction.first_size(estimate)
     return max(1, round(estimate))
 
 
-def _count(settings: Settings, noise: NoiseSource, slack: SlackMeter) -> NoisyCount:
+def _count(settings: IndKNNSettings, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
     budget = settings.spendable
     sigma = _planning.count_noise(settings.n_queries, budget)
-    grid = Grid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)
+    grid = VoteGrid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)
     return NoisyCount(sigma, budget, grid, noise, slack)

@@ -21,11 +21,11 @@ from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors.ind_knn._engine import Answers
-from vicinal.predictors.ind_knn._engine_factory import Assembled, assemble
-from vicinal.predictors.ind_knn._noise_schedule import WatchedPace
-from vicinal.predictors.ind_knn._parameters import GATE, Settings
-from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, Wear
+from vicinal.predictors.ind_knn._engine import QueryAnswers
+from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
+from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
+from vicinal.predictors.ind_knn._parameters import GATE, IndKNNSettings
+from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._shard import Shard
 
 ABSTAIN = -1
@@ -36,7 +36,7 @@ _LOOKED_AT = 256
 
 
 class IndKNNClassifier(ClassifierMixin, BaseEstimator):
-    r"""Answers queries from private records; every subject has a budget of its own.
+    r"""QueryAnswers queries from private records; every subject has a budget of its own.
 
     The neighbours of a query vote with their kernel weight; a subject is charged exactly for what
     its records contributed, contributes less when its budget runs out, then nothing (it retires).
@@ -58,12 +58,12 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         what the plan can afford, from public facts.
     kernel : {"cosine", "rbf"}
         Weight of a neighbour.
-    radius : "adaptive" or float
+    min_similarity : "adaptive" or float
         "adaptive": as near as the k n-th share of the public reference. A float: records whose
         kernel value is at least this.
-    count : {"public", "private"}
+    neighbor_count : {"public", "private"}
         Whether K is estimated from public facts, or released with noise at a charge.
-    budget : {"gdp", "rdp"}
+    accounting : {"gdp", "rdp"}
         How epsilon and delta become a budget, see :mod:`vicinal.accounting._budget`. Labels alone
         are charged at one Renyi order whatever is given here.
     release : {"votes", "label"}
@@ -82,7 +82,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         True or "neighbors" (ZZGW23, 3.1): they vote, with the released label, and count towards K.
         "gate" (ours): a model of them answers where it is sure, and only the others are asked; the
         noise follows the questions still expected, and answers go on after `n_queries`.
-    pace : {"plan", "shadow"}
+    noise_schedule : {"planned", "usage"}
         Whether the noise stays as planned, for queries that fall as the public points do, or
         follows the wear of these points, which are charged as records are
         (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or one region.
@@ -110,7 +110,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
         The public plan.
     n_answers_ : int
-        Answers given since ``fit``.
+        QueryAnswers given since ``fit``.
 
     Notes
     -----
@@ -129,14 +129,14 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         n_neighbors: int | str = "auto",
         noise_multiplier: float | str = "auto",
         kernel: str = "cosine",
-        radius: float | str = "adaptive",
-        count: str = "public",
-        budget: str = "gdp",
+        min_similarity: float | str = "adaptive",
+        neighbor_count: str = "public",
+        accounting: str = "gdp",
         release: str = "votes",
         index: str | Mapping[str, Any] = "exact",
         execution: str = "block",
         reuse_predictions: bool | str = False,
-        pace: str = "plan",
+        noise_schedule: str = "planned",
         n_records: int | None = None,
         bandwidth: float | str = "auto",
         norm_bound: float | str = "auto",
@@ -150,14 +150,14 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.noise_multiplier = noise_multiplier
         self.kernel = kernel
-        self.radius = radius
-        self.count = count
-        self.budget = budget
+        self.min_similarity = min_similarity
+        self.neighbor_count = neighbor_count
+        self.accounting = accounting
         self.release = release
         self.index = index
         self.execution = execution
         self.reuse_predictions = reuse_predictions
-        self.pace = pace
+        self.noise_schedule = noise_schedule
         self.n_records = n_records
         self.bandwidth = bandwidth
         self.norm_bound = norm_bound
@@ -202,8 +202,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         return cls(
             classes, epsilon, delta, n_queries,
-            noise_multiplier=noise_multiplier, kernel=kernel, radius=tau, count="private",
-            budget="rdp", execution=execution, bandwidth=bandwidth, norm_bound=norm_bound,
+            noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau, neighbor_count="private",
+            accounting="rdp", execution=execution, bandwidth=bandwidth, norm_bound=norm_bound,
             simulation_seed=simulation_seed,
         )  # fmt: skip
 
@@ -249,17 +249,19 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
     ) -> None:
-        settings = Settings.of(self)
+        settings = IndKNNSettings.of(self)
         records = inputs.records(self, X, subjects, public)
         labels = inputs.labels(y, len(records), settings.classes)
         claimed = claims.claim(self, settings, records, labels)
-        assembled = assemble(
+        assembled = plan_engine(
             settings, records.features, labels, records.names, records.reference, claimed
         )
         self._install(assembled, settings, records)
         self.n_answers_ = 0
 
-    def _install(self, assembled: Assembled, settings: Settings, records: inputs.Records) -> None:
+    def _install(
+        self, assembled: PlannedEngine, settings: IndKNNSettings, records: inputs.FitInputs
+    ) -> None:
         self._engine, self._settings = assembled.engine, settings
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
@@ -267,7 +269,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = settings.classes
         self.n_records_ = assembled.n_records
         self.n_neighbors_ = assembled.n_neighbors
-        self.noise_multiplier_ = assembled.engine.pace.multiplier
+        self.noise_multiplier_ = assembled.engine.schedule.multiplier
         self.budget_ = assembled.engine.votes.budget
 
     def add(
@@ -285,24 +287,24 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.subjects(subjects, len(X))
         inputs.refuse_shared_rows(self._reference_rows, X)
-        records = inputs.Records(X, ids, None)
+        records = inputs.FitInputs(X, ids, None)
         claims.extend(self._interaction, records, labels, self.classes_)
-        with self._engine.turn:
+        with self._engine.lock:
             integers = self._engine.votes.kernel.encode(X)
             self._shard.add(integers, labels, ids or self._new_numbers(len(X)))
         return self
 
-    def forget(self, subjects: npt.ArrayLike) -> int:
+    def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase all records of `subjects`; return how many records went.
 
         Features, labels and ids are overwritten. What stays is a keyed hash of each id with what
-        was left of its budget, so that coming back does not refill it. Answers already given stay
+        was left of its budget, so that coming back does not refill it. QueryAnswers already given stay
         as they are. Ids that are not there are passed over.
         """
         check_is_fitted(self)
         ids = _checks.subject_ids("subjects", subjects)
-        with self._engine.turn:
-            return self._shard.forget(ids)
+        with self._engine.lock:
+            return self._shard.erase(ids)
 
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
@@ -319,7 +321,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         self._check_votes_leave("The noisy votes")
-        votes = self.ask(X, progress=progress).votes
+        votes = self.query(X, progress=progress).votes
         assert votes is not None  # noqa: S101 (votes leave: just checked)
         return votes
 
@@ -335,8 +337,10 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 "to the vote. Use predict or ask, or fit without the gate."
             )
 
-    def ask(self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None) -> Answers:
-        """Return :class:`~vicinal.predictors.ind_knn._engine.Answers`; spends budget.
+    def query(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> QueryAnswers:
+        """Return :class:`~vicinal.predictors.ind_knn._engine.QueryAnswers`; spends budget.
 
         They hold positions in ``classes_``, the noisy votes where these leave, and which queries
         were asked of private records: where not, the answer cost nothing.
@@ -344,7 +348,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         queries = inputs.features(self, X)
         engine = self._engine
-        with engine.turn:
+        with engine.lock:
             self._warn_beyond_plan(len(queries))
             integers = engine.votes.kernel.encode(queries)
             self._warn_of_far_queries(integers)
@@ -379,7 +383,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if abstain_below is None:
-            return np.asarray(self.classes_[self.ask(X, progress=progress).labels])
+            return np.asarray(self.classes_[self.query(X, progress=progress).labels])
         least = _checks.real("abstain_below", abstain_below, least=0)
         self._check_votes_leave("Abstentions")
         integer_names = self.classes_.dtype.kind in "iu"
@@ -388,7 +392,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
                 "an abstention. Rename the class."
             )
-        answers = self.ask(X, progress=progress)
+        answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
         labels = self.classes_[answers.labels]
         labels = labels.astype(np.int64) if integer_names else labels.astype(object)
@@ -429,7 +433,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         leads = np.diff(np.sort(np.asarray(votes, dtype=np.float64), axis=1)[:, -2:])[:, 0]
         return np.asarray(leads / (np.sqrt(2.0) * np.asarray(noise, dtype=np.float64)))
 
-    def wear(self, regions: int = REGIONS) -> Wear:
+    def budget_usage(self, regions: int = REGIONS) -> BudgetUsage:
         """Return a public estimate of how much of their budgets people have used.
 
         It is made of public points that are charged as records are, so anybody may see it; the
@@ -448,14 +452,14 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
             Without a public reference, or with private counts.
         """
         check_is_fitted(self)
-        pace = self._engine.pace
-        if not isinstance(pace, WatchedPace):
+        pace = self._engine.schedule
+        if not isinstance(pace, ProxyNoiseSchedule):
             raise InvalidInput(
-                "Wear is estimated on the public reference, with public counts. Pass 'public' to "
-                "fit, and count='public'."
+                "BudgetUsage is estimated on the public reference, with public counts. Pass 'public' to "
+                "fit, and neighbor_count='public'."
             )
-        with self._engine.turn:
-            return pace.shadow.wear(regions)
+        with self._engine.lock:
+            return pace.shadow.budget_usage(regions)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee, whole; ``str()`` of it reads as a paragraph."""

@@ -17,11 +17,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.mechanisms._votes import Release
-from vicinal.neighbours import Neighbours
+from vicinal.mechanisms._votes import BlockRelease
+from vicinal.neighbours import NeighbourLists
 from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._planning import Multipliers, Pace
-from vicinal.predictors.ind_knn._proxy_ledger import ShadowLedger
+from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
+from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -41,11 +41,11 @@ class Horizon(Protocol):
     def left(self) -> float:
         """Return the questions still to be expected, the next block's included."""
 
-    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
-        """Take note of a block, as :meth:`vicinal.predictors.ind_knn._planning.Pace.passed` does."""
+    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
+        """Take note of a block, as :meth:`vicinal.predictors.ind_knn._planning.NoiseSchedule.passed` does."""
 
 
-class Planned:
+class PlannedHorizon:
     """Expects what was planned, and then a tenth of it more, again and again.
 
     Parameters
@@ -62,7 +62,7 @@ class Planned:
         """Return the questions still to be expected."""
         return max(self._n_queries - self._answered, self._n_queries / 10, 1.0)
 
-    def passed(
+    def update(
         self,
         answered: int,
         asked: int,  # noqa: ARG002 (all are)
@@ -72,22 +72,22 @@ class Planned:
         self._answered += answered
 
 
-class WatchedPace(Pace):
+class ProxyNoiseSchedule(NoiseSchedule):
     """Any pace, with a shadow ledger beside it; the noise does not follow the shadow.
 
     Parameters
     ----------
-    pace : Pace
+    pace : NoiseSchedule
         What sets the noise.
-    shadow : ShadowLedger
+    shadow : ProxyLedger
         What is charged along with the records.
     """
 
-    def __init__(self, pace: Pace, shadow: ShadowLedger) -> None:
+    def __init__(self, pace: NoiseSchedule, shadow: ProxyLedger) -> None:
         super().__init__(pace.multiplier)
         self.shadow = shadow
         self._pace = pace
-        self._near: Neighbours | None = None
+        self._near: NeighbourLists | None = None
 
     @property
     def least(self) -> float:
@@ -97,29 +97,29 @@ class WatchedPace(Pace):
     def prepare(self, queries: IntegerMatrix, thresholds: Places) -> Multipliers:
         """Look up who of the public points takes part; return the pace's own multiplier."""
         self._near = self.shadow.near(queries, thresholds)
-        self.shadow.see(self._near)
+        self.shadow.add_query(self._near)
         return self._pace.multiplier
 
-    def witness(self, release: Release) -> None:
+    def charge_proxies(self, release: BlockRelease) -> None:
         """Charge the public points for what was prepared."""
         near, self._near = self._near, None
         if near is not None:
             self.shadow.charge(release, near)
 
-    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
+    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block."""
-        self._pace.passed(answered, asked, unsure)
+        self._pace.update(answered, asked, unsure)
         self.multiplier = self._pace.multiplier
 
 
-class ShadowPace(WatchedPace):
+class UsageNoiseSchedule(ProxyNoiseSchedule):
     """The noise of every query follows the wear of the public points around it.
 
     Parameters
     ----------
-    pace : Pace
+    pace : NoiseSchedule
         The plan's; its multiplier is where this one starts from.
-    shadow : ShadowLedger
+    shadow : ProxyLedger
         The virtual budgets.
     horizon : Horizon
         How many questions are expected.
@@ -130,7 +130,7 @@ class ShadowPace(WatchedPace):
     """
 
     def __init__(
-        self, pace: Pace, shadow: ShadowLedger, horizon: Horizon, unit: float, rate: float
+        self, pace: NoiseSchedule, shadow: ProxyLedger, horizon: Horizon, unit: float, rate: float
     ) -> None:
         super().__init__(pace, shadow)
         self._horizon = horizon
@@ -152,13 +152,15 @@ class ShadowPace(WatchedPace):
         squares = self._unit * self._horizon.left() * self._crowding(self._near) / left
         return self._in_steps(np.clip(np.sqrt(squares), self._least, self._most))
 
-    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
+    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block."""
-        super().passed(answered, asked, unsure)
-        if not isinstance(self._horizon, Pace):  # else it is the pace, and has just been told
-            self._horizon.passed(answered, asked, unsure)
+        super().update(answered, asked, unsure)
+        if not isinstance(
+            self._horizon, NoiseSchedule
+        ):  # else it is the pace, and has just been told
+            self._horizon.update(answered, asked, unsure)
 
-    def _crowding(self, near: Neighbours) -> Floats:
+    def _crowding(self, near: NeighbourLists) -> Floats:
         """Return how much more often than planned the points near each query are asked, (q,)."""
         seen = (self.shadow.asked_near(near) / self._rate + _PRIOR_QUERIES) / (
             self.shadow.asked - 1 + _PRIOR_QUERIES

@@ -27,8 +27,8 @@ EXACT = "exact"
 LSH = "lsh"
 CENTROIDS = "centroids"
 NO_REUSE = "none"
-PLAN = "plan"
-SHADOW = "shadow"
+PLANNED = "planned"
+USAGE = "usage"
 
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
     EXACT: (),
@@ -37,7 +37,7 @@ _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Parameters(Protocol):
+class IndKNNParameters(Protocol):
     """The estimator's parameters, as its constructor takes them; meanings are told there."""
 
     classes: Any
@@ -47,14 +47,14 @@ class Parameters(Protocol):
     n_neighbors: int | str
     noise_multiplier: float | str
     kernel: str
-    radius: float | str
-    count: str
-    budget: str
+    min_similarity: float | str
+    neighbor_count: str
+    accounting: str
     release: str
     index: str | Mapping[str, Any]
     execution: str
     reuse_predictions: bool | str
-    pace: str
+    noise_schedule: str
     n_records: int | None
     bandwidth: float | str
     norm_bound: float | str
@@ -63,7 +63,7 @@ class Parameters(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class IndKNNSettings:
     """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
 
     classes: npt.NDArray[Any]
@@ -79,7 +79,7 @@ class Settings:
     label_only: bool
     sequential: bool
     reuse: str
-    follows_wear: bool
+    follows_usage: bool
     index: dict[str, Any]
     n_records: int | None
     bandwidth: float | None
@@ -88,7 +88,7 @@ class Settings:
     seed: int | None
 
     @classmethod
-    def of(cls, given: Parameters) -> Self:
+    def of(cls, given: IndKNNParameters) -> Self:
         """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
         return cls(
             classes=_checks.class_names(given.classes),
@@ -98,14 +98,17 @@ class Settings:
             n_neighbors=_unless(AUTO, given.n_neighbors, "n_neighbors", _whole),
             multiplier=_unless(AUTO, given.noise_multiplier, "noise_multiplier", _positive),
             kernel=_checks.choice("kernel", given.kernel, ("cosine", "rbf")),
-            tau=_unless(ADAPTIVE, given.radius, "radius", _kernel_value),
-            private_count=_checks.choice("count", given.count, ("public", "private")) == "private",
-            method=_checks.choice("budget", given.budget, budgets.METHODS),
+            tau=_unless(ADAPTIVE, given.min_similarity, "min_similarity", _kernel_value),
+            private_count=_checks.choice(
+                "neighbor_count", given.neighbor_count, ("public", "private")
+            )
+            == "private",
+            method=_checks.choice("accounting", given.accounting, budgets.METHODS),
             label_only=_checks.choice("release", given.release, ("votes", "label")) == "label",
             sequential=_checks.choice("execution", given.execution, ("block", "sequential"))
             == "sequential",
             reuse=_reuse(given),
-            follows_wear=_follows_wear(given),
+            follows_usage=_follows_usage(given),
             index=_index(given.index),
             n_records=_unless(None, given.n_records, "n_records", _whole),
             bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
@@ -164,7 +167,7 @@ class Settings:
     def even_noise(self) -> bool:
         """Whether the noise is the same in all answers."""
         fixed = self.private_count or self.tau is not None
-        return not (fixed or self.follows_wear or self.reuse != NO_REUSE)
+        return not (fixed or self.follows_usage or self.reuse != NO_REUSE)
 
     def least_count(self, n_neighbors: int | None) -> float:
         """Return the count below which no noise scale is taken: what the grid must fit."""
@@ -187,22 +190,22 @@ def _part(budget: float, parts: int) -> float:
     return budget if parts == 1 else math.nextafter(budget / parts, 0)
 
 
-def _follows_wear(given: Parameters) -> bool:
-    """Tell whether the noise follows the shadow ledger; refuse it where noise is fixed."""
-    if _checks.choice("pace", given.pace, (PLAN, SHADOW)) == PLAN:
+def _follows_usage(given: IndKNNParameters) -> bool:
+    """Tell whether the noise follows the proxy ledger; refuse it where noise is fixed."""
+    if _checks.choice("noise_schedule", given.noise_schedule, (PLANNED, USAGE)) == PLANNED:
         return False
-    needs = {"noise_multiplier": AUTO, "radius": ADAPTIVE, "count": "public"}
+    needs = {"noise_multiplier": AUTO, "min_similarity": ADAPTIVE, "neighbor_count": "public"}
     for name, value in needs.items():
         found = getattr(given, name)
         if not (isinstance(found, str) and found == value):
             raise InvalidInput(
-                f"The {name!r} parameter must be {value!r} with pace='shadow', whose noise follows "
+                f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose noise follows "
                 "the wear of public points."
             )
     return True
 
 
-def _reuse(given: Parameters) -> str:
+def _reuse(given: IndKNNParameters) -> str:
     """Return which use of earlier answers is wanted; True is the paper's."""
     value = given.reuse_predictions
     if isinstance(value, str):

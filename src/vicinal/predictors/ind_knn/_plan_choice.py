@@ -14,14 +14,14 @@ from vicinal import _checks
 from vicinal.neighbours import AdaptiveRadius, Reference
 from vicinal.predictors.ind_knn import _planning
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
-from vicinal.predictors.ind_knn._parameters import GATE, Settings
+from vicinal.predictors.ind_knn._parameters import GATE, IndKNNSettings
 
 LARGEST_WEIGHT = 1.0
 """Mean squared kernel weight where no public point tells it: no weight is larger."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlanRequest:
     """What is asked of a plan; everything in it is public.
 
     Attributes
@@ -44,10 +44,10 @@ class Wish:
     release: str = "votes"
     gate: bool = False
 
-    def settings(self) -> Settings:
+    def settings(self) -> IndKNNSettings:
         """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
         classes = range(_checks.integer("classes", self.n_classes, least=2))
-        return Settings.of(
+        return IndKNNSettings.of(
             IndKNNClassifier(
                 classes, self.epsilon, self.delta, self.n_queries,
                 release=self.release, reuse_predictions=GATE if self.gate else False,
@@ -57,12 +57,12 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlanChoice:
     """A plan: the wish, and what public facts make of it.
 
     Attributes
     ----------
-    wish : Wish
+    wish : PlanRequest
         What it is for.
     n_neighbors : int
         k, records expected to take part in a question.
@@ -76,22 +76,22 @@ class Choice:
         How records are expected to be used, as measured on public points or assumed.
     """
 
-    wish: Wish
+    request: PlanRequest
     n_neighbors: int
     multiplier: float
     n_asked: int
     budget: float
-    usage: _planning.Usage
+    usage: _planning.ReferenceUsage
 
     @classmethod
     def of(
-        cls, wish: Wish, reference: Reference | None = None, n_neighbors: int | None = None
+        cls, wish: PlanRequest, reference: Reference | None = None, n_neighbors: int | None = None
     ) -> Self:
         """Choose; without public points kernel weights count as the largest there are.
 
         Parameters
         ----------
-        wish : Wish
+        wish : PlanRequest
             What the plan is for.
         reference : Reference, optional
             Public points.
@@ -107,7 +107,7 @@ class Choice:
         points = n if reference is None else len(reference)
         k = n_neighbors or _neighbors(settings, n, reference)
         k = max(k, math.ceil(n / points))
-        usage = _planning.Usage(LARGEST_WEIGHT, _planning.TYPICAL_SPREAD)
+        usage = _planning.ReferenceUsage(LARGEST_WEIGHT, _planning.TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = _planning.usage(reference, AdaptiveRadius(reference, k, n), width)
@@ -132,16 +132,16 @@ class Choice:
     @property
     def participations(self) -> float:
         """How many questions a record is expected to take part in."""
-        return self.n_asked * self.n_neighbors / self.wish.n_records
+        return self.n_asked * self.n_neighbors / self.request.n_records
 
     @property
     def lasts(self) -> int:
         """How many questions a busy record lasts for, if they fall as the public points do."""
-        busy = self.usage.spread * self.n_neighbors / self.wish.n_records
+        busy = self.usage.spread * self.n_neighbors / self.request.n_records
         return math.floor(1 / (busy * self.cost))
 
 
-def _neighbors(settings: Settings, n_records: int, reference: Reference | None) -> int:
+def _neighbors(settings: IndKNNSettings, n_records: int, reference: Reference | None) -> int:
     plan = n_records, settings.n_asked, settings.affordable(), len(settings.classes)
     if reference is None:
         return _planning.expected_neighbors(*plan, n_records)

@@ -23,15 +23,21 @@ from vicinal.neighbours import (
     AdaptiveRadius,
     ExactIndex,
     Kernel,
-    Neighbours,
+    NeighbourLists,
     Reference,
     learn_cells,
 )
 from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, Forgetful, Gate, Memory, take_in
+from vicinal.predictors.ind_knn._answer_reuse import (
+    UNKNOWN,
+    AnswerReuse,
+    ConfidenceGate,
+    NoReuse,
+    observe,
+)
 from vicinal.predictors.ind_knn._engine import BLOCK
-from vicinal.predictors.ind_knn._plan_choice import Choice
-from vicinal.predictors.ind_knn._planning import GatedPace, Pace
+from vicinal.predictors.ind_knn._plan_choice import PlanChoice
+from vicinal.predictors.ind_knn._planning import GatedNoiseSchedule, NoiseSchedule
 from vicinal.predictors.ind_knn._proxy_ledger import RETIRED
 
 Floats = npt.NDArray[np.float64]
@@ -45,7 +51,7 @@ LEAST_POINTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class SimulationResult:
     """What a plan may expect, on public points.
 
     Attributes
@@ -91,7 +97,7 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stage:
+class SimulationSetup:
     """Public points that plans are played through on.
 
     Attributes
@@ -114,7 +120,7 @@ class Stage:
     @classmethod
     def of(
         cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places | None = None
-    ) -> Stage:
+    ) -> SimulationSetup:
         """Return a stage; clusters of the points play the classes where no labels are given.
 
         Raises
@@ -140,7 +146,9 @@ class Stage:
         return cls(reference, labels.astype(np.int64), n_classes, real=True)
 
 
-def simulate(stage: Stage, choice: Choice, seed: int = 0, most: int | None = None) -> Outlook:
+def simulate(
+    stage: SimulationSetup, choice: PlanChoice, seed: int = 0, most: int | None = None
+) -> SimulationResult:
     """Play a plan through once; the same seed gives the same outlook.
 
     Where more answers are planned than there are points, or than `most`, each answer stands for
@@ -150,20 +158,22 @@ def simulate(stage: Stage, choice: Choice, seed: int = 0, most: int | None = Non
     order = run.queries
     for start in range(0, len(order), run.memory.block):
         run.answer(order[start : start + run.memory.block])
-    return run.outlook()
+    return run.result()
 
 
 class _Run:
     """One pass through the queries."""
 
-    def __init__(self, stage: Stage, choice: Choice, seed: int, most: int | None) -> None:
+    def __init__(
+        self, stage: SimulationSetup, choice: PlanChoice, seed: int, most: int | None
+    ) -> None:
         size = len(stage.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
-        n_queries = min(choice.wish.n_queries, size, most or size)
+        n_queries = min(choice.request.n_queries, size, most or size)
         self.queries = generator.permutation(size)[:n_queries]
         self._stage, self._choice, self._generator = stage, choice, generator
         self._near = _others(stage.reference, choice)
-        self._each = choice.wish.n_queries / n_queries
+        self._each = choice.request.n_queries / n_queries
         self._left = np.ones(size)
         self._answers = np.full(size, UNKNOWN, dtype=np.int64)
         self._plain = np.full(size, UNKNOWN, dtype=np.int64)
@@ -173,7 +183,7 @@ class _Run:
     def answer(self, block: Places) -> None:
         """Answer a block of points as the classifier would."""
         points = self._stage.reference.points[block]
-        labels = self.memory.known(points)
+        labels = self.memory.reusable(points)
         asked = labels == UNKNOWN
         near = self._near.of(block)
         plain = self._sums(near, near.weights)
@@ -183,7 +193,7 @@ class _Run:
         labels[asked] = noisy.argmax(axis=1)
         self._plain[block], self._answers[block] = plain.argmax(axis=1), labels
         self._asked += int(asked.sum())
-        take_in(self.memory, self._pace, points, asked, labels)
+        observe(self.memory, self._pace, points, asked, labels)
 
     def _charged(self, near: _Voters) -> Floats:
         """Charge who takes part; return what each can afford to contribute."""
@@ -201,13 +211,13 @@ class _Run:
         sums = np.bincount(places, weights=weights * near.records, minlength=near.size * c)
         return np.asarray(sums.reshape(near.size, c))
 
-    def outlook(self) -> Outlook:
+    def result(self) -> SimulationResult:
         """Sum up."""
         order = self.queries
         same = self._answers[order] == self._plain[order]
         truth = self._stage.labels[order]
         real = self._stage.real
-        return Outlook(
+        return SimulationResult(
             agreement=float(same.mean()),
             at_end=float(same[-max(1, len(order) // 4) :].mean()),
             accuracy=float((self._answers[order] == truth).mean()) if real else None,
@@ -253,10 +263,10 @@ class _Voters:
         )
 
 
-def _others(reference: Reference, choice: Choice) -> _Voters:
+def _others(reference: Reference, choice: PlanChoice) -> _Voters:
     """Return the other points around every point."""
     size, k = len(reference), choice.n_neighbors
-    rank = k * size / choice.wish.n_records
+    rank = k * size / choice.request.n_records
     voters = min(size - 1, max(STAND_INS, round(rank)))
     near = _around(reference, voters)
     queries = np.repeat(np.arange(size), np.diff(near.starts))
@@ -268,18 +278,22 @@ def _others(reference: Reference, choice: Choice) -> _Voters:
     return _Voters(queries[other], rows, weights, size, k / voters, rank / voters)
 
 
-def _around(reference: Reference, voters: int) -> Neighbours:
+def _around(reference: Reference, voters: int) -> NeighbourLists:
     index = ExactIndex(reference.kernel, reference.points.shape[1])
     index.add(reference.points)
     # A point is nearest to itself.
     return index.search(reference.points, reference.largest(reference.points, voters + 1))
 
 
-def _habits(stage: Stage, choice: Choice, n_queries: int) -> tuple[Memory, Pace]:
+def _habits(
+    stage: SimulationSetup, choice: PlanChoice, n_queries: int
+) -> tuple[AnswerReuse, NoiseSchedule]:
     """Return what becomes of earlier answers, and the noise."""
-    if not choice.wish.gate:
-        return Forgetful(BLOCK), Pace(choice.multiplier)
+    if not choice.request.gate:
+        return NoReuse(BLOCK), NoiseSchedule(choice.multiplier)
     kernel = stage.reference.kernel
     scale = kernel.precision.scale(stage.reference.points.shape[1])
-    unit = choice.multiplier**2 / choice.n_asked * (choice.wish.n_queries / n_queries)
-    return Gate(scale, stage.n_classes, stage.reference.points), GatedPace(unit, n_queries)
+    unit = choice.multiplier**2 / choice.n_asked * (choice.request.n_queries / n_queries)
+    return ConfidenceGate(scale, stage.n_classes, stage.reference.points), GatedNoiseSchedule(
+        unit, n_queries
+    )

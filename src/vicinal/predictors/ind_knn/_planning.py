@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.mechanisms._votes import Release
+from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import Radius, Reference
 from vicinal.neighbours._integer_features import IntegerMatrix
 
@@ -55,7 +55,7 @@ _SCALES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ReferenceUsage:
     """How public points would be used if they were records.
 
     Attributes
@@ -116,13 +116,15 @@ def dimension(reference: Reference, rank: int) -> float:
     return math.log(far / near) / growth if growth > 0 else 0.0
 
 
-def fitting_multiplier(usage: Usage, n_records: int, n_queries: int, budget: float) -> float:
+def fitting_multiplier(
+    usage: ReferenceUsage, n_records: int, n_queries: int, budget: float
+) -> float:
     """Return the noise multiplier sigma2 at which a busy record lasts, with headroom."""
     return math.sqrt(HEADROOM * usage.spread * usage.weight * n_queries / (2 * n_records * budget))
 
 
 def planned_multiplier(
-    usage: Usage,
+    usage: ReferenceUsage,
     n_records: int,
     n_queries: int,
     count: float,
@@ -147,7 +149,7 @@ def planned_multiplier(
     return fitting(math.sqrt(usage.weight / count) / fitting(0.0))
 
 
-class Pace:
+class NoiseSchedule:
     """The noise multiplier of every block: one for all of them.
 
     Parameters
@@ -172,10 +174,10 @@ class Pace:
         """Return sigma2 for a block that is about to be asked, given its public radii."""
         return self.multiplier
 
-    def witness(self, release: Release) -> None:
+    def charge_proxies(self, release: BlockRelease) -> None:
         """Take note of the release that was made for the block just prepared."""
 
-    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
+    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block.
 
         Parameters
@@ -187,7 +189,7 @@ class Pace:
         """
 
 
-class GatedPace(Pace):
+class GatedNoiseSchedule(NoiseSchedule):
     """The multiplier for a gate, which leaves an unknown number of questions to be asked.
 
     Before every block, noise is set to what lasts for the questions still to be expected, given
@@ -226,7 +228,7 @@ class GatedPace(Pace):
         """u, the squared multiplier of a plan of one question."""
         return self._unit
 
-    def passed(self, answered: int, asked: int, unsure: float | None = None) -> None:
+    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block and set the multiplier of the next."""
         if unsure is not None:
             self._forecast = unsure
@@ -278,8 +280,8 @@ def count_noise(n_queries: int, budget: float) -> float:
     return max(1.0, math.sqrt(n_queries / (2 * COUNT_SHARE * budget)))
 
 
-def usage(reference: Reference, radius: Radius, n_features: int) -> Usage:
-    """Measure :class:`Usage` by asking public points about all other public points."""
+def usage(reference: Reference, radius: Radius, n_features: int) -> ReferenceUsage:
+    """Measure :class:`ReferenceUsage` by asking public points about all other public points."""
     kernel = reference.kernel
     table = kernel.table(n_features)
     probes = reference.points[:_PROBES]
@@ -296,6 +298,8 @@ def usage(reference: Reference, radius: Radius, n_features: int) -> Usage:
         start = stop
     total = int(counts.sum())
     if total == 0:
-        return Usage(weight=1.0, spread=TYPICAL_SPREAD)
+        return ReferenceUsage(weight=1.0, spread=TYPICAL_SPREAD)
     spread = float(np.square(counts.astype(np.float64)).mean() / counts.mean() ** 2)
-    return Usage(weight=max(squares / total, 1e-4), spread=min(spread, float(len(reference))))
+    return ReferenceUsage(
+        weight=max(squares / total, 1e-4), spread=min(spread, float(len(reference)))
+    )

@@ -17,9 +17,16 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.accounting._filter import UNITS
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import People
-from vicinal.mechanisms._votes import Release
-from vicinal.neighbours import Cells, ExactIndex, Neighbours, Radius, Reference, learn_cells
+from vicinal.mechanisms import SubjectTable
+from vicinal.mechanisms._votes import BlockRelease
+from vicinal.neighbours import (
+    CentroidCells,
+    ExactIndex,
+    NeighbourLists,
+    Radius,
+    Reference,
+    learn_cells,
+)
 from vicinal.neighbours._integer_features import IntegerMatrix
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +54,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
-class Wear:
+class BudgetUsage:
     """How much of their budgets subjects have used, estimated from public things; public.
 
     Attributes
@@ -71,7 +78,7 @@ class Wear:
     points: tuple[int, ...]
 
     @classmethod
-    def of(cls, used: Floats, homes: npt.NDArray[np.int32], regions: int) -> Wear:
+    def of(cls, used: Floats, homes: npt.NDArray[np.int32], regions: int) -> BudgetUsage:
         """Sum up shares used (n,) and regions (n,); a region without anybody has used nothing."""
         sizes = np.bincount(homes, minlength=regions)
         sums = np.bincount(homes, weights=used, minlength=regions)
@@ -84,7 +91,7 @@ class Wear:
         )
 
 
-class ShadowLedger:
+class ProxyLedger:
     """Virtual budgets of public points; everything in it is public.
 
     Parameters
@@ -104,7 +111,7 @@ class ShadowLedger:
         self._index = ExactIndex(reference.kernel, points.shape[1])
         self._index.add(points)
         size = len(points)
-        self._people = People(
+        self._people = SubjectTable(
             labels=np.zeros(size, dtype=np.int32),
             slots=np.arange(size, dtype=np.int32),
             records=np.ones(size, dtype=np.int32),
@@ -112,7 +119,7 @@ class ShadowLedger:
         )
         self._counts = np.zeros(size, dtype=np.int64)
         self.asked = 0
-        self._cells: dict[int, Cells] = {}
+        self._cells: dict[int, CentroidCells] = {}
 
     def __len__(self) -> int:
         """Return the number of points that are charged."""
@@ -141,41 +148,41 @@ class ShadowLedger:
         used = np.zeros(len(self)) if not len(shares) else shares / WHOLE
         self._people.remaining[:] = np.floor((1 - used) * UNITS).astype(np.int64)
 
-    def near(self, queries: IntegerMatrix, thresholds: Places) -> Neighbours:
+    def near(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
         return self._index.search(queries, thresholds)
 
-    def see(self, near: Neighbours) -> None:
+    def add_query(self, near: NeighbourLists) -> None:
         """Count who takes part in the queries of a block, before it is answered."""
         self._counts += np.bincount(near.rows, minlength=len(self))
         self.asked += len(near)
 
-    def charge(self, release: Release, near: Neighbours) -> None:
+    def charge(self, release: BlockRelease, near: NeighbourLists) -> None:
         """Charge the points for a release as it charges records; their votes are dropped."""
-        release.collect(near, self._people)
+        release.contribute_and_charge(near, self._people)
 
-    def left(self, near: Neighbours) -> Floats:
+    def left(self, near: NeighbourLists) -> Floats:
         """Return the mean share that points near each query have left, (q,); 1 for no points."""
         return np.asarray(1 - _means(near, self.used, 0.0))
 
-    def asked_near(self, near: Neighbours) -> Floats:
+    def asked_near(self, near: NeighbourLists) -> Floats:
         """Return how often points near each query took part in *other* queries seen, (q,)."""
         return _means(near, self._counts.astype(np.float64), 1.0) - 1
 
-    def cells(self, regions: int = REGIONS) -> Cells:
+    def cells(self, regions: int = REGIONS) -> CentroidCells:
         """Return regions around centroids of the public points, fewer if these are few."""
         wanted = min(_checks.integer("regions", regions, least=1), max(1, len(self) // 16))
         if wanted not in self._cells:
             self._cells[wanted] = learn_cells(self._points, self._radius, cells=wanted)
         return self._cells[wanted]
 
-    def wear(self, regions: int = REGIONS) -> Wear:
+    def budget_usage(self, regions: int = REGIONS) -> BudgetUsage:
         """Return the estimate of how worn the private budgets are."""
         cells = self.cells(regions)
-        return Wear.of(self.used, cells.of(self._points.points), len(cells))
+        return BudgetUsage.of(self.used, cells.of(self._points.points), len(cells))
 
 
-def _means(near: Neighbours, values: Floats, nobody: float) -> Floats:
+def _means(near: NeighbourLists, values: Floats, nobody: float) -> Floats:
     """Return the mean of the points' values (m,) around each query; `nobody` where none is."""
     sizes = np.diff(near.starts)
     homes = np.repeat(np.arange(len(near)), sizes)

@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri
 from scipy.special import log_softmax, softmax
 
-from vicinal.predictors.ind_knn._reference_neighborhoods import Located
+from vicinal.predictors.ind_knn._reference_neighborhoods import LocatedQueries
 
 Matrix = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -47,12 +47,12 @@ class PublicModel:
 
     def __init__(self, n_classes: int) -> None:
         self._n_classes = n_classes
-        self._known: Located | None = None
+        self._known: LocatedQueries | None = None
         self._steepness = 1.0
         self._weights: Matrix = np.zeros((0, n_classes))
         self._sharpness = 1.0
 
-    def fit(self, queries: Located, answers: Places) -> Self:
+    def fit(self, queries: LocatedQueries, answers: Places) -> Self:
         """Fit to the newest answers: n queries, and positions (n,)."""
         self._known, answers = queries.newest(MOST), answers[-MOST:]
         targets = np.eye(self._n_classes)[answers] - 1 / self._n_classes
@@ -72,13 +72,13 @@ class PublicModel:
         self._sharpness = float(_TEMPERATURES[int(np.argmax(likelihoods))])
         return self
 
-    def chances(self, queries: Located) -> Matrix:
+    def chances(self, queries: LocatedQueries) -> Matrix:
         """Return how likely each class is the answer, (q, c), after :meth:`fit`."""
         assert self._known is not None  # noqa: S101 (narrows the type: fitted first)
         scores = self._kernel(queries, self._known) @ self._weights
         return np.asarray(softmax(self._sharpness * scores, axis=1))
 
-    def _kernel(self, left: Located, right: Located) -> Matrix:
+    def _kernel(self, left: LocatedQueries, right: LocatedQueries) -> Matrix:
         smooth = np.exp(-self._steepness * _squared_distances(left.rows, right.rows))
         shared = left.shared(right)
         return np.asarray(smooth if shared is None else (smooth + shared) / 2)

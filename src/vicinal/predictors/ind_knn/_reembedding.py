@@ -25,12 +25,12 @@ from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors.ind_knn._engine_factory import engine_on, kernel_for, slack_meter
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
-from vicinal.predictors.ind_knn._parameters import Settings
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._shard import Shard
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spending:
+class SpentBudget:
     """What an interaction has used up, which is as private as the records.
 
     Attributes
@@ -70,7 +70,7 @@ def planned_queries(n_queries: int, share: float) -> int:
     return math.ceil(n_queries / _checks.real("share", share, above=0, most=1))
 
 
-def spending(classifier: IndKNNClassifier) -> Spending:
+def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
     """Return what `classifier` has used up; for the curator, to go on from after a kill. Private.
 
     Raises
@@ -79,8 +79,8 @@ def spending(classifier: IndKNNClassifier) -> Spending:
         If it was not fitted.
     """
     check_is_fitted(classifier)
-    with classifier._engine.turn:
-        return Spending(
+    with classifier._engine.lock:
+        return SpentBudget(
             classifier._shard.ledger.remaining.copy(),
             _slack_of(classifier),
             classifier.n_answers_,
@@ -124,7 +124,7 @@ def reembed(
     """
     check_is_fitted(classifier)
     before = classifier._engine
-    with before.turn, inputs.unchanged_if_refused(classifier):
+    with before.lock, inputs.unchanged_if_refused(classifier):
         planned = classifier._settings
         settings = _settings(classifier, planned, n_queries, share)
         claims.OneOfSeveralFits(interaction=classifier._interaction).join(classifier)
@@ -141,7 +141,7 @@ def reembed(
                 "'subjects' are given. Give subjects to fit and here if records come and go."
             )
         _embed(classifier, settings, ledger, (X, y, subjects, public), _slack_of(classifier))
-        classifier._engine = replace(classifier._engine, turn=before.turn)
+        classifier._engine = replace(classifier._engine, lock=before.lock)
         _plan_on(classifier, planned, settings.n_queries)
 
 
@@ -151,7 +151,7 @@ def resume(
     y: npt.ArrayLike,
     subjects: npt.ArrayLike | None,
     public: npt.ArrayLike | None,
-    spent: Spending,
+    spent: SpentBudget,
     *,
     n_queries: int,
     share: float = 1.0,
@@ -168,7 +168,7 @@ def resume(
     """
     with inputs.unchanged_if_refused(classifier):
         claims.OneOfSeveralFits(resumed=True).join(classifier)
-        settings = _settings(classifier, Settings.of(classifier), n_queries, share)
+        settings = _settings(classifier, IndKNNSettings.of(classifier), n_queries, share)
         settings = replace(settings, n_records=spent.n_records)
         if settings.seed is not None:
             settings = replace(settings, seed=settings.seed + spent.answers + 1)
@@ -181,18 +181,18 @@ def resume(
         ledger.remaining[:] = spent.remaining
         classifier.n_answers_ = spent.answers
         _embed(classifier, settings, ledger, (X, y, subjects, public), spent.slack)
-        _plan_on(classifier, Settings.of(classifier), settings.n_queries)
+        _plan_on(classifier, IndKNNSettings.of(classifier), settings.n_queries)
 
 
 def _settings(
-    classifier: IndKNNClassifier, settings: Settings, n_queries: int, share: float
-) -> Settings:
+    classifier: IndKNNClassifier, settings: IndKNNSettings, n_queries: int, share: float
+) -> IndKNNSettings:
     """Return settings that plan for a round; the size is not estimated again."""
     known = getattr(classifier, "n_records_", settings.n_records)
     return replace(settings, n_queries=planned_queries(n_queries, share), n_records=known)
 
 
-def _plan_on(classifier: IndKNNClassifier, settings: Settings, n_queries: int) -> None:
+def _plan_on(classifier: IndKNNClassifier, settings: IndKNNSettings, n_queries: int) -> None:
     """Let the classifier warn once it has answered so many more."""
     classifier._settings = replace(settings, n_queries=classifier.n_answers_ + n_queries)
 
@@ -203,12 +203,12 @@ def _as_at_fit(classifier: IndKNNClassifier, rows: int, y: npt.ArrayLike) -> boo
     if not isinstance(shard, Shard) or not classifier._next_number == rows == len(shard):
         return False
     labels = inputs.labels(y, rows, classifier.classes_)
-    return bool((labels == shard.people.labels).all())
+    return bool((labels == shard.subject_table.labels).all())
 
 
 def _embed(
     classifier: IndKNNClassifier,
-    settings: Settings,
+    settings: IndKNNSettings,
     ledger: MemoryLedger,
     given: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
     slack: float,

@@ -26,7 +26,7 @@ LEAST = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Located:
+class LocatedQueries:
     """Queries, and where they lie.
 
     Attributes
@@ -45,23 +45,23 @@ class Located:
         return len(self.rows)
 
     @classmethod
-    def joined(cls, parts: Sequence[Located]) -> Self:
+    def joined(cls, parts: Sequence[LocatedQueries]) -> Self:
         """Return consecutive queries as one."""
         near = csr_array(vstack([part.near for part in parts]))
         return cls(np.concatenate([part.rows for part in parts]), near)
 
-    def newest(self, most: int) -> Located:
+    def newest(self, most: int) -> LocatedQueries:
         """Return the last queries, `most` of them at most."""
-        return Located(self.rows[-most:], self.near[max(0, len(self) - most) :])
+        return LocatedQueries(self.rows[-most:], self.near[max(0, len(self) - most) :])
 
-    def shared(self, other: Located) -> Matrix | None:
+    def shared(self, other: LocatedQueries) -> Matrix | None:
         """Return the share of near points that are near to both, (q, r); None without any."""
         if not self.near.shape[1]:
             return None
         return np.asarray((self.near @ other.near.T).toarray())
 
 
-class Surroundings:
+class ReferenceNeighborhoods:
     """The public points among which queries are located.
 
     Parameters
@@ -75,14 +75,14 @@ class Surroundings:
         self._halves = np.square(self._points).sum(axis=1) / 2
         self._near = min(len(reference), max(LEAST, len(reference) // SHARE))
 
-    def locate(self, rows: Matrix) -> Located:
+    def locate(self, rows: Matrix) -> LocatedQueries:
         """Return queries (q, d) with the public points nearest to them."""
         width = len(self._points)
         if not width:
-            return Located(rows, csr_array((len(rows), 0)))
+            return LocatedQueries(rows, csr_array((len(rows), 0)))
         # The nearest have the largest <x, r> - |r|^2 / 2.
         closeness = rows.astype(np.float32) @ self._points.T - self._halves
         chosen = np.argpartition(-closeness, self._near - 1, axis=1)[:, : self._near]
         starts = np.arange(0, chosen.size + 1, self._near)
         values = np.full(chosen.size, self._near**-0.5)
-        return Located(rows, csr_array((values, chosen.ravel(), starts), (len(rows), width)))
+        return LocatedQueries(rows, csr_array((values, chosen.ravel(), starts), (len(rows), width)))

@@ -12,14 +12,14 @@ import numpy.typing as npt
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import Account, MemoryLedger, Register
-from vicinal.mechanisms import People
-from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, Neighbours
+from vicinal.mechanisms import SubjectTable
+from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, NeighbourLists
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._tiles import fill_holes
-from vicinal.predictors.ind_knn._shards import Carrier
+from vicinal.predictors.ind_knn._shards import LocalShardBase
 
 
-class Shard(Carrier):
+class Shard(LocalShardBase):
     """Holds records, charges them and sums their votes; knows nothing of noise or answers.
 
     Subjects live on one shard with all their records. Sums of integer votes over shards equal
@@ -46,22 +46,22 @@ class Shard(Carrier):
         return len(self._labels)
 
     @property
-    def people(self) -> People:
+    def subject_table(self) -> SubjectTable:
         """Labels, subjects and budgets as the mechanisms see them."""
-        return self.people_of(self.ledger)
+        return self.subject_table_of(self.ledger)
 
-    def people_of(self, account: Account) -> People:
+    def subject_table_of(self, account: Account) -> SubjectTable:
         """Return the same people with the budgets of another account."""
-        return People(self._labels, self._slots, self._records, account.remaining)
+        return SubjectTable(self._labels, self._slots, self._records, account.remaining)
 
-    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> Neighbours:
+    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
         """Return the records inside each query's radius."""
         self._check_whole()
         return self.index.search(queries, thresholds)
 
     def parts(
         self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
-    ) -> Iterator[Neighbours]:
+    ) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
         self._check_whole()
         return self.index.parts(queries, thresholds)
@@ -80,7 +80,7 @@ class Shard(Carrier):
             self._slots = np.concatenate([self._slots, slots])
             self._recount()
 
-    def forget(self, subjects: Sequence[SubjectId]) -> int:
+    def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically; return how many records went."""
         rows = self.rows_of(subjects)
         movers = fill_holes(rows, len(self._labels))
@@ -89,7 +89,7 @@ class Shard(Carrier):
             self.index.remove(rows, movers)
             self._labels = _moved(self._labels, rows, movers, kept)
             self._slots = _moved(self._slots, rows, movers, kept)
-            self._register.dismiss(subjects)
+            self._register.remove(subjects)
             self._recount()
         return len(rows)
 
@@ -152,7 +152,7 @@ class Shard(Carrier):
 
 
 @dataclass(frozen=True, slots=True)
-class SharedShard(Carrier):
+class SharedShard(LocalShardBase):
     """A shard as one of several accounts sees it: the same records, budgets of its own.
 
     Attributes
@@ -167,11 +167,11 @@ class SharedShard(Carrier):
     ledger: Account
 
     @property
-    def people(self) -> People:
+    def subject_table(self) -> SubjectTable:
         """Labels and subjects of the shard, budgets of the account."""
-        return self.shard.people_of(self.ledger)
+        return self.shard.subject_table_of(self.ledger)
 
-    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> Neighbours:
+    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
         """Return the records inside each query's radius."""
         return self.shard.search(queries, thresholds)
 
@@ -181,7 +181,7 @@ class SharedShard(Carrier):
 
     def parts(
         self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
-    ) -> Iterator[Neighbours]:
+    ) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
         return self.shard.parts(queries, thresholds)
 

@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.ledger import Account
-from vicinal.mechanisms import NoisyCount, People
-from vicinal.mechanisms._votes import Release
-from vicinal.neighbours import Neighbours
+from vicinal.mechanisms import NoisyCount, SubjectTable
+from vicinal.mechanisms._votes import BlockRelease
+from vicinal.neighbours import NeighbourLists
 from vicinal.neighbours._integer_features import IntegerMatrix
 
 Steps = npt.NDArray[np.int64]
 
 
-class Rounds(Protocol):
+class TwoRounds(Protocol):
     """Queries that are asked twice: counted first, then put to the vote of who paid for both.
 
     The counts of all queries come before the first vote. So they must not be split to save memory:
@@ -36,22 +36,24 @@ class Rounds(Protocol):
     def queries(self) -> slice:
         """Which queries of the block these are."""
 
-    def count(self, counter: NoisyCount) -> Steps:
+    def charge_counts(self, counter: NoisyCount) -> Steps:
         """Charge the neighbours for being counted; return counts in grid steps (q,). Private."""
 
-    def carry(self, release: Release) -> Steps:
+    def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Charge who was counted for the votes; return their sums (q, c). Private."""
 
 
 class Shards(Protocol):
     """All private records, wherever they are."""
 
-    def carry(self, release: Release, queries: IntegerMatrix, thresholds: Steps) -> Steps:
+    def charge_and_sum(
+        self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
+    ) -> Steps:
         """Charge the neighbours of the queries; return the sums of their votes.
 
         Parameters
         ----------
-        release : Release
+        release : BlockRelease
             Of the whole block: what contributions and charges follow from.
         queries : int8 or float32 (q, d)
             Integer features.
@@ -66,29 +68,31 @@ class Shards(Protocol):
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
-    ) -> Iterator[Rounds]:
+    ) -> Iterator[TwoRounds]:
         """Yield the queries for two rounds: all `together`, or one after the other."""
 
 
-class Carrier(ABC):
+class LocalShardBase(ABC):
     """A shard in this process: records in memory, and an account that charges go to."""
 
     ledger: Account
 
     @property
     @abstractmethod
-    def people(self) -> People:
+    def subject_table(self) -> SubjectTable:
         """Labels, subjects and budgets as the mechanisms see them."""
 
     @abstractmethod
-    def search(self, queries: IntegerMatrix, thresholds: Steps) -> Neighbours:
+    def search(self, queries: IntegerMatrix, thresholds: Steps) -> NeighbourLists:
         """Return the records inside each query's radius."""
 
     @abstractmethod
-    def parts(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[Neighbours]:
+    def parts(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
 
-    def carry(self, release: Release, queries: IntegerMatrix, thresholds: Steps) -> Steps:
+    def charge_and_sum(
+        self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
+    ) -> Steps:
         """Charge the neighbours and sum their votes, see :meth:`Shards.carry`.
 
         How the search cuts a block into parts follows from private counts, and decides nothing:
@@ -104,40 +108,40 @@ class Carrier(ABC):
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
-    ) -> Iterator[Rounds]:
+    ) -> Iterator[TwoRounds]:
         """Yield the queries for two rounds, see :meth:`Shards.rounds`."""
         if together:
-            yield Found(self, slice(0, len(queries)), self.search(queries, thresholds))
+            yield TwoRoundQuery(self, slice(0, len(queries)), self.search(queries, thresholds))
             return
         start = 0
         for near in self.parts(queries, thresholds):
             for j in range(len(near)):
-                yield Found(self, slice(start, start + 1), near.one(j))
+                yield TwoRoundQuery(self, slice(start, start + 1), near.one(j))
                 start += 1
 
-    def charge(self, release: Release, near: Neighbours) -> Steps:
+    def charge(self, release: BlockRelease, near: NeighbourLists) -> Steps:
         """Charge neighbours that were found, and return the sums of their votes."""
-        sums, spent = release.collect(near, self.people)
-        self.ledger.record(spent)
+        sums, spent = release.contribute_and_charge(near, self.subject_table)
+        self.ledger.note_charged_total(spent)
         return sums
 
 
 @dataclass(slots=True)
-class Found:
-    """Neighbours of some queries, found once for two rounds; private."""
+class TwoRoundQuery:
+    """NeighbourLists of some queries, found once for two rounds; private."""
 
-    shard: Carrier
+    shard: LocalShardBase
     queries: slice
-    near: Neighbours
+    near: NeighbourLists
 
-    def count(self, counter: NoisyCount) -> Steps:
+    def charge_counts(self, counter: NoisyCount) -> Steps:
         """Charge and count the neighbours, and keep only those who could pay."""
-        counts, part, spent = counter.collect(self.near, self.shard.people)
-        self.shard.ledger.record(spent)
+        counts, part, spent = counter.contribute_and_charge(self.near, self.shard.subject_table)
+        self.shard.ledger.note_charged_total(spent)
         self.near = self.near.keep(part)
         return counts
 
-    def carry(self, release: Release) -> Steps:
+    def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Charge those who were counted, and sum their votes."""
         return self.shard.charge(release, self.near)
 

@@ -20,7 +20,7 @@ from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.fixed_plan import Plan, guarantee_of, several, subject_slots
-from vicinal.predictors.noisy_sgd._parameters import SgdSettings
+from vicinal.predictors.noisy_sgd._parameters import NoisySGDSettings
 
 BIAS = 0.3
 """A feature that every record has besides its own, which are of length 1."""
@@ -148,7 +148,7 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
     ) -> None:
-        settings = SgdSettings.of(self)
+        settings = NoisySGDSettings.of(self)
         records = inputs.records(self, X, subjects, public)
         labels = inputs.labels(y, len(records), settings.classes)
         n_features = records.features.shape[1]
@@ -192,9 +192,9 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         scores = self.decision_function(X)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
-    def _planned(self) -> SgdSettings:
+    def _planned(self) -> NoisySGDSettings:
         """Return the settings of ``fit``, or before it those that the parameters make."""
-        return getattr(self, "_settings", None) or SgdSettings.of(self)
+        return getattr(self, "_settings", None) or NoisySGDSettings.of(self)
 
     def plan(self, delta: float | None = None) -> Plan:
         """Return the releases of the training as the JSON that ``vicinal account`` reads.

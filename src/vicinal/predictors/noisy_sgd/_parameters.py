@@ -16,8 +16,8 @@ from vicinal.accounting._calibrate import calibrate
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
 from vicinal.mechanisms._interactions import interactions
-from vicinal.mechanisms._release_counter import Quota
-from vicinal.mechanisms._sampling import coin_source
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import bernoulli_source
 from vicinal.predictors._common.fixed_plan import Plan, several, summed
 
 SIZE_NOISE = 50.0
@@ -26,7 +26,7 @@ SIZE_NOISE = 50.0
 Floats = npt.NDArray[np.float64]
 
 
-class Parameters(Protocol):
+class NoisySGDParameters(Protocol):
     """The estimator's parameters, as its constructor takes them; meanings are told there."""
 
     classes: Any
@@ -43,7 +43,7 @@ class Parameters(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SgdSettings:
+class NoisySGDSettings:
     """Checked parameters of a NoisySGD classifier."""
 
     classes: npt.NDArray[Any]
@@ -59,7 +59,7 @@ class SgdSettings:
     seed: int | None
 
     @classmethod
-    def of(cls, given: Parameters) -> Self:
+    def of(cls, given: NoisySGDParameters) -> Self:
         """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
         return cls(
             classes=_checks.class_names(given.classes),
@@ -109,7 +109,7 @@ class SgdSettings:
         noise = randomness(self.seed)
         gradient = NoisyGradient(
             records, len(self.classes), unit, self.gamma, self.clip, self.multiplier,
-            Quota(self.n_steps, "steps"), noise, coin_source(self.seed),
+            ReleaseCounter(self.n_steps, "steps"), noise, bernoulli_source(self.seed),
         )  # fmt: skip
         size = float(self.n_records or 0)
         if self.n_records is None:

@@ -18,11 +18,11 @@ from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput
 from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.fixed_plan import METHODS, PlannedClassifier
-from vicinal.predictors.pate._parameters import PateRelease, PateSettings
+from vicinal.predictors._common.fixed_plan import METHODS, FixedPlanClassifier
+from vicinal.predictors.pate._parameters import PATERelease, PATESettings
 
 
-class PATEClassifier(PlannedClassifier):
+class PATEClassifier(FixedPlanClassifier):
     r"""Asks teachers, each trained on the records of other people, and adds noise to their votes.
 
     Every subject has one teacher, drawn at random. Removing a subject changes one teacher, and so
@@ -80,8 +80,8 @@ class PATEClassifier(PlannedClassifier):
     classifier cannot be copied or pickled: every copy could carry out the plan.
     """
 
-    _settings: PateSettings
-    _release: PateRelease
+    _settings: PATESettings
+    _release: PATERelease
     _how_votes_leave = "mechanism='gnmax' or 'confident_gnmax', and release='votes'"
     _also_assumed = (
         "a teacher's training and predictions read nothing but their arguments and random_state",
@@ -149,14 +149,14 @@ class PATEClassifier(PlannedClassifier):
         return self
 
     def _take_in(self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None) -> None:
-        settings = PateSettings.of(self)
+        settings = PATESettings.of(self)
         records = inputs.records(self, X, subjects)
         labels = inputs.labels(y, len(records), settings.classes)
         claims.claim(self, settings, records, labels)
-        self._begin(PateRelease(settings, records, labels), settings)
+        self._begin(PATERelease(settings, records, labels), settings)
 
-    def _planned(self) -> PateSettings:
-        return getattr(self, "_settings", None) or PateSettings.of(self)
+    def _planned(self) -> PATESettings:
+        return getattr(self, "_settings", None) or PATESettings.of(self)
 
     def predict(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None

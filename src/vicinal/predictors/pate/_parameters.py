@@ -22,8 +22,8 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms import fresh_key, randomness
 from vicinal.mechanisms._interactions import interactions
 from vicinal.mechanisms._noisy_max import GaussianMax, LaplaceMax, NoisyMax
-from vicinal.mechanisms._release_counter import Quota
-from vicinal.mechanisms._sampling import coin_source
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import bernoulli_source
 from vicinal.mechanisms._screening import FINEST, NoisyThreshold
 from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
 from vicinal.mechanisms._teachers import Teacher, count_votes, randomness_of, teachers_of
@@ -36,7 +36,7 @@ MECHANISMS = ("gnmax", "lnmax", "confident_gnmax")
 _BLOCK = 1000
 
 
-class Parameters(Protocol):
+class PATEParameters(Protocol):
     """The estimator's parameters, as its constructor takes them; meanings are told there."""
 
     classes: Any
@@ -57,7 +57,7 @@ class Parameters(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PateSettings:
+class PATESettings:
     """Checked parameters of a PATE classifier."""
 
     classes: npt.NDArray[Any]
@@ -75,7 +75,7 @@ class PateSettings:
     seed: int | None
 
     @classmethod
-    def of(cls, given: Parameters) -> Self:
+    def of(cls, given: PATEParameters) -> Self:
         """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
         mechanism = _checks.choice("mechanism", given.mechanism, MECHANISMS)
         screened = mechanism == "confident_gnmax"
@@ -156,19 +156,19 @@ class PateSettings:
     def voting(self) -> NoisyMax:
         """Return the noisy maximum, with a fresh quota."""
         kind = LaplaceMax if self.mechanism == "lnmax" else GaussianMax
-        quota, noise = Quota(self.n_answers, "answers"), randomness(self.seed)
+        quota, noise = ReleaseCounter(self.n_answers, "answers"), randomness(self.seed)
         return kind(self.noise, self.n_teachers, quota, noise, label_only=self.label_only)
 
     def screening(self) -> NoisyThreshold | None:
         """Return the screening, with a fresh quota, or None."""
         if not self.screened:
             return None
-        quota = Quota(self.n_queries, "screenings")
-        noise, coins = randomness(self.seed), coin_source(self.seed)
+        quota = ReleaseCounter(self.n_queries, "screenings")
+        noise, coins = randomness(self.seed), bernoulli_source(self.seed)
         return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
 
 
-class PateRelease:
+class PATERelease:
     """Teachers that answer as planned, and remember their votes for the curator.
 
     Used by one thread at a time.
@@ -176,12 +176,12 @@ class PateRelease:
 
     def __init__(
         self,
-        settings: PateSettings,
-        records: inputs.Records,
+        settings: PATESettings,
+        records: inputs.FitInputs,
         labels: npt.NDArray[np.int32],
     ) -> None:
         self._settings = settings
-        self._asked = Quota(settings.n_queries, "queries")
+        self._asked = ReleaseCounter(settings.n_queries, "queries")
         self._publication = settings.publication()
         self._screening, self._voting = settings.screening(), settings.voting()
         simulated = settings.seed is not None
@@ -211,7 +211,7 @@ class PateRelease:
 
     def answer(self, queries: inputs.FloatMatrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
         """Take from the quotas; return who is answered, bool (q,), and their answers."""
-        self._asked.take(len(queries))
+        self._asked.note_releases(len(queries))
         passed = np.full(len(queries), self._voting.quota.left > 0)
         votes = count_votes(self.teachers, queries, len(self._settings.classes))
         if self._screening is not None and passed.any():

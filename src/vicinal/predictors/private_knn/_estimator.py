@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.fixed_plan import PlannedClassifier, priced
-from vicinal.predictors.private_knn._parameters import KnnRelease, KnnSettings
+from vicinal.predictors._common.fixed_plan import FixedPlanClassifier, priced
+from vicinal.predictors.private_knn._parameters import PrivateKNNRelease, PrivateKNNSettings
 
 
-class PrivateKNNClassifier(PlannedClassifier):
+class PrivateKNNClassifier(FixedPlanClassifier):
     r"""Labels queries by a noisy vote of the k nearest in a Poisson sample of private records.
 
     For every query each subject takes part by an independent coin of probability gamma, and the k
@@ -85,8 +85,8 @@ class PrivateKNNClassifier(PlannedClassifier):
     A fitted classifier cannot be copied or pickled: every copy could carry out the plan.
     """
 
-    _settings: KnnSettings
-    _release: KnnRelease
+    _settings: PrivateKNNSettings
+    _release: PrivateKNNRelease
     _also_public = ("the public rows that the grid of features is chosen by",)
 
     def __init__(
@@ -164,17 +164,17 @@ class PrivateKNNClassifier(PlannedClassifier):
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
     ) -> None:
-        settings = KnnSettings.of(self)
+        settings = PrivateKNNSettings.of(self)
         records = inputs.records(self, X, subjects, public)
         targets = settings.targets(y, len(records))
         claims.claim(self, settings, records, targets)
-        release = KnnRelease(settings, records, settings.ballots(targets))
+        release = PrivateKNNRelease(settings, records, settings.ballots(targets))
         if records.reference is not None:
             release.encode_by(records.reference, margin=1.0)
         self._begin(release, settings)
 
-    def _planned(self) -> KnnSettings:
-        return getattr(self, "_settings", None) or KnnSettings.of(self)
+    def _planned(self) -> PrivateKNNSettings:
+        return getattr(self, "_settings", None) or PrivateKNNSettings.of(self)
 
     def predict(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None

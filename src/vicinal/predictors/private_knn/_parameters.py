@@ -17,15 +17,15 @@ from vicinal.mechanisms import randomness
 from vicinal.mechanisms._interactions import interactions
 from vicinal.mechanisms._noisy_max import GaussianMax
 from vicinal.mechanisms._private_knn import SampledVotes
-from vicinal.mechanisms._release_counter import Quota
-from vicinal.mechanisms._sampling import Bools, NearestOfSample, coin_source
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import Bools, NearestOfSample, bernoulli_source
 from vicinal.mechanisms._screening import FINEST, NoisyThreshold
-from vicinal.mechanisms._vote_encoding import Ballots, ClippedBallots, LabelBallots
+from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes, VoteEncoding
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
-from vicinal.neighbours._poisson_knn import Walk
+from vicinal.neighbours._poisson_knn import PoissonKNN
 from vicinal.predictors._common import inputs
 from vicinal.predictors._common.fixed_plan import Plan, check_abstention, subject_slots, summed
-from vicinal.predictors._common.inputs import FloatMatrix, Records
+from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
 
 _FEW_FEATURES = 64
 """Up to here products are cheap, and the fine grid is taken."""
@@ -37,7 +37,7 @@ BLOCK = 256
 """Queries whose progress is told together: public, whatever the number of records."""
 
 
-class Parameters(Protocol):
+class PrivateKNNParameters(Protocol):
     """The estimator's parameters, as its constructor takes them; meanings are told there."""
 
     classes: Any
@@ -58,7 +58,7 @@ class Parameters(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KnnSettings:
+class PrivateKNNSettings:
     """Checked parameters; None stands for "auto", and for no screening."""
 
     classes: npt.NDArray[Any]
@@ -77,7 +77,7 @@ class KnnSettings:
     seed: int | None
 
     @classmethod
-    def of(cls, given: Parameters) -> Self:
+    def of(cls, given: PrivateKNNParameters) -> Self:
         """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
         classes = _checks.class_names(given.classes)
         n_queries = _checks.integer("n_queries", given.n_queries, least=1, most=10**9)
@@ -165,7 +165,11 @@ class KnnSettings:
     def _voting(self, planned: int) -> GaussianMax:
         noise = randomness(self.seed)
         return GaussianMax(
-            self.sigma_votes, self.k, Quota(planned, "answers"), noise, label_only=self.label_only
+            self.sigma_votes,
+            self.k,
+            ReleaseCounter(planned, "answers"),
+            noise,
+            label_only=self.label_only,
         )
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[Any]:
@@ -174,11 +178,11 @@ class KnnSettings:
             return inputs.labels(y, size, self.classes)
         return _attributes(y, (size, len(self.classes)))
 
-    def ballots(self, targets: npt.NDArray[Any]) -> Ballots:
+    def ballots(self, targets: npt.NDArray[Any]) -> VoteEncoding:
         """Return what the records vote for, given their :meth:`targets`."""
         if self.tau is None:
-            return LabelBallots(targets, len(self.classes))
-        return ClippedBallots(targets, self.tau)
+            return OneHotVotes(targets, len(self.classes))
+        return ClippedVotes(targets, self.tau)
 
     def kernel(self, public: FloatMatrix, margin: float) -> RBF:
         """Return the kernel whose similarities are negative squared distances.
@@ -195,18 +199,18 @@ class KnnSettings:
             return RBF(1.0, bound, FLOAT32)
         return RBF(1.0, bound, int8_precision(public, bound))
 
-    def votes(self, walk: Walk, ballots: Ballots) -> SampledVotes:
+    def votes(self, walk: PoissonKNN, ballots: VoteEncoding) -> SampledVotes:
         """Return what gives the planned answers, with fresh quotas."""
-        noise, coins = randomness(self.seed), coin_source(self.seed)
+        noise, coins = randomness(self.seed), bernoulli_source(self.seed)
         screening = None
         if self.sigma_screen is not None and self.threshold is not None:
-            quota = Quota(self.n_queries, "screenings")
+            quota = ReleaseCounter(self.n_queries, "screenings")
             screening = NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
         sample = NearestOfSample(walk, self.gamma, coins)
         return SampledVotes(sample, ballots, screening, self._voting(self.n_answers))
 
 
-class KnnRelease:
+class PrivateKNNRelease:
     """Private records that answer as planned; encoded once the grid of features is known.
 
     Used by one thread at a time.
@@ -217,13 +221,15 @@ class KnnRelease:
         The largest vote of every screened query so far. Private.
     """
 
-    def __init__(self, settings: KnnSettings, records: Records, ballots: Ballots) -> None:
+    def __init__(
+        self, settings: PrivateKNNSettings, records: FitInputs, ballots: VoteEncoding
+    ) -> None:
         FLOAT32.scale(records.features.shape[1])  # refuses too many features
         self._settings = settings
         self._features: FloatMatrix | None = records.features.copy()
         self._ballots = ballots
         self._slots, self._n_subjects = subject_slots(records.names)
-        self._asked = Quota(settings.n_queries, "queries")
+        self._asked = ReleaseCounter(settings.n_queries, "queries")
         self.largest: list[int] = []
 
     def encode_by(self, public: FloatMatrix, margin: float) -> None:
@@ -233,7 +239,7 @@ class KnnRelease:
         settings = self._settings
         self._kernel = settings.kernel(public, margin)
         integers = self._kernel.encode(self._features)
-        walk = Walk(
+        walk = PoissonKNN(
             self._kernel, integers, self._slots, self._n_subjects, settings.k, settings.gamma
         )
         self._votes = settings.votes(walk, self._ballots)
@@ -258,7 +264,7 @@ class KnnRelease:
         As many queries at a time as memory allows. That follows from the number of records, so
         nothing outside may see it.
         """
-        self._asked.take(len(queries))
+        self._asked.note_releases(len(queries))
         integers = self._kernel.encode(queries)
         wanted = int(self._votes.nearest.walk.wanted) + self._settings.k + 1
         size = max(1, _MOST_HITS // wanted)
