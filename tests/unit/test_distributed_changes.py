@@ -1,4 +1,4 @@
-"""ClusterChanges of a cluster's data: routed, durable, finished after a crash; backups as one state."""
+"""Changes of a cluster's data: routed, durable, finished after a crash; backups as one state."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path)
     """Other private records, the same answers: the same questions, lessons and students."""
 
     class Scripted:
-        """ReleasedLabels from a script, as if votes had come out so; private records are ignored."""
+        """Answers from a script, as if votes had come out so; private records are ignored."""
 
         classes = np.arange(C)
 

@@ -82,7 +82,7 @@ class ChargeTable:
     classes : int or None
         The number of classes that the shares make use of.
     density : float
-        ShiftCells per unit of shift over noise scale.
+        Cells per unit of shift over noise scale.
     shares : float64 (m,)
         Share of every cell, not decreasing; the last is 1 and covers all larger shifts.
     """

@@ -16,7 +16,7 @@ RDP for many votes. With U = log(r/q) > 0 and V = log((1-r)/(1-q)) < 0,
 (alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of divergence.py. As a
 grows, q grows, U falls (Phi is log-concave) and V falls; G_b grows with |U| and |V|. So over a
 block of positions [a0, a1] the sum is at most q(a1) G_b(U(a0)) + (1 - q(a0)) G_b(V(a1)): a bound
-for all t in the block from its two ends. SearchRanges whose bound does not exceed the best value found by
+for all t in the block from its two ends. Blocks whose bound does not exceed the best value found by
 more than one part in 10^6 are dropped, the others split; what is returned is never below the
 maximum, and above it by that part at most. With at most 1,024 votes the blocks are scanned instead,
 and what is returned is the maximum.

@@ -68,7 +68,7 @@ def label(
 ) -> None:
     """Label public examples by the noisy votes of private records.
 
-    What it costs is known before the first question, and never more than epsilon. ReleasedLabels are on
+    What it costs is known before the first question, and never more than epsilon. Answers are on
     the disk, with what they cost, before they are used: after a crash the same command goes on
     where it stopped, and nothing is asked or paid for twice.
     """

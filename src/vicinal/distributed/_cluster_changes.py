@@ -1,4 +1,4 @@
-"""ClusterChanges of a cluster's data: decided by the coordinator, made by every shard, in one order.
+"""Changes of a cluster's data: decided by the coordinator, made by every shard, in one order.
 
 A change is decided by one transaction of the coordinator, which counts its clock on (so that no
 votes that shards keep can meet later ones) and notes the change as pending. What it consists of

@@ -1,7 +1,7 @@
 """A shard with its own folder: integer tiles, budgets, and a journal of the blocks it has carried.
 
 It is the shard of one machine (:class:`vicinal.predictors.ind_knn._shard.Shard`) on the files and the ledger
-of a store. It adds no noise and gives no answers. VoteRequest of durability: the charge, and the votes
+of a store. It adds no noise and gives no answers. Order of durability: the charge, and the votes
 that it pays for, are durable before the votes leave.
 """
 

@@ -20,7 +20,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedLabels:
-    """ReleasedLabels about public examples, with the guarantee that they were given under.
+    """Answers about public examples, with the guarantee that they were given under.
 
     Attributes
     ----------

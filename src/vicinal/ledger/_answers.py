@@ -1,4 +1,4 @@
-"""AnswerLog that were released: found again by query, or by idempotency key."""
+"""Answers that were released: found again by query, or by idempotency key."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class BernoulliSource(ABC):
 
 
 class SystemBernoulli(BernoulliSource):
-    """BernoulliSource from the system's entropy, see :func:`vicinal.noise._bernoulli`."""
+    """Coins from the system's entropy, see :func:`vicinal.noise._bernoulli`."""
 
     exact = True
     ordered = False

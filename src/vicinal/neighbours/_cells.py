@@ -1,4 +1,4 @@
-"""CentroidCells around public centroids: which cell a record falls into, which cells a query looks at."""
+"""Cells around public centroids: which cell a record falls into, which cells a query looks at."""
 
 from __future__ import annotations
 

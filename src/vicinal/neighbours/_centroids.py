@@ -19,7 +19,7 @@ _BLOCK = 2048
 
 _CHUNK = 1 << 18
 _TOGETHER = 16
-"""CentroidCells that a thread takes at a time, at least."""
+"""Cells that a thread takes at a time, at least."""
 
 _TASKS = 4
 

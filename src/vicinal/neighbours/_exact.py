@@ -18,7 +18,7 @@ from vicinal.neighbours._tiles import Hits
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanRecords
 
 TILE = 1 << 15
-"""ScanRecords that a thread takes at a time, at most."""
+"""Records that a thread takes at a time, at most."""
 
 _LEAST = 1024
 _TASKS = 4
@@ -35,7 +35,7 @@ class ExactIndex(Index):
     kernel, n_features, engine
         See :class:`vicinal.neighbours._index.Index`.
     tile : int
-        ScanRecords that a thread takes at a time, at most.
+        Records that a thread takes at a time, at most.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class FeatureRows:
     n_features : int
         d; rows of int8 are stored a multiple of 4 wide, for the engines.
     block : int, optional
-        ScanRecords of a block of memory; without it, what fills :data:`BLOCK_BYTES`.
+        Records of a block of memory; without it, what fills :data:`BLOCK_BYTES`.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, block: int | None = None) -> None:

@@ -76,7 +76,7 @@ class DemoAnswers:
     Attributes
     ----------
     labels, truth : arrays (q,)
-        DemoAnswers, and the queries' true labels.
+        Answers, and the queries' true labels.
     confidence : array (q,)
         Lead of the best class over the next, in standard deviations of the noise on that lead.
     guarantee : Guarantee

@@ -61,7 +61,7 @@ def create_app(
         Limits.
     """
     # Asked here for the first time: it may open a network, for which no request should wait.
-    _ = store.frame.extractor.takes
+    _ = store.schema.extractor.takes
     state = AppState(store, folder, settings or ServiceSettings())
     app = Starlette(
         routes=[*_ROUTES, *(_file(path, *found) for path, found in _CONSOLE.items())],

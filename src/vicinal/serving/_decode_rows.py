@@ -16,9 +16,9 @@ AnyBody = TypeVar("AnyBody", bound=RowsBody)
 
 def width_of(store: ServedStore) -> int | None:
     """Return how long a vector must be, or None where the store alone can tell."""
-    extractor = store.frame.extractor
+    extractor = store.schema.extractor
     plain = extractor.kind == "columns" and extractor.public_map is None
-    return store.frame.n_features if plain else None
+    return store.schema.n_features if plain else None
 
 
 def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
@@ -37,7 +37,7 @@ def decode_rows(body: RowsBody, store: ServedStore, most: int) -> tuple[Any, int
     Problem
         413 for too many rows; 422 if they are in another form, or not all of the same shape.
     """
-    form = store.frame.extractor.takes
+    form = store.schema.extractor.takes
     rows = getattr(body, form)
     if rows is None:
         raise Problem(422, "unusable", f"This store takes '{form}', and nothing else.")

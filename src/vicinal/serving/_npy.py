@@ -34,7 +34,7 @@ def npy_rows(content: bytes, store: ServedStore, most: int) -> tuple[np.ndarray,
     Problem
         413 for too many rows; 422 if it is anything else, or not what the store takes.
     """
-    form = store.frame.extractor.takes
+    form = store.schema.extractor.takes
     rows = _array(content)
     if rows is None or rows.ndim not in _DIMENSIONS.get(form, ()):
         detail = (

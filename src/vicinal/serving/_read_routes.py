@@ -54,7 +54,7 @@ async def status(request: Request) -> JSONResponse:
     """Return what the store takes, and how this process is doing."""
     state = AppState.of(request)
     key = state.admit(request)
-    frame = state.store.frame
+    frame = state.store.schema
     facts = await state.with_store(state.store.facts)
     found = {
         "takes": frame.extractor.takes,

@@ -20,7 +20,7 @@ class ServedStore(Protocol):
     """
 
     @property
-    def frame(self) -> StoreSchema:
+    def schema(self) -> StoreSchema:
         """Classes, kernel, extractor and reference. Public."""
 
     @property

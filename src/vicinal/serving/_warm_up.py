@@ -34,7 +34,7 @@ def warm_up(store: ServedStore) -> None:
 
 
 def _answer_once(store: ServedStore, folder: Path, plan: dict[str, Any]) -> None:
-    frame = store.frame
+    frame = store.schema
     rows = np.random.default_rng(0).random((3 * _RECORDS, frame.n_features))  # noqa: TID251 (no secret)
     private, public, queries = np.split(rows, 3)
     with Store.init(

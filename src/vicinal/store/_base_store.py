@@ -136,7 +136,7 @@ class BaseStore(ABC, Generic[AnyReply]):
         Parameters
         ----------
         X, y, subjects
-            StoredRecords as the store's extractor takes them, a label for each, and whose they are,
+            Records as the store's extractor takes them, a label for each, and whose they are,
             exactly if the store's first records came with subjects; without, each is a new subject.
         curator, idempotency_key : str
             The same curator's same key adds the same records once, and returns the version that

@@ -1,4 +1,4 @@
-"""StoredRecords that are about to be added: checked as a whole, before anything changes."""
+"""Records that are about to be added: checked as a whole, before anything changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vicinal.store._store_schema import StoreSchema
 
 @dataclass(frozen=True, eq=False)
 class StoredRecords:
-    """StoredRecords as the store keeps them.
+    """Records as the store keeps them.
 
     Attributes
     ----------

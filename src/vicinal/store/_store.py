@@ -280,7 +280,7 @@ class Store(BaseStore[Reply]):
         erased
             Ids that must not be found in any file.
         features : array (m, d), optional
-            StoredRecords that must not be found either.
+            Records that must not be found either.
         """
         ids = _checks.subject_ids("erased", list(erased))
         with self._whole():

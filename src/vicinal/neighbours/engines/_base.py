@@ -16,7 +16,7 @@ from vicinal.neighbours._tiles import Hits
 
 @dataclass(frozen=True, slots=True)
 class ScanRecords:
-    """ScanRecords to be scanned; a view of an index's own memory, never a copy.
+    """Records to be scanned; a view of an index's own memory, never a copy.
 
     Attributes
     ----------

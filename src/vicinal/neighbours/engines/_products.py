@@ -16,7 +16,7 @@ from vicinal.neighbours._tiles import Hits, compress_tile, merge_tiles
 from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords, padded
 
 TILE = 2048
-"""ScanRecords in a tile: with 256 queries its products fill 2 MiB, a core's share of cache."""
+"""Records in a tile: with 256 queries its products fill 2 MiB, a core's share of cache."""
 
 
 class ProductEngine(ScanEngine):

@@ -195,7 +195,7 @@ class QueryEngine:
     def _counted(
         self, rounds: TwoRounds, support: PublicVotes | None, counter: NoisyCount
     ) -> Released:
-        """BlockRelease the private counts of queries, then their votes, from those who paid for both."""
+        """Release the private counts of queries, then their votes, from those who paid for both."""
         counter.price(rounds.queries.stop - rounds.queries.start)
         counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
         release = self._priced(self.schedule.multiplier, counts, support)

@@ -36,7 +36,7 @@ _LOOKED_AT = 256
 
 
 class IndKNNClassifier(ClassifierMixin, BaseEstimator):
-    r"""QueryAnswers queries from private records; every subject has a budget of its own.
+    r"""Answers queries from private records; every subject has a budget of its own.
 
     The neighbours of a query vote with their kernel weight; a subject is charged exactly for what
     its records contributed, contributes less when its budget runs out, then nothing (it retires).
@@ -110,7 +110,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
         The public plan.
     n_answers_ : int
-        QueryAnswers given since ``fit``.
+        Answers given since ``fit``.
 
     Notes
     -----
@@ -298,7 +298,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """Erase all records of `subjects`; return how many records went.
 
         Features, labels and ids are overwritten. What stays is a keyed hash of each id with what
-        was left of its budget, so that coming back does not refill it. QueryAnswers already given stay
+        was left of its budget, so that coming back does not refill it. Answers already given stay
         as they are. Ids that are not there are passed over.
         """
         check_is_fitted(self)

@@ -128,7 +128,7 @@ class LocalShardBase(ABC):
 
 @dataclass(slots=True)
 class TwoRoundQuery:
-    """NeighbourLists of some queries, found once for two rounds; private."""
+    """Neighbours of some queries, found once for two rounds; private."""
 
     shard: LocalShardBase
     queries: slice
