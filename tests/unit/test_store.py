@@ -276,7 +276,7 @@ def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monk
     def refuse(*_):
         raise PrivacyRefused("The grid is used up.")
 
-    monkeypatch.setattr(store._audience_states["press"].slack, "take", refuse)
+    monkeypatch.setattr(store._audience_states["press"].slack, "charge", refuse)
     before = units(store, "person-7", "press")
     queries = [Query(Q[:2], "press", idempotency_key="k"), Query(Q[:2])]
     refused, answered = store.predict_many(queries)
