@@ -199,7 +199,7 @@ def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
     with book.change("erase"):
         book.remove([5])
     with book.change("lost"):
-        book.spend_everything()
+        book.spend_all_budgets()
         book.enroll([5, "new"])
     book = reopened(book, tmp_path / "db")
     assert not book.audiences["one"].account.remaining.any()

@@ -338,11 +338,13 @@ class Coordinator(BaseStore[ShardedReply]):
         parts, book = self._parts, self._book
         args = (parts.database, parts.schema, parts.shard, book.audiences[name], book.version)
         desk, _ = open_audience_state(*args, self._turn)
-        if desk.lessons is None:
+        if desk.reuse_replay is None:
             return dataclasses.replace(desk, engine=self._asking(name, desk.engine))
-        untaught = self._asking(name, desk.lessons.untaught)
-        lessons = dataclasses.replace(desk.lessons, untaught=untaught)
-        return dataclasses.replace(desk, lessons=lessons, engine=lessons.taught())
+        untaught = self._asking(name, desk.reuse_replay.untaught)
+        reuse_replay = dataclasses.replace(desk.reuse_replay, untaught=untaught)
+        return dataclasses.replace(
+            desk, reuse_replay=reuse_replay, engine=reuse_replay.engine_with_reuse()
+        )
 
     def _asking(self, name: str, engine: QueryEngine) -> QueryEngine:
         return dataclasses.replace(engine, shard=self._shards[name])

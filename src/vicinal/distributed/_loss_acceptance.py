@@ -92,7 +92,7 @@ def _spend(coordinator: OpenStore, shards: list[OpenStore]) -> None:
     coordinator.ledger.clock = max(coordinator.ledger.clock, *turns)
     for parts in (coordinator, *shards):
         with parts.ledger.change(LOST):
-            parts.ledger.spend_everything()
+            parts.ledger.spend_all_budgets()
             know_epoch(parts.database, b"")
         parts.mark_change()
 
