@@ -43,7 +43,7 @@ class OpenStore:
 
     def mark(self) -> None:
         """Tell the witness how far the ledger is; after every commit, before an answer leaves."""
-        self.witness.advance(self.ledger.clock, self.ledger.head)
+        self.witness.advance(*self.ledger.last_commit)
 
     def supersede(self) -> None:
         """Make the folder that this one was restored from an old copy, durably."""
