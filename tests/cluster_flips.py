@@ -59,7 +59,7 @@ def reading(path: Path) -> dict[str, Any]:
 
 
 def _shard(parts: Any) -> tuple[Any, ...]:
-    slot_of, size = parts.ledger.roll.slot_of, len(parts.shard)
+    slot_of, size = parts.ledger.slot_table.slot_of, len(parts.shard)
     budgets = [
         {who: int(audience.account.remaining[slot]) for who, slot in slot_of.items()}
         for audience in parts.ledger.audiences.values()

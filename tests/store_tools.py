@@ -40,7 +40,7 @@ def make(path, **parameters) -> Store:
 def units(store, person, audience="default"):
     """Return what a person has left."""
     book = store._parts.ledger
-    return int(book.audiences[audience].account.remaining[book.roll.slot_of[person]])
+    return int(book.audiences[audience].account.remaining[book.slot_table.slot_of[person]])
 
 
 def files_with(folder: Path, needle: bytes) -> list[str]:

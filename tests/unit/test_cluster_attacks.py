@@ -255,7 +255,7 @@ def test_a_shard_ahead_of_its_coordinator_goes_on(path):
     queries = tools.Q[10:14]
     engine = cluster._audience_states["default"].engine
     block = engine.votes.kernel.encode(queries)
-    release = engine.votes.release(engine.pace.multiplier * np.sqrt(engine.radius.expected(block)))
+    release = engine.votes.release(engine.schedule.multiplier * np.sqrt(engine.radius.expected(block)))
     cluster._shards["default"].fresh()
     cluster._shards["default"].charge_and_sum(release, block, engine.radius.thresholds(block))
     cluster._failed = True  # as after a kill: nothing more is written

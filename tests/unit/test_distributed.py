@@ -77,7 +77,7 @@ def test_a_repeated_block_returns_the_same_votes_and_charges_once(keeper, folder
     np.testing.assert_array_equal(left(keeper), after)
     keeper.close()
     again = ShardServer.open(folder)
-    np.testing.assert_array_equal(again.carry(order_of(again)), votes)
+    np.testing.assert_array_equal(again.charge_and_sum(order_of(again)), votes)
     np.testing.assert_array_equal(left(again), after)
     assert again.verify()
     again.close()
@@ -112,7 +112,7 @@ def test_a_late_order_is_refused_and_charges_nothing(keeper, folder):
     keeper.close()
     again = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        again.carry(order_of(again))
+        again.charge_and_sum(order_of(again))
     np.testing.assert_array_equal(left(again), before)
     again.close()
 
@@ -139,7 +139,7 @@ def test_who_was_not_counted_cannot_vote(tmp_path):
     path = shard_tools.clustered(tmp_path, 1, neighbor_count="private")
     keeper = ShardServer.open(shard_paths(path, 1)[0])
     with pytest.raises(PrivacyRefused, match="not counted"):
-        keeper.carry(order_of(keeper, round=COUNTED))
+        keeper.charge_and_sum(order_of(keeper, round=COUNTED))
     keeper.close()
 
 
@@ -216,7 +216,7 @@ def test_no_votes_leave_before_their_charge_is_durable(keeper, folder, monkeypat
     keeper.close()
     again = ShardServer.open(folder)
     assert (left(again)[left(again) > 0] == UNITS).all()
-    again.carry(order)
+    again.charge_and_sum(order)
     assert again.verify()
     again.close()
 
@@ -431,7 +431,7 @@ def broken_split(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.distributed.splitting._retire", power_cut)
+        patch.setattr("vicinal.distributed._splitting._retire", power_cut)
         with pytest.raises(KeyboardInterrupt):
             split(tmp_path / "store", tmp_path / "cluster", 2)
     assert ClusterDescription.read(tmp_path / "cluster").state == "splitting"
@@ -469,7 +469,7 @@ def test_an_old_copy_of_a_shard_is_refused(folder, tmp_path):
     """Fails if putting a shard's folder back refills its budgets."""
     shutil.copytree(folder, tmp_path / "copy")
     keeper = ShardServer.open(folder)
-    keeper.carry(order_of(keeper))
+    keeper.charge_and_sum(order_of(keeper))
     keeper.close()
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "copy", folder)

@@ -192,7 +192,7 @@ def test_nothing_is_answered_before_an_erasure_is_through(path):
 
 def test_a_change_is_not_decided_without_all_shards(path):
     for kind, work in (
-        ("Known", lambda c: c.add(NEW_X, NEW_Y, NEW)),
+        ("KnownSubjects", lambda c: c.add(NEW_X, NEW_Y, NEW)),
         ("Ping", lambda c: c.erase(["person-3"])),
         ("Ping", lambda c: c.open_audience("press")),
     ):
@@ -285,16 +285,16 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
 
 DIES = """
 import os, sys
-from vicinal.distributed import Coordinator, changing, keeper, local_links
-opened = Coordinator.open(sys.argv[1], local_links)
+from vicinal.distributed import Coordinator, _cluster_changes, _shard_server, local_transports
+opened = Coordinator.open(sys.argv[1], local_transports)
 {place} = lambda *_: os._exit(9)
 opened.erase([f"person-{{i}}" for i in range(10)])
 """
 MOMENTS = {
-    "decided and no shard told": "changing.Changes.finish",
-    "one shard told": "keeper.ShardKeeper._told",
-    "made by one shard and not noted": "keeper.ShardKeeper._mark",
-    "made by all and the file not wiped": "changing._wipe",
+    "decided and no shard told": "_cluster_changes.ClusterChanges.finish",
+    "one shard told": "_shard_server.ShardServer._told",
+    "made by one shard and not noted": "_shard_server.ShardServer._mark",
+    "made by all and the file not wiped": "_cluster_changes._wipe",
 }
 
 

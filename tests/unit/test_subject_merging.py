@@ -57,7 +57,7 @@ def path(tmp_path, made):
 def respell_parts(parts, spellings):
     """Give enrolled ids the spellings of an earlier version."""
     with parts.database.transaction():
-        for subject, slot in parts.ledger.roll.slot_of.items():
+        for subject, slot in parts.ledger.slot_table.slot_of.items():
             if subject in spellings:
                 row = (framed(spellings[subject]), slot)
                 parts.database.execute("UPDATE subjects SET id = ? WHERE slot = ?", row)

@@ -70,7 +70,7 @@ class ShardServer:
         self._turn = ForkSafeLock()
         self._failed = False
         self._changed = int(parts.database.get(_CHANGED) or 0)
-        self._desks = {name: self._desk(name) for name in parts.ledger.audiences}
+        self._audience_states = {name: self._desk(name) for name in parts.ledger.audiences}
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -131,7 +131,7 @@ class ShardServer:
                 raise PrivacyRefused(_ANOTHER.format(number))
             return self._parts.folder.identity, ShardState.of(database)
 
-    def carry(self, order: VoteRequest) -> Steps:
+    def charge_and_sum(self, order: VoteRequest) -> Steps:
         """Carry out an order, or find what it gave when it came first.
 
         Returns
@@ -231,7 +231,7 @@ class ShardServer:
                         raise PrivacyRefused("The shard has other audiences than the coordinator.")
                     self._mark(turn)
                 self._told(turn)
-                self._desks[name] = self._desk(name)
+                self._audience_states[name] = self._desk(name)
 
     # ------------------------------------------------------------ care
 
@@ -367,9 +367,9 @@ class ShardServer:
             raise
 
     def _desk_of(self, audience: str) -> AudienceState:
-        if audience not in self._desks:
+        if audience not in self._audience_states:
             raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
-        return self._desks[audience]
+        return self._audience_states[audience]
 
     def _desk(self, name: str) -> AudienceState:
         parts = self._parts

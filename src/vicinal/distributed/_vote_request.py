@@ -60,7 +60,7 @@ class VoteRequest:
 
     def done_by(self, keeper: ShardServer) -> Steps:
         """Have a shard carry it out; what it returns is private."""
-        return keeper.carry(self)
+        return keeper.charge_and_sum(self)
 
     def digest(self) -> bytes:
         """Return a digest of everything that charges follow from."""
