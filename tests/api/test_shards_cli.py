@@ -19,8 +19,8 @@ import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli._main import app
 from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
-from vicinal.distributed._fan_out import ShardUnreachable
-from vicinal.distributed._local_transport import ReopeningShard
+from vicinal.distributed._reopening import ReopeningShard
+from vicinal.distributed._transport import ShardUnreachable
 from vicinal.serving._app import create_app
 from vicinal.serving._keys import ROLES
 
@@ -163,7 +163,7 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
         with listening(create_app(opened, cluster, FAST)) as port:
             service = Service(port, cluster, None, keys)
             with monkeypatch.context() as patch:
-                patch.setattr(ReopeningShard, "do", silent)
+                patch.setattr(ReopeningShard, "handle", silent)
                 gone = service.predict(tools.Q[:3].tolist())
                 assert gone.status == 503
                 assert gone.body["type"].endswith("shard-missing")

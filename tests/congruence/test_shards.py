@@ -188,7 +188,7 @@ def opened(request):
 
 
 def on_ray(engine):
-    return lambda path: Coordinator.open(path, engine.links, shard_tools.PATIENCE)
+    return lambda path: Coordinator.open(path, engine.transports, shard_tools.PATIENCE)
 
 
 def answered(source, blocks):

@@ -53,6 +53,6 @@ def serve(
         burst=burst,
         body_bytes=body_bytes,
     )
-    absence = MissingShardPolicy(shard_s, answer_without)
-    opened = opened_at(store, ray, absence)
+    policy = MissingShardPolicy(shard_s, answer_without)
+    opened = opened_at(store, ray, policy)
     run(opened, store, host, port, settings, lambda url: typer.echo(f"{url}/console", err=True))

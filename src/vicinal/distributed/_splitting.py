@@ -28,7 +28,9 @@ from vicinal.distributed._folders import (
     shard_paths,
     witness_of,
 )
-from vicinal.distributed._membership import ShardRecord, ShardRecords, ShardState, join
+from vicinal.distributed._membership import ShardRecord, ShardRecords, join
+from vicinal.distributed._messages import ShardState
+from vicinal.distributed._shard_server import append_records
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._audiences import Analyst, Audience
@@ -36,14 +38,12 @@ from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._departed import SPELLINGS
 from vicinal.ledger._files import sync_folder
 from vicinal.mechanisms import fresh_key
-from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.store._checksums import write_digests
 from vicinal.store._folder import copy_file, read_config, write_config
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._indexes import CELLS
 from vicinal.store._naming import NAMING, NEXT_NUMBER
 from vicinal.store._opening import OpenStore, create_store, open_store
-from vicinal.store._record_files import tiles_from
 
 Place = Callable[[SubjectId], int]
 _COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows")
@@ -199,7 +199,7 @@ def _fill(
             _open_like(parts, audience)
         if len(rows):
             labels = source.record_files.column("labels", size)[rows]
-            put_records(parts, integers.astype(source.schema.precision.dtype), labels, subjects)
+            append_records(parts, integers.astype(source.schema.precision.dtype), labels, subjects)
         else:
             write_digests(parts.database, parts.record_files, 0)
         parts.database.execute_many(
@@ -208,20 +208,6 @@ def _fill(
         for audience in source.ledger.audiences.values():
             left = [units for _, number, units in departed if number == audience.number]
             _move_budgets(source, parts, audience, left)
-
-
-def put_records(
-    parts: OpenStore,
-    integers: IntegerMatrix,
-    labels: npt.NDArray[np.int32],
-    subjects: list[SubjectId],
-) -> None:
-    """Add records to a shard, inside a change of its book."""
-    before = len(parts.shard)
-    parts.shard.add(integers, labels, subjects)
-    parts.record_files.append(before, integers, labels, parts.shard.subject_table.slots[before:])
-    size = len(parts.shard)
-    write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 
 def _open_like(parts: OpenStore, audience: Audience) -> None:
@@ -271,7 +257,7 @@ def _write_coordinator(
             if naming := source.database.get(NAMING):
                 parts.database.put(NAMING, naming)
             parts.database.put(ONE_FORM_EVERYWHERE, "1")
-            ShardRecords(parts.database).enter(cluster, records)
+            ShardRecords(parts.database).replace_all(cluster, records)
         parts.witness.advance(source.ledger.clock, parts.ledger.head)
     finally:
         parts.resources.close()

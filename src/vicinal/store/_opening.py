@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.errors import PrivacyRefused, StorageFailed
+from vicinal.errors import PrivacyRefused, StorageFailed, StoreInUse
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
@@ -192,7 +192,7 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
     database = folder.database(create=create)
     resources.callback(database.close)
     if not database.lock():
-        raise PrivacyRefused(
+        raise StoreInUse(
             "Another process has this ledger open; two could spend the same budgets. Close that "
             "one first."
         )
