@@ -8,9 +8,8 @@ answer before it leaves here; then shards delete the votes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,24 +37,21 @@ from vicinal.distributed._messages import (
     Verify,
 )
 from vicinal.distributed._remote_shards import RemoteShards
+from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch, ShardedReply
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._database import Database
-from vicinal.ledger._ledger import Ledger
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
-from vicinal.store import Presence, Query, Reply, Verification
+from vicinal.store import Presence, Query, Verification
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state, pinned_plan
 from vicinal.store._base_store import BaseStore
 from vicinal.store._idempotent_adds import Addition, forget_additions
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._records import StoredRecords
-from vicinal.store._request_batch import RequestBatch
 from vicinal.store._requests import checked_name
 from vicinal.store._status import public_facts
-from vicinal.store._store_schema import StoreSchema
 from vicinal.store._verify import verify
 
 _OPENING = 5.0
@@ -63,71 +59,6 @@ _OPENING = 5.0
 
 Connect = Callable[[Sequence[Path]], Sequence[ShardTransport]]
 """Makes the ways to shards, given their folders."""
-
-
-@dataclass(frozen=True, eq=False)
-class ShardedReply(Reply):
-    """Answers that have been paid for, durably.
-
-    Attributes
-    ----------
-    missing : tuple of int
-        Shards that some of the answers were made without, by the operator's public policy.
-    """
-
-    missing: tuple[int, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them."""
-        return {**super().to_dict(), "missing": list(self.missing)}
-
-
-class CoordinatorLedger(Ledger):
-    """The coordinator's ledger: also how far shards are, and which answers lack one of them."""
-
-    def __init__(
-        self,
-        database: Database,
-        key: bytes,
-        shards: Mapping[str, RemoteShards],
-        records: ShardRecords,
-    ) -> None:
-        super().__init__(database, key)
-        self._shards = shards
-        self._records = records
-
-    def _enter(self, block: AnswerBlock) -> None:
-        super()._enter(block)
-        self._records.write()  # what paid for the answer is known as long as the answer
-        if missing := self._shards[block.audience.name].missing:
-            shards = ",".join(map(str, sorted(missing)))
-            self.database.execute(
-                "INSERT INTO partial (seq, shards) VALUES (?, ?)", (self.clock, shards)
-            )
-
-    def missing(self, seqs: Sequence[int]) -> tuple[int, ...]:
-        """Return which shards any of these blocks was answered without."""
-        found: set[int] = set()
-        for seq in seqs:
-            rows = self.database.execute("SELECT shards FROM partial WHERE seq = ?", (seq,))
-            found.update(int(number) for (shards,) in rows for number in shards.split(","))
-        return tuple(sorted(found))
-
-
-class ShardedBatch(RequestBatch):
-    """A batch whose replies say which shards they were made without."""
-
-    def __init__(
-        self, ledger: CoordinatorLedger, schema: StoreSchema, states: Mapping[str, AudienceState]
-    ) -> None:
-        super().__init__(ledger, schema, states)
-        self._missing = ledger.missing
-
-    def _read(self, jobs: Sequence[Any]) -> Iterator[ShardedReply]:
-        for job, reply in zip(jobs, super()._read(jobs), strict=True):
-            missing = self._missing(sorted(set(job.seqs.tolist())))
-            fields = {part.name: getattr(reply, part.name) for part in dataclasses.fields(Reply)}
-            yield ShardedReply(**fields, missing=missing)
 
 
 class Coordinator(BaseStore[ShardedReply]):

@@ -42,7 +42,7 @@ def member_of(database: Database) -> tuple[str, int] | None:
 
 
 def known_epoch(database: Database) -> bytes | None:
-    """Return the coordinator's epoch that a shard heard of last, or None."""
+    """Return the coordinator's epoch that a shard knows, or None."""
     found = database.get(_LAST_EPOCH)
     return bytes.fromhex(found) if found else None
 
@@ -100,7 +100,7 @@ class ShardRecord:
         Raises
         ------
         PrivacyRefused
-            If they do not lead over the state that is known.
+            If they do not lead through the state that is known.
         """
         path = seen.path(links)
         with self._lock:

@@ -1,7 +1,7 @@
 """Shards as Ray actors: thin wrappers whose restarts are harmless.
 
 Ray restarts an actor that dies, without end, and the coordinator sends its calls again: a shard
-carries out an order once, whoever sends it how often. Nothing that Ray keeps, logs or reports
+charges a block once, whoever sends the request how often. Nothing that Ray keeps, logs or reports
 holds anything private but the sums on their way to the coordinator: whatever goes wrong inside an
 actor comes back as a kind and a public sentence, never as a traceback.
 """
@@ -36,7 +36,7 @@ _STARTING = 120.0
 _RULE = "RAY_AUTH_MODE"
 
 _DEATH_NEWS = ("RAY_timeout_ms_task_wait_for_death_info", "50")
-"""Milliseconds that Ray holds back the news of an actor that is gone, to learn why it went: 1000 if
+"""Milliseconds that Ray holds back the news of an actor that is gone, to learn why: 1000 if
 nobody says otherwise, in which the spare could have answered."""
 
 
@@ -129,16 +129,16 @@ class RayCluster:
         must have the same path there as it would have here.
 
         On an engine that was started here this waits until the actors run, for two minutes at most:
-        no query's patience should go on starting processes. Elsewhere a machine may be away.
+        no query should wait for processes to start. Elsewhere a machine may be away.
         """
         offered = self._ray.cluster_resources()
-        self._transports = [self._link(path, _place(path.name, offered)) for path in paths]
+        self._transports = [self._transport(path, _place(path.name, offered)) for path in paths]
         if self._start_timeout is not None:
-            running = [link.actor.process.remote() for link in self._transports]
+            running = [one.actor.process.remote() for one in self._transports]
             self._ray.wait(running, num_returns=len(running), timeout=self._start_timeout)
         return self._transports
 
-    def _link(self, path: Path, place: dict[str, float]) -> RayTransport:
+    def _transport(self, path: Path, place: dict[str, float]) -> RayTransport:
         """Make an actor, and have a spare made where it finds the folder for certain."""
         # Ray looks for a free core when it places an actor, and counts none while it runs.
         options = self._ray.remote(ShardActor).options(max_restarts=-1, resources=place)
@@ -168,8 +168,10 @@ class RayCluster:
 
     def processes(self) -> list[int]:
         """Return the processes that have the shards now, once they run."""
-        asked = [link.actor.process.options(max_task_retries=-1) for link in self._transports]
-        return [int(pid) for pid in self._ray.get([one.remote() for one in asked])]
+        calls = [
+            one.actor.process.options(max_task_retries=-1).remote() for one in self._transports
+        ]
+        return [int(pid) for pid in self._ray.get(calls)]
 
     def stop(self) -> None:
         """Leave the engine; one that was started here ends, and all actors with it."""
@@ -203,8 +205,8 @@ def ray_module() -> Any:
 
 def _check_token() -> None:
     """Raise StorageFailed if a token is asked for and none is here: Ray may end the process."""
-    told_where = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
-    here = told_where or Path.home().joinpath(".ray", "auth_token").is_file()
+    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    here = named or Path.home().joinpath(".ray", "auth_token").is_file()
     if os.environ.get(_RULE) == "token" and not here:
         raise StorageFailed(
             "Whoever uses a Ray engine must show its token, and this machine has none. Give it the "

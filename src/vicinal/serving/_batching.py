@@ -146,9 +146,7 @@ class RequestBatcher:
             work = partial(self._store.predict_many, queries)
             replies = list(await asyncio.get_running_loop().run_in_executor(self._thread, work))
         except Exception as error:  # noqa: BLE001 (every request of the block gets it)
-            self._metrics.failed |= isinstance(error, OSError) and not isinstance(
-                error, ShardMissing
-            )
+            self._metrics.failed |= _is_failure(error)
             replies = [error] * len(block)
         missing = next((reply for reply in replies if isinstance(reply, ShardMissing)), None)
         if missing is not None:  # which shard, and why: both are public

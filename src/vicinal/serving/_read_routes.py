@@ -38,13 +38,8 @@ async def quota(request: Request) -> JSONResponse:
         "left": own.analyst_left,
     }
     audiences = {
-        name: {
-            "planned": p.planned,
-            "used": p.used,
-            "left": p.left,
-            "wear": _mean_usage(facts[name]),
-        }
-        for name, p in plans.items()
+        name: {"planned": q.planned, "used": q.used, "left": q.left, "wear": _usage(facts[name])}
+        for name, q in plans.items()
     }
     return JSONResponse({"mine": mine, "audiences": audiences})
 
