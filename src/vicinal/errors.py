@@ -27,6 +27,13 @@ class StoreInUse(PrivacyRefused):
     """Another process has the store open; two could spend the same budgets. Close that one."""
 
 
+class StoreOutdated(PrivacyRefused):
+    """A store, or a part of it, is an old copy or another one: it does not know what was charged.
+
+    Bring back what belongs there; or accept the loss, which spends every budget for good.
+    """
+
+
 class MissingExtra(VicinalError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
 

@@ -23,7 +23,7 @@ from vicinal.distributed import (
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.store._opening import open_folder
 
 REFUSED = (PrivacyRefused, StorageFailed)
@@ -135,7 +135,7 @@ def test_a_shard_that_is_old_by_its_own_guard_is_refused_and_not_missing(path, t
         cluster.predict(tools.Q[10:20])
     shutil.rmtree(path / "shard-1")
     shutil.copytree(tmp_path / "old", path / "shard-1")
-    with pytest.raises(PrivacyRefused, match="old copy"):
+    with pytest.raises(StoreOutdated, match="old copy"):
         shard_tools.local(path)
 
 

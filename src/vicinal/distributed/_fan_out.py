@@ -80,7 +80,7 @@ class CheckedReply:
     reply: PendingReply
 
     def result(self, seconds: float) -> Any:
-        """Return what came of the task, or raise PrivacyRefused if another shard has done it."""
+        """Return what came of the task, or raise StoreOutdated if another shard has done it."""
         answer: ShardAnswer = self.reply.result(seconds)
         self.record.accept(self.seen, answer.links)
         return answer.value

@@ -19,7 +19,7 @@ from typing import Self
 
 from vicinal.distributed._folders import ClusterDescription
 from vicinal.distributed._messages import ShardState
-from vicinal.errors import PrivacyRefused
+from vicinal.errors import StoreOutdated
 from vicinal.ledger._chain import ChainLink
 from vicinal.ledger._database import Database
 from vicinal.mechanisms import fresh_key
@@ -99,13 +99,13 @@ class ShardRecord:
 
         Raises
         ------
-        PrivacyRefused
+        StoreOutdated
             If they do not lead through the state that is known.
         """
         path = seen.path(links)
         with self._lock:
             if path is None or not self._agrees(path):
-                raise PrivacyRefused(
+                raise StoreOutdated(
                     f"Shard {self.number} went another way than the coordinator saw it go. Bring "
                     "back the folder that belongs there."
                 )
@@ -159,7 +159,7 @@ class ShardRecords:
 
         Raises
         ------
-        PrivacyRefused
+        StoreOutdated
             If they are not those of the cluster's description, all of them.
         """
         found = cls(database)
@@ -167,7 +167,7 @@ class ShardRecords:
         if found.cluster is not None and (
             found.cluster != cluster.identity or [one.number for one in found] != numbers
         ):
-            raise PrivacyRefused(
+            raise StoreOutdated(
                 f"The cluster's description names {cluster.shards} shards, and its coordinator has "
                 "others. Bring back the cluster.json and the coordinator that belong together."
             )

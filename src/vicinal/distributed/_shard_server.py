@@ -31,7 +31,7 @@ from vicinal.distributed._messages import (
     VoteRequest,
 )
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
 from vicinal.predictors.ind_knn._shard import SharedShard
@@ -87,7 +87,7 @@ class ShardServer:
         InvalidInput
             If there is none.
         PrivacyRefused
-            If it is an old copy; StoreInUse if another process has it open.
+            StoreOutdated if it is an old copy; StoreInUse if another process has it open.
         StorageFailed
             If a file or the database is damaged.
         """
@@ -115,7 +115,7 @@ class ShardServer:
 
         Raises
         ------
-        PrivacyRefused
+        StoreOutdated
             If this shard is another one, or an old copy, or one that ran elsewhere; or if that is
             true of the coordinator. Nothing was done.
         InvalidInput
@@ -136,7 +136,7 @@ class ShardServer:
 
         Raises
         ------
-        PrivacyRefused
+        StoreOutdated
             If it belongs to another cluster, or to another place in it.
         """
         with self._serving():
@@ -145,7 +145,7 @@ class ShardServer:
                 with self._durable():
                     join(database, task.cluster, task.number)
             if member_of(database) != (task.cluster, task.number):
-                raise PrivacyRefused(_ANOTHER.format(task.number))
+                raise StoreOutdated(_ANOTHER.format(task.number))
             return self._parts.folder.identity, ShardState.of(database)
 
     # ------------------------------------------------------------ votes
@@ -268,16 +268,16 @@ class ShardServer:
         number, database = message.number, self._parts.database
         mine = (member_of(database), self._parts.folder.identity)
         if mine != ((message.cluster, number), message.shard):
-            raise PrivacyRefused(_ANOTHER.format(number))
+            raise StoreOutdated(_ANOTHER.format(number))
         if links_after(database, message.seen) is None:
-            raise PrivacyRefused(
+            raise StoreOutdated(
                 f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
                 "the coordinator saw it last. Nothing was charged. Bring back the folder that "
                 "belongs there, or accept the loss, which spends every budget for good."
             )
         epoch = known_epoch(database) or message.epochs[0]
         if message.clock < self._journal.clock or epoch not in message.epochs:
-            raise PrivacyRefused(
+            raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards."
             )

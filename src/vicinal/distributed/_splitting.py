@@ -1,8 +1,8 @@
 """From a store to a cluster: every subject moves with all records and the budget that is left.
 
-Budgets may not exist twice. So the cluster is made whole first; then the store retires, durably,
+Budgets may not exist twice. So the cluster is completed first; then the store retires, durably,
 to being an old backup that nobody can answer from; only then is there a cluster. A split that was
-broken off before the last step is finished by whoever opens the cluster.
+broken off before the last step is finished by the next opening.
 """
 
 from __future__ import annotations
@@ -84,11 +84,9 @@ def split(
         identity = fresh_key(16).hex()
         records = _write_shards(source, target, identity, _places(source, shards, place), shards)
         _write_coordinator(source, target, identity, records)
-        # Absolute, as whoever finishes a broken split may stand elsewhere.
-        place_of_store = str(Path(store).absolute())
-        cluster = ClusterDescription(
-            identity, shards, SPLITTING, place_of_store, source.ledger.clock
-        )
+        # Absolute, as a split that broke off may be finished from another folder.
+        source_path = str(Path(store).absolute())
+        cluster = ClusterDescription(identity, shards, SPLITTING, source_path, source.ledger.clock)
         cluster.save(target)
         _retire(source)
     finally:
@@ -166,8 +164,8 @@ def _write_shards(
         try:
             # Hashes of two spellings of one id must lie together, and nobody can tell which do.
             at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
-            gone = [row for row, where in zip(departed, at, strict=True) if where == number]
-            _fill(source, parts, np.flatnonzero(shard_of_row == number), gone)
+            erased = [row for row, its in zip(departed, at, strict=True) if its == number]
+            _fill(source, parts, np.flatnonzero(shard_of_row == number), erased)
             with parts.database.transaction():
                 parts.database.put(SPELLINGS, "1" if respelled and number == 0 else "0")
                 join(parts.database, cluster, number)
@@ -186,7 +184,7 @@ def _fill(
     source: OpenStore,
     parts: OpenStore,
     rows: npt.NDArray[np.int64],
-    departed: list[tuple[Any, ...]],
+    erased: list[tuple[Any, ...]],
 ) -> None:
     """Move records, their subjects and budgets into an empty shard, in one change."""
     size = len(source.shard)
@@ -203,10 +201,10 @@ def _fill(
         else:
             write_digests(parts.database, parts.record_files, 0)
         parts.database.execute_many(
-            "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", departed
+            "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", erased
         )
         for audience in source.ledger.audiences.values():
-            left = [units for _, number, units in departed if number == audience.number]
+            left = [units for _, number, units in erased if number == audience.number]
             _move_budgets(source, parts, audience, left)
 
 
@@ -221,20 +219,20 @@ def _open_like(parts: OpenStore, audience: Audience) -> None:
 
 
 def _move_budgets(
-    source: OpenStore, parts: OpenStore, audience: Audience, departed: list[int]
+    source: OpenStore, parts: OpenStore, audience: Audience, erased: list[int]
 ) -> None:
     """Give everybody what they have left, and count what they had spent as spent.
 
     To everybody who is on the shard, or was, a full budget counts as granted once.
     """
     here = parts.ledger.slot_table.slot_of
-    theirs = [source.ledger.slot_table.slot_of[subject] for subject in here]
-    units = audience.account.durable[theirs]
+    slots_before = [source.ledger.slot_table.slot_of[subject] for subject in here]
+    units = audience.account.durable[slots_before]
     copy = parts.ledger.audiences[audience.name]
     slots = np.fromiter(here.values(), np.int32, len(here))
     copy.account.assign(slots, units, parts.ledger.size)
-    copy.granted = len(here) + len(departed)
-    copy.folded = copy.granted * UNITS - exact_sum(units) - sum(departed)
+    copy.granted = len(here) + len(erased)
+    copy.folded = copy.granted * UNITS - exact_sum(units) - sum(erased)
     copy.checkpoint(parts.database)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from vicinal.errors import ShardMissing
+from vicinal.errors import ShardMissing, StoreOutdated
 from vicinal.serving._metrics import Metrics
 from vicinal.serving._problems import busy
 from vicinal.serving._settings import ServiceSettings
@@ -25,6 +25,8 @@ from vicinal.store._base_store import AnyStore
 T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
+_OPERATORS = (ShardMissing, StoreOutdated)
+"""Errors whose sentences only the operator sees, in the log."""
 
 
 @dataclass(eq=False)
@@ -148,10 +150,10 @@ class RequestBatcher:
         except Exception as error:  # noqa: BLE001 (every request of the block gets it)
             self._metrics.failed |= _is_failure(error)
             replies = [error] * len(block)
-        missing = next((reply for reply in replies if isinstance(reply, ShardMissing)), None)
-        if missing is not None:  # which shard, and why: both are public
-            self._metrics.missing += 1
-            _LOG.warning("%s", missing)
+        fault = next((reply for reply in replies if isinstance(reply, _OPERATORS)), None)
+        if fault is not None:  # which shard, and why: both are public
+            self._metrics.missing += isinstance(fault, ShardMissing)
+            _LOG.warning("%s", fault)
         if self._settings.response_interval_ms:
             await self._wait_for_interval()
         self._metrics.waiting -= size

@@ -8,7 +8,14 @@ from http import HTTPStatus
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from vicinal.errors import KeyReused, PrivacyRefused, ShardMissing, StorageFailed, VicinalError
+from vicinal.errors import (
+    KeyReused,
+    PrivacyRefused,
+    ShardMissing,
+    StorageFailed,
+    StoreOutdated,
+    VicinalError,
+)
 
 MEDIA = "application/problem+json"
 _TYPE = "https://vicinal.invalid/problems/"
@@ -72,13 +79,13 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
 
     The sentences are ours: those of the store name files and arguments, which are not for clients.
     """
-    if isinstance(error, PrivacyRefused):
-        return _refused()
     if isinstance(error, ShardMissing):
         return _missing()
-    if isinstance(error, StorageFailed):
+    if isinstance(error, StorageFailed | StoreOutdated):
         detail = "The store has failed and answers nothing until its operator opens it again."
         return Problem(503, "storage-failed", detail)
+    if isinstance(error, PrivacyRefused):
+        return _refused()
     if isinstance(error, KeyReused):
         return _key_used(adding=adding)
     what = "records, labels or subjects" if adding else "queries"

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.errors import PrivacyRefused, StorageFailed, StoreInUse
+from vicinal.errors import PrivacyRefused, StorageFailed, StoreInUse, StoreOutdated
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
@@ -245,7 +245,7 @@ def goes_on_from(database: Database, state: WitnessState) -> bool:
 
 def _refuse_loss(accept_loss: bool, reason: str) -> None:
     if not accept_loss:
-        raise PrivacyRefused(
+        raise StoreOutdated(
             f"The store cannot tell what has been charged. {reason} Bring back what belongs to it; "
             "or accept the loss, which spends every budget that is not known, for good."
         )
