@@ -208,7 +208,7 @@ class ClusterChanges:
         Raises
         ------
         ShardMissing
-            If a shard is missing: it may know somebody. Nothing is changed.
+            If a shard is missing: it may know one of the subjects. Nothing is changed.
         """
         database, version = self._ledger.database, self._ledger.version + 1
         subjects = self._new_numbers(len(records)) if records.ids is None else records.ids
@@ -252,7 +252,7 @@ class ClusterChanges:
         return places
 
     def _new_numbers(self, size: int) -> list[SubjectId]:
-        """Return ids for new subjects: the next numbers that nobody has, or had, on any shard."""
+        """Return ids for new subjects: the next numbers that none has, or had, on any shard."""
         first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
         numbers: list[SubjectId] = []
         while len(numbers) < size:

@@ -87,7 +87,7 @@ class CheckedReply:
 
 
 TaskTransport = ShardTransport | CheckedTransport
-"""Whoever takes tasks: a checked way, or a plain one for tasks that need no message."""
+"""A way that tasks take: checked, or plain for tasks that need no message."""
 
 
 @dataclass(slots=True)

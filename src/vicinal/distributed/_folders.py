@@ -8,7 +8,7 @@ NAME.witnesses/    beside the cluster: how far each of them had come, and in no 
 =================  =============================================================================
 
 None of these folders is a store by itself, and none is opened as one: a shard that answered alone
-would spend budgets on answers that nobody summed.
+would spend budgets on answers that are never summed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ShardFolder:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """What everybody may know about a cluster.
+    """What is public about a cluster.
 
     Attributes
     ----------

@@ -48,7 +48,7 @@ def known_epoch(database: Database) -> bytes | None:
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Write down an epoch, inside a transaction; an empty one: that of whoever asks next."""
+    """Write down an epoch, inside a transaction; an empty one: the next that comes."""
     database.put(_LAST_EPOCH, epoch.hex())
 
 

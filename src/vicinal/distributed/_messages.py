@@ -113,7 +113,7 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class OpenAudience:
-    """Give everybody on the shard a further budget; the plan is the coordinator's, pinned."""
+    """Give every subject on the shard a further budget; the plan is the coordinator's, pinned."""
 
     clock: int
     number: int

@@ -1,7 +1,7 @@
 """Shards as Ray actors: thin wrappers whose restarts are harmless.
 
 Ray restarts an actor that dies, without end, and the coordinator sends its calls again: a shard
-charges a block once, whoever sends the request how often. Nothing that Ray keeps, logs or reports
+charges a block once, however often the request comes. Nothing that Ray keeps, logs or reports
 holds anything private but the sums on their way to the coordinator: whatever goes wrong inside an
 actor comes back as a kind and a public sentence, never as a traceback.
 """

@@ -70,8 +70,8 @@ class RayTransport:
         if self._spare is None and self.start_spare is not None:
             self._spare = self.start_spare()
 
-    def note_silence(self, actor: Any) -> None:
-        """Note that an actor cannot be reached, or has not got the folder: call the other one."""
+    def switch_to_spare(self, actor: Any) -> None:
+        """Call the other actor from now on: this one cannot be reached, or lacks the folder."""
         if self._spare is not None and actor is self.actor:
             self.actor, self._spare = self._spare, self.actor
 
@@ -88,7 +88,7 @@ class RayReply:
         """Return what came of it, or raise what the shard refused, or ShardUnreachable."""
         kind, found = call_result(self.transport.ray, self.call, seconds)
         if kind == UNREACHABLE:
-            self.transport.note_silence(self.actor)
+            self.transport.switch_to_spare(self.actor)
         else:
             self.transport.note_answer()
         if kind == DONE:

@@ -1,4 +1,4 @@
-"""All shards of a cluster as the engine of one audience sees them: sums, whoever computed them."""
+"""All shards of a cluster as the engine of one audience sees them: sums of votes."""
 
 from __future__ import annotations
 

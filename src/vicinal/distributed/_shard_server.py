@@ -207,7 +207,7 @@ class ShardServer:
         Raises
         ------
         StorageFailed
-            If the disk fails; the shard must be opened again, which goes on with the erasure.
+            If the disk fails; the shard must be opened again, which continues the erasure.
         """
         with self._serving():
             if task.clock <= self._changed:
@@ -226,7 +226,7 @@ class ShardServer:
         return erased
 
     def open_audience(self, task: tasks.OpenAudience) -> None:
-        """Give everybody here a further budget, once."""
+        """Give every subject here a further budget, once."""
         with self._serving():
             if task.clock > self._changed:
                 with self._parts.ledger.change("audience"):

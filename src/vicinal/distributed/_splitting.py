@@ -1,7 +1,7 @@
 """From a store to a cluster: every subject moves with all records and the budget that is left.
 
 Budgets may not exist twice. So the cluster is completed first; then the store retires, durably,
-to being an old backup that nobody can answer from; only then is there a cluster. A split that was
+to being an old backup that cannot answer; only then is there a cluster. A split that was
 broken off before the last step is finished by the next opening.
 """
 
@@ -141,7 +141,7 @@ def _places(source: OpenStore, shards: int, place: Place | None) -> npt.NDArray[
 
 
 def place_by_hash(hashed: bytes, shards: int) -> int:
-    """Return the shard of a subject that nobody has placed, of the keyed hash of its id."""
+    """Return the shard of a subject that was not placed, from the keyed hash of its id."""
     return int.from_bytes(hashed[:8]) % shards
 
 
@@ -162,7 +162,7 @@ def _write_shards(
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
         parts = create_store(folder.folder, source.schema)
         try:
-            # Hashes of two spellings of one id must lie together, and nobody can tell which do.
+            # Hashes of two spellings of one id must lie together, and they do not show which do.
             at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
             erased = [row for row, its in zip(departed, at, strict=True) if its == number]
             _fill(source, parts, np.flatnonzero(shard_of_row == number), erased)
@@ -221,9 +221,9 @@ def _open_like(parts: OpenStore, audience: Audience) -> None:
 def _move_budgets(
     source: OpenStore, parts: OpenStore, audience: Audience, erased: list[int]
 ) -> None:
-    """Give everybody what they have left, and count what they had spent as spent.
+    """Give every subject what it has left, and count what it had spent as spent.
 
-    To everybody who is on the shard, or was, a full budget counts as granted once.
+    For every subject that is on the shard, or was, a full budget counts as granted once.
     """
     here = parts.ledger.slot_table.slot_of
     slots_before = [source.ledger.slot_table.slot_of[subject] for subject in here]

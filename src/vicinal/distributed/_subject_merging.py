@@ -74,7 +74,7 @@ def _open(folder: Path, resources: ExitStack) -> OpenStore:
 
 
 def _add_charges_of_erased(folders: list[Path]) -> None:
-    """Charge everybody what another shard remembers of a spelling that was erased there."""
+    """Charge every subject what another shard remembers of a spelling that was erased there."""
     with ExitStack() as resources:
         shards = [_open(folder, resources) for folder in folders]
         for other in shards:
@@ -124,7 +124,7 @@ def _add_charges(parts: OpenStore, subject: SubjectId, left: list[tuple[int, int
 
 
 def _forget(other: OpenStore, hashes: set[bytes]) -> None:
-    """Count what was left under some hashes as charged: nobody can come back to it."""
+    """Count what was left under some hashes as charged: no subject can come back to it."""
     for number, units in _charges_left(other, hashes):
         for audience in other.ledger.audiences.values():
             if audience.number == number:

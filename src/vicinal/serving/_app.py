@@ -51,7 +51,7 @@ def create_app(store: AnyStore, folder: Path, settings: ServiceSettings | None =
     Parameters
     ----------
     store : AnyStore
-        A store or a cluster, open; used by one thread of the service. Whoever opened it closes it,
+        A store or a cluster, open; used by one thread of the service. The caller closes it,
         afterwards.
     folder : Path
         The store's, where the keys are.

@@ -1,7 +1,7 @@
 """What the process has done, as Prometheus text: requests, times, blocks. Nothing private.
 
-Everything here is known to whoever sends the requests. Numbers of records, people, neighbours and
-charges never come near; queries used stand behind a key.
+Everything here is known to the clients that send the requests. It never holds numbers of records,
+people, neighbours or charges; queries used stand behind a key.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def connection_limit() -> int:
 
 @contextmanager
 def _no_signal_after_the_end() -> Iterator[None]:
-    """Let nothing happen when uvicorn, gone down in good order, sends its signal once more.
+    """Ignore the signal that uvicorn sends once more after it has ended in good order.
 
     Else the process would die of it before the store is closed.
     """
