@@ -21,6 +21,7 @@ CONTRACTS = {contract["id"]: contract for contract in LINTER["contracts"]}
 BROKEN_IMPORTS = [
     ("layers", "accounting/budget.py", "from vicinal.neighbours import tiles"),
     ("reports", "reports/text.py", "from vicinal.reports import demo_page"),
+    ("distributed", "distributed/_messages.py", "from vicinal.distributed import _coordinator"),
     ("product", "errors.py", "import experiments.spread"),
     ("experiments", "../experiments/planning/wear.py", "from experiments.accuracy import grid"),
     ("noise", "predictors/ind_knn.py", "from vicinal.noise import coins"),
