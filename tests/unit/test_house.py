@@ -19,17 +19,17 @@ CONTRACTS = {contract["id"]: contract for contract in LINTER["contracts"]}
 
 # One import for each contract that must not pass: (contract, module, line).
 BROKEN_IMPORTS = [
-    ("layers", "accounting/budget.py", "from vicinal.neighbours import tiles"),
-    ("reports", "reports/text.py", "from vicinal.reports import demo_page"),
+    ("layers", "accounting/_budget.py", "from vicinal.neighbours import _tiles"),
+    ("reports", "reports/_text.py", "from vicinal.reports import _demo_page"),
     ("product", "errors.py", "import experiments.spread"),
     ("experiments", "../experiments/planning/wear.py", "from experiments.accuracy import grid"),
-    ("noise", "predictors/ind_knn.py", "from vicinal.noise import coins"),
-    ("samplers", "mechanisms/votes.py", "import opendp.measurements"),
-    ("accounting", "accounting/gaussian.py", "import os"),
-    ("smoothed", "smoothed/samplers.py", "from vicinal.accounting import budget"),
-    ("databases", "predictors/ind_knn.py", "import sqlite3"),
-    ("torch", "neighbours/tiles.py", "import torch.nn"),
-    ("ray", "predictors/ind_knn.py", "import ray"),
+    ("noise", "predictors/ind_knn/_estimator.py", "from vicinal.noise import _bernoulli"),
+    ("samplers", "mechanisms/_votes.py", "import opendp.measurements"),
+    ("accounting", "accounting/_gaussian.py", "import os"),
+    ("smoothed", "smoothed/_samplers.py", "from vicinal.accounting import _budget"),
+    ("databases", "predictors/ind_knn/_estimator.py", "import sqlite3"),
+    ("torch", "neighbours/_tiles.py", "import torch.nn"),
+    ("ray", "predictors/ind_knn/_estimator.py", "import ray"),
     ("web", "reports/__init__.py", "import starlette"),
 ]
 
@@ -129,7 +129,7 @@ def test_a_forbidden_import_is_caught(report_on_broken_copy, contract):
 
 def test_entering_by_the_front_door_from_below_is_caught(tmp_path):
     package = copy_of_package(tmp_path)
-    append(package / "checks.py", "from vicinal import IndKNNClassifier")
+    append(package / "_checks.py", "from vicinal import IndKNNClassifier")
     assert f"{CONTRACTS['layers']['name']} BROKEN" in lint_imports(package)
 
 

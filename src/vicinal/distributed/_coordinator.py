@@ -101,7 +101,8 @@ class Coordinator(BaseStore[ShardedReply]):
         path
             The folder.
         connect
-            Makes the ways to the shards: :func:`~vicinal.distributed._local_transport.local_links`, or
+            Makes the transports to the shards:
+            :func:`~vicinal.distributed._local_transport.local_transports`, or
             :meth:`~vicinal.distributed._ray_actors.RayCluster.links`.
         absence
             What to do about shards that are missing.
