@@ -1,6 +1,6 @@
 """The store: private records on disk, budgets that outlive the process, answers that are paid for.
 
-Order of durability (THEORY, section 7): charge and answer become durable together, then the answer
+Order of durability (docs/theory.md, section 7): charge and answer become durable together, then the answer
 is returned. See docs/store.md for what a reader of the folder finds where.
 """
 
