@@ -58,6 +58,7 @@ class IndKNNParameters(Protocol):
     n_records: int | None
     bandwidth: float | str
     norm_bound: float | str
+    reference_cost: float
     interactions: int | str
     simulation_seed: int | None
 
@@ -84,6 +85,7 @@ class IndKNNSettings:
     n_records: int | None
     bandwidth: float | None
     norm_bound: float | None
+    reference_cost: float
     interactions: int
     seed: int | None
 
@@ -113,6 +115,7 @@ class IndKNNSettings:
             n_records=_unless(None, given.n_records, "n_records", _whole),
             bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
             norm_bound=_unless(AUTO, given.norm_bound, "norm_bound", _positive),
+            reference_cost=_checks.real("reference_cost", given.reference_cost, least=0),
             interactions=interactions(given.interactions),
             seed=_unless(None, given.simulation_seed, "simulation_seed", _seed),
         )
@@ -120,18 +123,22 @@ class IndKNNSettings:
     @property
     def charges(self) -> ChargeTable:
         """What labels cost where they alone leave; the order fits many small contributions."""
-        return _charges(self.epsilon, self.delta, len(self.classes), self.parts)
+        return _charges(
+            self.epsilon, self.delta, len(self.classes), self.reference_cost, self.parts
+        )
 
     @property
     def spendable(self) -> float:
-        """The budget B of every subject in one interaction; in GDP, 1 % of delta is for the grid.
+        """The budget B of every subject in one interaction, less what the reference has cost.
 
-        Several interactions share it evenly: budgets are zCDP, or squares of GDP's mu, and add up.
+        In GDP, 1 % of delta is kept for the grid. Several interactions share the budget evenly:
+        budgets are zCDP, or squares of GDP's mu, and add up.
         """
         if self.label_only:
             return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.method == "gdp" else 1.0
-        return _part(budgets.budget(self.epsilon, self.delta * share, self.method), self.parts)
+        whole = budgets.budget(self.epsilon, self.delta * share, self.method)
+        return _part(_less(whole, self.reference_cost), self.parts)
 
     @property
     def parts(self) -> int:
@@ -147,7 +154,7 @@ class IndKNNSettings:
     def terms(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
         method = ("label", len(self.classes)) if self.label_only else (self.method,)
-        return "Ind-KNN", *method, self.epsilon, self.delta
+        return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
 
     def affordable(self, shift: float = 0.0) -> float:
         """Return the budget that planned contributions of `shift` noise scales feel like."""
@@ -179,10 +186,23 @@ class IndKNNSettings:
 
 
 @lru_cache(maxsize=16)
-def _charges(epsilon: float, delta: float, n_classes: int, parts: int) -> ChargeTable:
+def _charges(epsilon: float, delta: float, n_classes: int, paid: float, parts: int) -> ChargeTable:
     table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
-    target = replace(table.target, budget=_part(table.target.budget, parts))
-    return replace(table, target=target)
+    left = _less(table.target.budget, table.target.order * paid)
+    return replace(table, target=replace(table.target, budget=_part(left, parts)))
+
+
+def _less(budget: float, paid: float) -> float:
+    """Return what is left of a budget, rounded down."""
+    if paid == 0:
+        return budget
+    left = (budget - paid) - 1e-15 * (budget + paid)
+    if left <= 0:
+        raise InvalidInput(
+            "The 'reference_cost' must leave some of every budget: the reference has cost all that "
+            "this 'epsilon' and 'delta' allow. Take a larger epsilon, or a cheaper reference."
+        )
+    return left
 
 
 def _part(budget: float, parts: int) -> float:
