@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal import _checks
 from vicinal.cli._output import as_json
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
@@ -57,6 +56,7 @@ def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]
     InvalidInput
         If one is no id.
     """
+    from vicinal import _checks
     from vicinal.datasets import read_ids
 
     ids = _checks.subject_ids("subject", single or [])
