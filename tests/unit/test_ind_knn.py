@@ -58,6 +58,7 @@ BAD_PARAMETERS = {
     "n_records": [0, -5, 2.5, "auto"],
     "bandwidth": [0, np.nan, "wide"],
     "norm_bound": [0, -1, np.inf],
+    "interactions": [0, -1, 1.5, "some", None],
     "simulation_seed": [-1, 1.5, "seed"],
     "classes": [None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3],
 }

@@ -148,7 +148,7 @@ def _check_reference(settings: IndKNNSettings, public: FloatMatrix | None) -> No
         return
     needs = {
         "min_similarity='adaptive'": settings.tau is None,
-        "count='public'": not settings.private_count,
+        "neighbor_count='public'": not settings.private_count,
         "noise_multiplier='auto'": settings.multiplier is None,
         "norm_bound='auto'": settings.kernel == "rbf" and settings.norm_bound is None,
         "index='centroids'": settings.index["kind"] == CENTROIDS,

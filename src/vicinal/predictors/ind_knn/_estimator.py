@@ -84,8 +84,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         noise follows the questions still expected, and answers go on after `n_queries`.
     noise_schedule : {"planned", "usage"}
         Whether the noise stays as planned, for queries that fall as the public points do, or
-        follows the wear of these points, which are charged as records are
-        (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or one region.
+        follows the budget usage of these points, which are charged as records are
+        (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or
+        one region.
     n_records : int, optional
         Public size of the data. Without it the size is estimated once with noise, for .05 % of
         each record's budget.
@@ -202,9 +203,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         return cls(
             classes, epsilon, delta, n_queries,
-            noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau, neighbor_count="private",
-            accounting="rdp", execution=execution, bandwidth=bandwidth, norm_bound=norm_bound,
-            simulation_seed=simulation_seed,
+            noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
+            neighbor_count="private", accounting="rdp", execution=execution,
+            bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
         )  # fmt: skip
 
     def fit(
@@ -455,8 +456,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         pace = self._engine.schedule
         if not isinstance(pace, ProxyNoiseSchedule):
             raise InvalidInput(
-                "BudgetUsage is estimated on the public reference, with public counts. Pass 'public' to "
-                "fit, and neighbor_count='public'."
+                "Budget usage is estimated on the public reference, with public counts. Pass "
+                "'public' to fit, and neighbor_count='public'."
             )
         with self._engine.lock:
             return pace.shadow.budget_usage(regions)

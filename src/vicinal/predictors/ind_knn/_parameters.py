@@ -199,8 +199,8 @@ def _follows_usage(given: IndKNNParameters) -> bool:
         found = getattr(given, name)
         if not (isinstance(found, str) and found == value):
             raise InvalidInput(
-                f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose noise follows "
-                "the wear of public points."
+                f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
+                "noise follows the budget usage of public points."
             )
     return True
 
