@@ -58,7 +58,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         what the plan can afford, from public facts.
     kernel : {"cosine", "rbf"}
         Weight of a neighbour.
-    min_similarity : "adaptive" or float
+    min_similarity : float or "adaptive"
         "adaptive": as near as the k n-th share of the public reference. A float: records whose
         kernel value is at least this.
     neighbor_count : {"public", "private"}
@@ -332,7 +332,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 f"{what} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
             )
-        if self._settings.reuse == GATE:
+        if self._settings.reuse_predictions == GATE:
             raise InvalidInput(
                 f"{what} cannot be given with reuse_predictions='gate': most queries are not put "
                 "to the vote. Use predict or ask, or fit without the gate."
@@ -497,7 +497,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _warn_beyond_plan(self, size: int) -> None:
         """Warn once that budgets will run out; behind a gate they are made to last."""
-        if self._settings.reuse == GATE:
+        if self._settings.reuse_predictions == GATE:
             return
         if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
             warnings.warn(
