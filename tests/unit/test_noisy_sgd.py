@@ -318,7 +318,7 @@ X0, Y0 = data(9)
         (X0, Y0 + 5, {}, "'y'"),
         (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
         (X0, Y0, {"public": X0[:, :2]}, "'public'"),
-        (X0, Y0, {"public": X0[:1]}, "share no row"),
+        (X0, Y0, {"public": X0[:1]}, "part of the private"),
         (X0[:0], Y0[:0], {}, "0 sample"),
     ],
 )

@@ -333,7 +333,6 @@ BAD = {
     "few labels": lambda s: s.add(X[:2], [0], [1, 2]),
     "subjects": lambda s: s.add(X[:2], [0, 1], ["canary"]),
     "long subject": lambda s: s.add(X[:1], [0], ["canary" * 500]),
-    "public row": lambda s: s.add(R[:1], [0], ["a"]),
     "erase one": lambda s: s.erase("canary"),
     "erase floats": lambda s: s.erase([1.5]),
     "quota": lambda s: s.allow("bob", -2),

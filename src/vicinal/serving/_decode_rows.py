@@ -43,7 +43,7 @@ def decode_rows(body: RowsBody, store: ServedStore, most: int) -> tuple[Any, int
         raise Problem(422, "unusable", f"This store takes '{form}', and nothing else.")
     if len(rows) > most:
         raise Problem(413, "too-many", f"A request must have at most {most} rows.")
-    return (rows if form == "texts" else _array(rows, form, width_of(store))), len(rows)
+    return (rows if form in ("texts", "rows") else _array(rows, form, width_of(store))), len(rows)
 
 
 def _array(rows: Any, form: str, width: int | None) -> np.ndarray:

@@ -32,7 +32,7 @@ from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.store._reuse_replay import ReuseReplay
 from vicinal.store._store_schema import StoreSchema, form_of
 
-_SHARED = ("classes", "kernel", "norm_bound", "index")
+_SHARED = ("classes", "kernel", "norm_bound", "index", "reference_cost")
 
 
 @dataclass(eq=False)
@@ -202,7 +202,11 @@ def _worn(database: Database, audience: Audience) -> Shares:
 
 
 def _settings(frame: StoreSchema, parameters: dict[str, Any]) -> IndKNNSettings:
-    shared = {"kernel": frame.kernel, "norm_bound": frame.bound or "auto"}
+    shared = {
+        "kernel": frame.kernel,
+        "norm_bound": frame.bound or "auto",
+        "reference_cost": frame.reference_cost,
+    }
     named = plan_parameters(parameters)
     return IndKNNSettings.of(form_of({"classes": frame.classes, **shared, **named}))
 

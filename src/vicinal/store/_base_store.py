@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import VicinalError
+from vicinal.ledger._answers import digests_of
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming
@@ -21,7 +22,7 @@ from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import audience_state
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._status import Quota, remaining_quota
-from vicinal.store._store_schema import StoreSchema
+from vicinal.store._store_schema import ExtractedRows, StoreSchema
 
 DEFAULT = "default"
 """The audience that a new store has."""
@@ -92,6 +93,15 @@ class BaseStore(ABC, Generic[AnyReply]):
         if isinstance(reply, VicinalError):
             raise reply
         return reply
+
+    def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
+        """Return raw queries or records as features, and a key of what is seen of each.
+
+        Rows of one key cannot be told apart by the store, and queries of one key are one query.
+        Nothing is charged. What is returned may take the place of raw rows.
+        """
+        vectors = self.schema.vectors(raw)
+        return ExtractedRows(vectors), digests_of(self.schema.kernel_of(None).encode(vectors))
 
     @abstractmethod
     def predict_many(self, queries: Sequence[Query]) -> list[AnyReply | VicinalError]:

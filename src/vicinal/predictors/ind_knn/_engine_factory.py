@@ -14,6 +14,7 @@ import numpy.typing as npt
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
+    SLACK_SHARE_OF_MARGINALS,
     DeltaSlackAccountant,
     NoiseSource,
     NoisyCount,
@@ -93,7 +94,8 @@ def plan_engine(
 def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = settings.accounting == "gdp" and not settings.label_only
-    return DeltaSlackAccountant(settings.grid_delta, needed=needed, spent=spent)
+    kept = SLACK_SHARE_OF_MARGINALS if settings.reference_cost else 0.0
+    return DeltaSlackAccountant(settings.grid_delta * (1 - kept), needed=needed, spent=spent)
 
 
 def engine_on(

@@ -95,6 +95,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     norm_bound : float or "auto"
         Largest norm of a feature vector under the RBF kernel (longer ones are pulled back);
         "auto" is the largest norm in the public reference.
+    reference_cost : float
+        zCDP that everybody has paid already for the reference, where its rows were drawn from
+        noisy marginals of the same records; it is taken off every budget.
     interactions : int or "public"
         How many interactions with the same subjects share the budget, each of which gets an equal
         part; the guarantee then covers all of them together. A further one is refused. "public":
@@ -141,6 +144,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         n_records: int | None = None,
         bandwidth: float | str = "auto",
         norm_bound: float | str = "auto",
+        reference_cost: float = 0.0,
         interactions: int | str = 1,
         simulation_seed: int | None = None,
     ) -> None:
@@ -162,6 +166,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self.n_records = n_records
         self.bandwidth = bandwidth
         self.norm_bound = norm_bound
+        self.reference_cost = reference_cost
         self.interactions = interactions
         self.simulation_seed = simulation_seed
 
@@ -266,7 +271,6 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self._engine, self._settings = assembled.engine, settings
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
-        self._reference_rows = records.reference_rows
         self.classes_ = settings.classes
         self.n_records_ = assembled.n_records
         self.n_neighbors_ = assembled.n_neighbors
@@ -287,7 +291,6 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         labels = inputs.labels(y, len(X), self.classes_)
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.subjects(subjects, len(X))
-        inputs.refuse_shared_rows(self._reference_rows, X)
         records = inputs.FitInputs(X, ids, None)
         claims.extend(self._interaction, records, labels, self.classes_)
         with self._engine.lock:

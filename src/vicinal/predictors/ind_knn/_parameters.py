@@ -120,6 +120,7 @@ class IndKNNSettings(Settings):
     n_records: int | None = parameter(Unless(None, Integer(least=1)), None)
     bandwidth: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
     norm_bound: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
+    reference_cost: float = parameter(Real(least=0), 0.0)
     interactions: int = parameter(Interactions(), 1)
     simulation_seed: int | None = parameter(SEED, None)
 
@@ -160,18 +161,22 @@ class IndKNNSettings(Settings):
     @property
     def charges(self) -> ChargeTable:
         """What labels cost where they alone leave; the order fits many small contributions."""
-        return _charges(self.epsilon, self.delta, len(self.classes), self.parts)
+        return _charges(
+            self.epsilon, self.delta, len(self.classes), self.reference_cost, self.parts
+        )
 
     @property
     def spendable(self) -> float:
-        """The budget B of every subject in one interaction; in GDP, 1 % of delta is for the grid.
+        """The budget B of every subject in one interaction, less what the reference has cost.
 
-        Several interactions share it evenly: budgets are zCDP, or squares of GDP's mu, and add up.
+        In GDP, 1 % of delta is kept for the grid. Several interactions share the budget evenly:
+        budgets are zCDP, or squares of GDP's mu, and add up.
         """
         if self.label_only:
             return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
-        return _part(budgets.budget(self.epsilon, self.delta * share, self.accounting), self.parts)
+        whole = budgets.budget(self.epsilon, self.delta * share, self.accounting)
+        return _part(_less(whole, self.reference_cost), self.parts)
 
     @property
     def parts(self) -> int:
@@ -187,7 +192,7 @@ class IndKNNSettings(Settings):
     def terms(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
         method = ("label", len(self.classes)) if self.label_only else (self.accounting,)
-        return "Ind-KNN", *method, self.epsilon, self.delta
+        return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
 
     def affordable(self, shift: float = 0.0) -> float:
         """Return the budget that planned contributions of `shift` noise scales feel like."""
@@ -220,10 +225,23 @@ class IndKNNSettings(Settings):
 
 
 @lru_cache(maxsize=16)
-def _charges(epsilon: float, delta: float, n_classes: int, parts: int) -> ChargeTable:
+def _charges(epsilon: float, delta: float, n_classes: int, paid: float, parts: int) -> ChargeTable:
     table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
-    target = replace(table.target, budget=_part(table.target.budget, parts))
-    return replace(table, target=target)
+    left = _less(table.target.budget, table.target.order * paid)
+    return replace(table, target=replace(table.target, budget=_part(left, parts)))
+
+
+def _less(budget: float, paid: float) -> float:
+    """Return what is left of a budget, rounded down."""
+    if paid == 0:
+        return budget
+    left = (budget - paid) - 1e-15 * (budget + paid)
+    if left <= 0:
+        raise InvalidInput(
+            "The 'reference_cost' must leave some of every budget: the reference has cost all that "
+            "this 'epsilon' and 'delta' allow. Take a larger epsilon, or a cheaper reference."
+        )
+    return left
 
 
 def _part(budget: float, parts: int) -> float:
