@@ -41,10 +41,8 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
 )
 def test_many_framed_ids_come_back_as_each_alone(subjects):
     stored = [framed(subject) for subject in subjects]
-    found = unframed_all(stored)
-    assert [(type(one), one) for one in found] == [
-        (type(one), one) for one in map(unframed, stored)
-    ]
+    alone = [unframed(one) for one in stored]
+    assert [(type(one), one) for one in unframed_all(stored)] == [(type(a), a) for a in alone]
 
 
 @given(st.lists(ids, min_size=2, max_size=2, unique=True))

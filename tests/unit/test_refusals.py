@@ -334,7 +334,7 @@ def test_planned_interactions_are_priced_together():
         assert five > made().guarantee().epsilon
         assert five == made().set_params(n_queries=45).guarantee().epsilon
     one, five = (NoisySGDClassifier(range(3), interactions=number) for number in (1, 5))
-    assert five._planned().multiplier > one._planned().multiplier
+    assert five._planned().noise_multiplier > one._planned().noise_multiplier
     assert five.guarantee().epsilon <= 1.0
 
 

@@ -54,6 +54,6 @@ def serve(
         burst=burst,
         body_bytes=body_bytes,
     )
-    absence = MissingShardPolicy(shard_s, answer_without)
-    opened = opened_at(store, ray, absence, accept_loss=accept_loss)
+    policy = MissingShardPolicy(shard_s, answer_without)
+    opened = opened_at(store, ray, policy, accept_loss=accept_loss)
     run(opened, store, host, port, settings, lambda url: typer.echo(f"{url}/console", err=True))

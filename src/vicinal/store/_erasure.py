@@ -1,8 +1,8 @@
 """Erasing subjects so that nothing of them is left in any file, whatever happens half-way.
 
 An erasure is decided by one transaction, which takes the subjects out of the table, keeps keyed
-hashes with what they had left, and writes down what is still to do. From then on it can only go forward,
-step by step; a store that is opened after a crash first finishes what it finds.
+hashes with what they had left, and writes down what is still to do. From then on it can only go
+forward, step by step; a store that is opened after a crash first finishes what it finds.
 
 =========  =========================================================================================
 step       work

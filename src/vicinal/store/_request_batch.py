@@ -275,7 +275,8 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
     if more > state.left - len(fresh.rows):
         left = max(0, state.left - len(fresh.rows))
         raise PrivacyRefused(
-            f"The audience {state.audience.name!r} has {left} of its {state.settings.n_queries} answers left, and {more} new ones were asked for. Earlier "
+            f"The audience {state.audience.name!r} has {left} of its "
+            f"{state.settings.n_queries} answers left, and {more} new ones were asked for. Earlier "
             "queries are still answered, at no cost."
         )
     known = state.audience.analysts.get(analyst, Analyst(None, 0))
