@@ -52,7 +52,7 @@ def test_from_a_table_to_answers_and_back_out(data, store):
     assert answers["left"] == 7
     assert set(answers["labels"]) <= {"red", "green", "blue"}
     text = run("predict", store, "--data", data / "queries.csv").splitlines()
-    assert text[0] == "label,confidence"
+    assert text[0] == "label,confidence,p_red,p_green,p_blue"
     assert [line.split(",")[0] for line in text[1:]] == answers["labels"]
     run("predict", store, "--data", data / "queries.csv", "--out", data / "answers.csv")
     assert (data / "answers.csv").read_text().splitlines() == text

@@ -35,6 +35,7 @@ class Commands(CommandGroup):
         "plan": "vicinal.cli._plan:plan",
         "predict": "vicinal.cli._store:predict",
         "restore": "vicinal.cli._store:restore",
+        "schema": "vicinal.cli._schema:schema",
         "serve": "vicinal.cli._serve:serve",
         "shard": "vicinal.cli._shards:shard",
         "smoothed": "vicinal.cli._smoothed:app",

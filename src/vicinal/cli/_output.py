@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from vicinal.errors import InvalidInput
 
@@ -37,6 +42,19 @@ def write_file(path: Path, content: str | bytes) -> None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Say warnings of the package in a line each on stderr, without the code that gave them."""
+
+    def say(message: Warning | str, *_: object, **__: object) -> None:
+        typer.echo(f"vicinal: note: {' '.join(str(message).split())}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", category=UserWarning, module=r"vicinal\b|sklearn\b")
+        warnings.showwarning = say
+        yield
 
 
 def as_json(result: dict[str, Any]) -> str:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._output import as_json, write_file
+from vicinal.cli._answers import (
+    answer_table,
+    check_format,
+    init_summary,
+    local_file,
+    noise_of,
+    summary,
+    write_answers,
+)
+from vicinal.cli._output import as_json, warnings_said, write_file
+from vicinal.cli._records import (
+    ReferenceWish,
+    check_reference,
+    identified,
+    naming,
+    read_queries,
+    read_records,
+    reference_of,
+    schema_for,
+    with_names,
+)
 from vicinal.cli._shards import AcceptLoss, Ray, opened_at, spread
 from vicinal.cli._subjects import listed_ids
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from vicinal.datasets import Dataset
-    from vicinal.store import Reply, StoreExtractor
+    from vicinal.store import Reply
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
 Data = Annotated[
@@ -37,6 +52,7 @@ Model = Annotated[
 Reuse = Annotated[
     str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Ledger = Annotated[
     str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
@@ -56,17 +72,35 @@ def init(
     public: Annotated[
         Path | None, typer.Option(help="Public, unlabelled records, in the same columns.")
     ] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="The table's public schema, for --features table.")
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Without --public: from-schema, or from-marginals (costs budget)."),
+    ] = None,
+    reference_rows: Annotated[
+        int, typer.Option(help="Rows that --reference makes up.", min=1, max=100_000)
+    ] = 2000,
+    reference_share: Annotated[
+        float,
+        typer.Option(help="Part of every budget that from-marginals costs.", min=0.001, max=0.9),
+    ] = 0.1,
     features: Annotated[
         str,
         typer.Option(
-            help="columns, hog, scattering, image, text or onnx: what makes vectors of records."
+            help="columns, table, hog, scattering, image, text or onnx: what makes the vectors."
         ),
     ] = "columns",
     model: Model = None,
     weights: Annotated[Path | None, typer.Option(help="File of a timm network's weights.")] = None,
     components: Annotated[
-        int, typer.Option(help="Reduce features to so many by a map learnt from --public; 0: none.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            help="Reduce features to so many by a map learnt from the reference; 0: none. "
+            "Default: 100 for tables, else none."
+        ),
+    ] = None,
     power: Annotated[
         float, typer.Option(help="How much of each component's strength the map takes away.")
     ] = 0.5,
@@ -85,27 +119,43 @@ def init(
     ray: Annotated[
         str | None, typer.Option(help="Make features on Ray: auto, an address, or local.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
     from vicinal.store import Store, StoreExtractor
 
-    options = {"model": model, "weights": None if weights is None else str(weights)}
+    check_reference(data, public, reference, features)
+    options = {
+        "model": model,
+        "weights": None if weights is None else str(weights),
+        "schema": None if schema is None else schema_for(schema, label, subject),
+    }
     given = {name: value for name, value in options.items() if value is not None}
-    plain = StoreExtractor(features, given, columns=_listed(columns))
-    with spread(plain, ray) as unmapped:
-        dataset = _read(data, unmapped, label, subject)
-        extractor, reference = _reference(public, unmapped, components, power)
+    plain = with_names(
+        StoreExtractor(features, given, None, _listed(columns)), public, label, subject
+    )
+    planned = {"classes": _names(classes), "epsilon": epsilon, "delta": delta, "release": release}
+    wish = ReferenceWish(public, reference, reference_rows, reference_share, planned)
+    with warnings_said(), spread(plain, ray) as unmapped:
+        dataset = read_records(data, unmapped, label, subject)
+        with naming(data):
+            raw, cost = wish.found(unmapped, dataset)
+        extractor, points = reference_of(raw, unmapped, components, power)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
-        made = Store.init(
-            store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
-            public=reference, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
-            index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
-            epsilon=epsilon, delta=delta, n_queries=queries,
-        )  # fmt: skip
+        with naming(data):
+            made = Store.init(
+                store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
+                public=points, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
+                index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
+                epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=cost,
+            )  # fmt: skip
         with made:
-            _say(made.facts(), str(made.guarantee()), json)
+            facts = made.facts()
+            if json or not quiet:
+                text = f"{init_summary(store, facts, points)}\n\n{made.guarantee()}"
+                _say(facts, text, json)
 
 
 def add(
@@ -119,36 +169,52 @@ def add(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
-        dataset = _read(data, opened.schema.extractor, label, subject)
+    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
+        dataset = read_records(data, opened.schema.extractor, label, subject)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
-        opened.add(dataset.features, dataset.labels, dataset.subjects, idempotency_key=key)
+        with naming(data):
+            opened.add(dataset.features, dataset.labels, dataset.subjects, idempotency_key=key)
 
 
 def predict(
     store: StorePath,
-    data: Data,
+    data: Annotated[
+        str, typer.Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - (stdin).")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--id", help="Column to write beside the answers, unchanged.")
+    ] = None,
     audience: Audience = "default",
     analyst: Annotated[str, typer.Option(help="Whose quota.")] = "anyone",
     key: Annotated[str | None, typer.Option(help="Idempotency key: sent again, free.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the answers to this CSV file.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Write answers here: .csv, .parquet, .npy, or - (stdout).")
+    ] = None,
+    quiet: Quiet = False,
     ray: Ray = None,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries; new ones spend budgets, durably before they are shown."""
-    with opened_at(store, ray, accept_loss=accept_loss) as opened:
-        dataset = _read(data, opened.schema.extractor, None, None)
-        reply = opened.predict(
-            dataset.features, audience=audience, analyst=analyst, idempotency_key=key
-        )
-    if out is not None:
-        write_file(out, _csv(reply))
+    check_format(out)
+    with (
+        warnings_said(),
+        local_file(data) as path,
+        opened_at(store, ray, accept_loss=accept_loss) as opened,
+    ):
+        first, dataset = read_queries(path, opened.schema.extractor, name)
+        with naming(path):
+            rows, keys = opened.extracted(dataset.features)
+        reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
+        noise = noise_of(opened.facts()["audiences"][audience]["plan"])
+    table = answer_table(reply, opened.schema.classes, noise, first)
+    if out is not None or not json:
+        write_answers(table, out)
     if json:
-        typer.echo(as_json(_answers(reply)))
-    elif out is None:
-        typer.echo(_csv(reply), nl=False)
+        typer.echo(as_json({**_answers(reply), **identified(first)}))
+    if not (quiet or json):
+        typer.echo(summary(keys, reply, audience), err=True)
 
 
 def inspect(
@@ -264,34 +330,6 @@ def audience(
         typer.echo(str(opened.guarantee(name)))
 
 
-def _reference(
-    public: Path | None, extractor: StoreExtractor, components: int, power: float
-) -> tuple[StoreExtractor, npt.NDArray[Any] | None]:
-    """Return the extractor, with a map learnt from public rows if asked, and their features."""
-    if public is not None:
-        raw = _read(public, extractor, None, None).features
-        if components:
-            return extractor.fitted(raw, components, power)
-        return extractor, extractor.transform(raw)
-    if components:
-        raise InvalidInput("The 'components' option needs --public, which the map is learnt of.")
-    return extractor, None
-
-
-def _read(path: Path, extractor: StoreExtractor, label: str | None, subject: str | None) -> Dataset:
-    """Return the records of a file, raw, as the store's extractor takes them."""
-    from vicinal.datasets import load_images, load_table
-
-    if path.is_dir():
-        return load_images(path)
-    if path.name.endswith(".npz"):
-        return load_table(path)
-    if extractor.kind == "text":
-        text = extractor.columns[0] if extractor.columns else "text"
-        return load_table(path, label, subject, text=text)
-    return load_table(path, label, subject, extractor.columns)
-
-
 def _reused(reuse: str) -> bool | str:
     return False if reuse == "none" else reuse
 
@@ -338,16 +376,3 @@ def _worn(wear: dict[str, Any] | None) -> str:
 
 def _answers(reply: Reply) -> dict[str, Any]:
     return {name: value for name, value in reply.to_dict().items() if name != "votes"}
-
-
-def _csv(reply: Reply) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    labels = reply.labels.tolist()
-    if reply.confidence is None:
-        writer.writerows([["label"], *([label] for label in labels)])
-    else:
-        leads = ["" if lead is None else round(lead, 3) for lead in reply.to_dict()["confidence"]]
-        rows = zip(labels, leads, strict=True)
-        writer.writerows([["label", "confidence"], *map(list, rows)])
-    return text.getvalue()

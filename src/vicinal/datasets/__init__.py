@@ -5,10 +5,21 @@ column's name: the "header" of a CSV file that has none is somebody's record.
 """
 
 from vicinal.datasets._arrays import image_npz
+from vicinal.datasets._coincidences import Coincidences, coincidences
 from vicinal.datasets._dataset import Dataset
 from vicinal.datasets._folders import load_images
 from vicinal.datasets._id_lists import read_ids
 from vicinal.datasets._mnist import load_mnist
-from vicinal.datasets._tables import load_table
+from vicinal.datasets._tables import load_table, read_table
 
-__all__ = ["Dataset", "image_npz", "load_images", "load_mnist", "load_table", "read_ids"]
+__all__ = [
+    "Coincidences",
+    "Dataset",
+    "coincidences",
+    "image_npz",
+    "load_images",
+    "load_mnist",
+    "load_table",
+    "read_ids",
+    "read_table",
+]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 
-Features = npt.NDArray[Any] | tuple[Any, ...]
+Features: TypeAlias = npt.NDArray[Any] | tuple[Any, ...] | pa.Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,7 +27,7 @@ class Dataset:
     ----------
     features
         Array (n, d) of vectors, (n, h, w) or (n, h, w, 3) of images; or a tuple of n texts, or of n
-        images of different shapes.
+        images of different shapes; or a pyarrow Table of n rows.
     labels
         Array (n,) of integers or strings, or None.
     subjects
@@ -34,6 +35,8 @@ class Dataset:
         record is a person of its own.
     test
         Another data set, held out for testing, or None.
+    names
+        What each record is called where it came from (the file of an image), or None.
 
     Raises
     ------
@@ -45,6 +48,7 @@ class Dataset:
     labels: npt.NDArray[Any] | None = None
     subjects: npt.NDArray[Any] | None = None
     test: Dataset | None = None
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("labels", "subjects"):
@@ -59,6 +63,8 @@ class Dataset:
     def __repr__(self) -> str:
         if isinstance(self.features, tuple):
             kind = "texts" if isinstance(self.features[0], str) else "images"
+        elif isinstance(self.features, pa.Table):
+            kind = "a table"
         else:
             kind = f"{self.features.dtype} records of shape {self.features.shape[1:]}"
         extras = [
@@ -77,6 +83,8 @@ class Dataset:
         places = np.arange(len(self))[rows]
         if isinstance(self.features, tuple):
             features: Features = tuple(self.features[place] for place in places)
+        elif isinstance(self.features, pa.Table):
+            features = self.features.take(places)
         else:
             features = self.features[places]
         return Dataset(features, _rows_of(self.labels, places), _rows_of(self.subjects, places))

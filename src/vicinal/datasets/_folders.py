@@ -55,7 +55,9 @@ def load_images(folder: str | Path) -> Dataset:
     people = (
         subject_column([path.parts[1] for path in paths]) if depth == _LABEL_AND_SUBJECT else None
     )
-    return Dataset(_together([_pixels(folder, path) for path in paths]), labels, people)
+    names = tuple(path.as_posix() for path in paths)
+    pixels = _together([_pixels(folder, path) for path in paths])
+    return Dataset(pixels, labels, people, names=names)
 
 
 def _names(names: list[str]) -> npt.NDArray[Any]:

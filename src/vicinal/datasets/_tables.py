@@ -31,6 +31,8 @@ def load_table(
     subject: str | None = None,
     columns: Sequence[str] | None = None,
     text: str | None = None,
+    *,
+    named: bool = False,
 ) -> Dataset:
     """Return the records of a file.
 
@@ -50,11 +52,15 @@ def load_table(
         Feature columns, in this order; without it all that are neither label nor subject.
     text
         Column of texts, which are then the features instead of numbers.
+    named
+        Keep all columns but those of labels and subjects as they are, by name, for
+        :class:`~vicinal.features.TableFeatures`.
 
     Returns
     -------
     Dataset
-        Features are float64 (n, d), or a tuple of n texts; from an npz file they are as stored.
+        Features are float64 (n, d), a tuple of n texts, or a pyarrow Table if they are `named`;
+        from an npz file they are as stored.
         Labels are int64 (n,) when every value is a whole number written plainly (7, not 07 or
         7.0, of at most 18 digits), or is true or false in a Parquet file (1 or 0); else strings
         (n,). Subjects are int64 (n,) when every one is a whole number, else strings (n,).
@@ -70,7 +76,7 @@ def load_table(
     if not path.is_file():
         raise InvalidInput(f"There is no file {path}.")
     if path.name.endswith(".npz"):
-        if not (label is subject is columns is text is None):
+        if named or not (label is subject is columns is text is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
         return array_npz(path)
     if text is not None and columns is not None:
@@ -78,7 +84,24 @@ def load_table(
     table = _read(path)
     labels = None if label is None else _labels(table, label)
     subjects = None if subject is None else _subjects(table, subject)
+    if named:
+        others = [name for name in (label, subject) if name is not None]
+        return Dataset(table.drop_columns(list(dict.fromkeys(others))), labels, subjects)
     return Dataset(_features(table, columns, text, (label, subject)), labels, subjects)
+
+
+def read_table(path: str | Path) -> pa.Table:
+    """Return the whole table of a CSV or Parquet file; from CSV all columns are strings.
+
+    Raises
+    ------
+    InvalidInput
+        If it is missing, of another kind, damaged or empty; no message quotes anything from it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InvalidInput(f"There is no file {path}.")
+    return _read(path)
 
 
 def _read(path: Path) -> pa.Table:

@@ -9,13 +9,27 @@ from vicinal.features._image import ImageFeatures
 from vicinal.features._onnx import OnnxFeatures
 from vicinal.features._public_map import PublicMap
 from vicinal.features._scattering import ScatteringFeatures
+from vicinal.features._table_check import Misfit, check_table
+from vicinal.features._table_drafts import draft_schema
+from vicinal.features._table_features import TableFeatures
+from vicinal.features._table_made_up import rows_from_schema
+from vicinal.features._table_marginals import DrawnRows, rows_from_marginals
+from vicinal.features._table_schema import TableSchema
 from vicinal.features._text import SentenceFeatures
 
 __all__ = [
+    "DrawnRows",
     "HOGFeatures",
     "ImageFeatures",
+    "Misfit",
     "OnnxFeatures",
     "PublicMap",
     "ScatteringFeatures",
     "SentenceFeatures",
+    "TableFeatures",
+    "TableSchema",
+    "check_table",
+    "draft_schema",
+    "rows_from_marginals",
+    "rows_from_schema",
 ]

@@ -5,7 +5,12 @@ Each mechanism has a proof note of the same name beside it.
 
 from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
 from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
-from vicinal.mechanisms._randomness import fresh_key, randomness
+from vicinal.mechanisms._marginals import (
+    SLACK_SHARE_OF_MARGINALS,
+    NoisyMarginals,
+    noisy_marginals,
+)
+from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._votes import (
     LabelRelease,
@@ -17,18 +22,22 @@ from vicinal.mechanisms._votes import (
 from vicinal.noise import NoiseSource
 
 __all__ = [
+    "SLACK_SHARE_OF_MARGINALS",
     "DeltaSlackAccountant",
     "LabelRelease",
     "NoiseSource",
     "NoisyCount",
     "NoisyLabels",
+    "NoisyMarginals",
     "NoisyVotes",
     "SubjectTable",
     "VoteGrid",
     "VoteMechanism",
     "VoteRelease",
     "fresh_key",
+    "noisy_marginals",
     "noisy_size",
+    "public_draws",
     "randomness",
     "size_noise",
 ]

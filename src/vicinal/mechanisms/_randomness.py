@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from vicinal import _checks
 from vicinal.noise import NoiseSource, SimulatedNoise, SystemNoise, fresh_key
 
-__all__ = ["fresh_key", "randomness"]
+__all__ = ["fresh_key", "public_draws", "randomness"]
 
 
 def randomness(simulation_seed: int | None = None) -> NoiseSource:
@@ -13,3 +16,14 @@ def randomness(simulation_seed: int | None = None) -> NoiseSource:
     Results made with a seed carry no guarantee; ``NoiseSource.exact`` tells the two apart.
     """
     return SystemNoise() if simulation_seed is None else SimulatedNoise(simulation_seed)
+
+
+def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID251 (a type)
+    """Return a generator for draws that anybody may see and repeat: made-up public rows, say.
+
+    Nothing private may depend on them, and no privacy hangs on them. A seed carries no guarantee
+    and breaks none.
+    """
+    known = None if seed is None else _checks.integer("seed", seed, least=0)
+    start = int.from_bytes(fresh_key()) if known is None else known
+    return np.random.default_rng(start)  # noqa: TID251 (public draws protect nobody)

@@ -25,11 +25,13 @@ Images = Annotated[
     Annotated[list[Grey], _FIRST] | Annotated[list[Color], _FIRST], Field(min_length=1)
 ]
 Texts = Annotated[list[Text], _FIRST, Field(min_length=1)]
+Cell = Annotated[bool, Strict()] | Annotated[int, Strict()] | Finite | Text | None
+NamedRows = Annotated[list[dict[Text, Cell]], _FIRST, Field(min_length=1)]
 Names = Annotated[list[Name], _FIRST]
 
 
 class RowsBody(BaseModel):
-    """Rows in exactly one of three forms, as the store takes them (GET /v1/status says which)."""
+    """Rows in exactly one of four forms, as the store takes them (GET /v1/status says which)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,11 +40,17 @@ class RowsBody(BaseModel):
         None, description="q images: h rows of w pixels, grey or three numbers."
     )
     texts: Texts | None = Field(None, description="q texts.")
+    rows: NamedRows | None = Field(
+        None, description="q rows of a table, by column name; null where nothing is known."
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         """Refuse none and several."""
-        if sum(rows is not None for rows in (self.vectors, self.images, self.texts)) != 1:
+        if (
+            sum(rows is not None for rows in (self.vectors, self.images, self.texts, self.rows))
+            != 1
+        ):
             raise ValueError
         return self
 
@@ -131,7 +139,7 @@ class QuotaResponse(BaseModel):
 class StatusResponse(BaseModel):
     """What the store takes, and how this process is doing."""
 
-    takes: Literal["vectors", "images", "texts"]
+    takes: Literal["vectors", "images", "texts", "rows"]
     numbers: int | None = Field(description="Length of a vector, where the store says.")
     classes: list[int | str]
     most_queries: int

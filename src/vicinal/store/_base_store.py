@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import VicinalError
+from vicinal.ledger._answers import digests_of
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming
@@ -20,8 +21,8 @@ from vicinal.store._opening import OpenStore
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import audience_state
 from vicinal.store._requests import Query, Reply, checked_name
-from vicinal.store._status import Quota, remaining_quota
-from vicinal.store._store_schema import StoreSchema
+from vicinal.store._status import Presence, Quota, remaining_quota
+from vicinal.store._store_schema import ExtractedRows, StoreSchema
 
 DEFAULT = "default"
 """The audience that a new store has."""
@@ -92,6 +93,15 @@ class BaseStore(ABC, Generic[AnyReply]):
         if isinstance(reply, VicinalError):
             raise reply
         return reply
+
+    def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
+        """Return raw queries or records as features, and a key of what is seen of each.
+
+        Rows of one key cannot be told apart by the store, and queries of one key are one query.
+        Nothing is charged. What is returned may take the place of raw rows.
+        """
+        vectors = self.schema.vectors(raw)
+        return ExtractedRows(vectors), digests_of(self.schema.kernel_of(None).encode(vectors))
 
     @abstractmethod
     def predict_many(self, queries: Sequence[Query]) -> list[AnyReply | VicinalError]:
@@ -164,7 +174,19 @@ class BaseStore(ABC, Generic[AnyReply]):
             self._add(records, addition)
             return book.version
 
+    @abstractmethod
+    def erase(self, subjects: npt.ArrayLike) -> int:
+        """Erase subjects from every file; return how many records were erased. Private."""
+
+    @abstractmethod
+    def presence(self, subjects: npt.ArrayLike) -> Presence:
+        """Return how many of some ids are enrolled, were erased, or never were. Private."""
+
     # ------------------------------------------------------------ public facts
+
+    @abstractmethod
+    def facts(self, *, curator: bool = False) -> dict[str, Any]:
+        """Return public facts as plain values; with `curator` also private ones."""
 
     @property
     def audiences(self) -> tuple[str, ...]:
@@ -192,3 +214,7 @@ class BaseStore(ABC, Generic[AnyReply]):
     def is_consistent(self) -> bool:
         """Whether it answers; once it does not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent
+
+
+AnyStore = BaseStore[Any]
+"""A store, or a cluster of shards. Whatever it returns is durable and paid for."""

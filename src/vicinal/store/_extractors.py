@@ -21,7 +21,9 @@ from vicinal.features import (
     PublicMap,
     ScatteringFeatures,
     SentenceFeatures,
+    TableFeatures,
 )
+from vicinal.features._table_features import as_schema
 from vicinal.features._text import model_folder
 from vicinal.store._folder import copy_file
 from vicinal.store._models import digest_of
@@ -33,10 +35,11 @@ KINDS: dict[str, Callable[..., Any] | None] = {
     "image": ImageFeatures,
     "text": SentenceFeatures,
     "onnx": OnnxFeatures,
+    "table": TableFeatures,
 }
 """Extractors by name; "columns" takes numbers as they are."""
 
-VECTORS, IMAGES, TEXTS = "vectors", "images", "texts"
+VECTORS, IMAGES, TEXTS, ROWS = "vectors", "images", "texts", "rows"
 
 MAP, MODEL = "map.npz", "model"
 
@@ -50,10 +53,11 @@ class StoreExtractor:
 
     Attributes
     ----------
-    kind : {"columns", "hog", "scattering", "image", "text", "onnx"}
+    kind : {"columns", "hog", "scattering", "image", "text", "onnx", "table"}
         How raw records become numbers.
     options : dict
-        Parameters of the extractor's class; of "onnx" and "image" the file of the model is one.
+        Parameters of the extractor's class; of "onnx" and "image" the file of the model is one,
+        of "table" the schema, as JSON has it.
     public_map : PublicMap or None
         Applied to the numbers.
     columns : list of str or None
@@ -68,14 +72,18 @@ class StoreExtractor:
     def __post_init__(self) -> None:
         """Refuse kinds that there are not, and options that a kind does not have."""
         _checks.choice("features", self.kind, tuple(KINDS))
+        if self.kind == "table":
+            schema = as_schema(self.options.get("schema")).usable()
+            plain = {**self.options, "schema": schema.to_dict()}
+            object.__setattr__(self, "options", plain)
         _ = self._rows
 
     @property
     def takes(self) -> str:
-        """What raw rows are: "vectors", "images" or "texts"."""
+        """What raw rows are: "vectors", "images", "texts", or "rows" of named columns."""
         if isinstance(self._rows, OnnxFeatures):
             return VECTORS if len(self._rows.input_shape) == 1 else IMAGES
-        return {"columns": VECTORS, "text": TEXTS}.get(self.kind, IMAGES)
+        return {"columns": VECTORS, "text": TEXTS, "table": ROWS}.get(self.kind, IMAGES)
 
     @cached_property
     def digest(self) -> str | None:

@@ -46,12 +46,11 @@ class StoredRecords:
         Raises
         ------
         InvalidInput
-            If labels or subjects are unusable, or a record is a point of the public reference.
+            If labels or subjects are unusable.
         """
         labels = frame.label_indices(y, len(X))
         ids: list[Any] | None = None if subjects is None else inputs.subjects(subjects, len(X))
         check_length(ids or ())
-        frame.refuse_public_rows(X)
         return cls(frame.kernel_of(None).encode(X), labels, ids)
 
     def __len__(self) -> int:

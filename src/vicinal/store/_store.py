@@ -1,7 +1,7 @@
 """The store: private records on disk, budgets that outlive the process, answers that are paid for.
 
-Order of durability (THEORY, section 7): charge and answer become durable together, then the answer
-is returned. See docs/store.md for what a reader of the folder finds where.
+Order of durability (docs/theory.md, section 7): charge and answer become durable together, then the
+answer is returned. See docs/store.md for what a reader of the folder finds where.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Store(BaseStore[Reply]):
         kernel: str = "cosine",
         norm_bound: float | str = "auto",
         index: str | Mapping[str, Any] = "exact",
+        reference_cost: float = 0.0,
         **plan: Any,
     ) -> Self:
         """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
@@ -98,6 +99,10 @@ class Store(BaseStore[Reply]):
             "sqlite" (default), or a postgresql:// URL.
         witness : path, optional
             Where to remember how far the store had come; default: beside the folder.
+        reference_cost : float
+            What everybody has paid already for a reference that was drawn from noisy marginals of
+            these records (:func:`~vicinal.features.rows_from_marginals`), in zCDP. Every audience
+            sees the reference, so it is taken off the budgets of all.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
             `delta`, `n_queries` and so on.
@@ -107,7 +112,13 @@ class Store(BaseStore[Reply]):
         InvalidInput
             Before anything is written.
         """
-        shared = {"classes": classes, "kernel": kernel, "norm_bound": norm_bound, "index": index}
+        shared = {
+            "classes": classes,
+            "kernel": kernel,
+            "norm_bound": norm_bound,
+            "index": index,
+            "reference_cost": reference_cost,
+        }
         frame, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
         records = StoredRecords.of(frame, X, y, subjects)
         written = new_plan(frame, plan)
@@ -254,11 +265,11 @@ class Store(BaseStore[Reply]):
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer many requests in one block an audience and one commit, see :class:`BaseStore`."""
         with self._whole():
-            replies = RequestBatch(
-                self._parts.ledger, self._parts.schema, self._audience_states
-            ).run(queries)
-            self._parts.mark()
-        return replies
+            batch = RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
+            try:
+                return batch.run(queries)
+            finally:
+                self._parts.mark()  # charges of a block that broke off are committed, too
 
     # ------------------------------------------------------------ care
 

@@ -25,6 +25,17 @@ from vicinal.store._indexes import plain_index
 PUBLIC = "public.npy"
 
 
+@dataclass(frozen=True, eq=False)
+class ExtractedRows:
+    """Rows that the store's extractor has been through already, see :meth:`StoreSchema.vectors`."""
+
+    features: npt.NDArray[np.floating]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.features)
+
+
 @dataclass(eq=False)
 class StoreSchema:
     """Public facts that are fixed when a store is made.
@@ -47,6 +58,9 @@ class StoreSchema:
         The public reference.
     index : dict
         Kind and options of the index that the records lie in.
+    reference_cost : float
+        zCDP that every subject pays in every audience for the reference, where it was drawn from
+        noisy marginals of the records.
     """
 
     classes: list[Any]
@@ -57,6 +71,7 @@ class StoreSchema:
     extractor: StoreExtractor
     public: npt.NDArray[np.floating] | None
     index: dict[str, Any] = field(default_factory=plain_index)
+    reference_cost: float = 0.0
 
     @cached_property
     def form(self) -> IndKNNClassifier:
@@ -76,10 +91,6 @@ class StoreSchema:
             and np.isfinite(rows).all()
         )
 
-    @cached_property
-    def _reference_rows(self) -> frozenset[int]:
-        return frozenset() if self.public is None else inputs.row_keys(self.public)
-
     def kernel_of(self, bandwidth: float | None) -> Kernel:
         """Return the kernel; the bandwidth does not change stored integers."""
         if self.kernel == "cosine":
@@ -95,6 +106,8 @@ class StoreSchema:
         InvalidInput
             If they are not what the store takes; no message repeats a value.
         """
+        if isinstance(raw, ExtractedRows):
+            return raw.features
         rows = self.extractor.transform(raw)
         if self._plain(rows):
             return rows  # type: ignore[no-any-return]
@@ -106,10 +119,6 @@ class StoreSchema:
     def label_indices(self, y: npt.ArrayLike, size: int) -> npt.NDArray[np.int32]:
         """Return the class index of every label."""
         return inputs.labels(y, size, np.asarray(self.classes))
-
-    def refuse_public_rows(self, X: npt.NDArray[np.floating]) -> None:
-        """Raise InvalidInput if a private record is also a point of the public reference."""
-        inputs.refuse_shared_rows(self._reference_rows, X)
 
     def spec(self) -> str:
         """Return everything but arrays, as JSON."""
@@ -124,6 +133,7 @@ class StoreSchema:
                 "extractor": self.extractor.spec(),
                 "public": self.public is not None,
                 "index": self.index,
+                "reference_cost": self.reference_cost,
             }
         )
 
@@ -149,6 +159,7 @@ class StoreSchema:
             StoreExtractor.load(found["extractor"], folder),
             public,
             found.get("index", plain_index()),
+            found.get("reference_cost", 0.0),
         )
 
 
@@ -172,13 +183,15 @@ def new_schema(
         If anything is unusable.
     """
     form = form_of(parameters)
+    inputs.refuse_same_memory(X, public)
     settings = IndKNNSettings.of(form)
     features = inputs.features(form, extractor.transform(X), reset=True)
     reference = None if public is None else inputs.reference(public, features)
     kernel = kernel_for(settings, reference)
     classes, bound = settings.classes.tolist(), getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
-    return StoreSchema(classes, features.shape[1], *args, settings.index), features
+    further = (settings.index, settings.reference_cost)
+    return StoreSchema(classes, features.shape[1], *args, *further), features
 
 
 def form_of(parameters: dict[str, Any]) -> IndKNNClassifier:

@@ -34,3 +34,4 @@ KINDS: dict[str, type[PlannedRelease]] = {
         PlannedIndKNN,
     )
 }
+"""Every kind of release, by the name that a plan gives it."""

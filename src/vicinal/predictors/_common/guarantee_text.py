@@ -28,14 +28,31 @@ def only_release(interactions: int) -> str:
     )
 
 
+_DRAWN = "the same in the noisy marginals of the records that the reference was drawn from"
+
+
+def _paid(settings: IndKNNSettings) -> str:
+    """Say which part of every budget the reference has cost."""
+    if not settings.reference_cost:
+        return ""
+    share = settings.reference_cost / (
+        settings.reference_cost + settings.parts * settings.spendable
+    )
+    return (
+        f"; {share:.3g} of every budget (in mu squared) was paid once for noisy one- and two-way "
+        "marginals of the records, from which the reference was drawn, and the filter has the rest"
+    )
+
+
 def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
     """Return the guarantee of an Ind-KNN classifier over all its answers since ``fit``."""
-    void = settings.seed is not None or settings.interactions == 0
+    void = settings.simulation_seed is not None or settings.interactions == 0
     size = (
         "the number of records, as estimated once with noise"
         if settings.n_records is None
         else "the number of records as declared"
     )
+    paid = settings.reference_cost
     return Guarantee(
         epsilon=float("inf") if void else settings.epsilon,
         delta=1.0 if void else settings.delta,
@@ -46,6 +63,7 @@ def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
                 "features, labels and presence of every record, and how much of its budget a "
                 "subject has spent, over all answers since fit together, however chosen"
             ),
+            *((_DRAWN,) if paid else ()),
         ),
         public=(
             "the queries",
@@ -55,14 +73,18 @@ def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
             size,
             "all answers given",
         ),
-        method=_METHODS["label" if settings.label_only else settings.method],
+        method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
         assumptions=(
             (
                 "each person's records carry that person's subject id (without ids, one record is "
                 "one person)"
             ),
             "features are computed record by record, with nothing learnt from private records",
-            "the reference set holds no private record",
+            (
+                "the reference set was drawn from those noisy marginals, and from nothing else"
+                if paid
+                else "the reference set holds no private record"
+            ),
             "the system's entropy is unpredictable",
             "time and memory use are not observed",
             only_release(settings.interactions),

@@ -57,7 +57,7 @@ class FitInputs:
     ids : list or None
         The subject of every record; None where every record is a subject of its own.
     reference : float (m, d) or None
-        Public rows, none of them a private one.
+        Public rows.
     """
 
     features: FloatMatrix
@@ -72,11 +72,6 @@ class FitInputs:
     def names(self) -> Sequence[_checks.SubjectId]:
         """One subject for each record; its row number where it is one of its own."""
         return range(len(self)) if self.ids is None else self.ids
-
-    @property
-    def reference_rows(self) -> frozenset[int]:
-        """Fingerprints of the public rows."""
-        return frozenset() if self.reference is None else row_keys(self.reference)
 
 
 def records(
@@ -93,6 +88,7 @@ def records(
         Naming the first bad argument.
     """
     rows = features(estimator, X, reset=True)
+    refuse_same_memory(X, public)
     return FitInputs(
         rows,
         None if ids is None else subjects(ids, len(rows)),
@@ -167,7 +163,7 @@ def check_subjects_given(given: bool, *, before: bool) -> None:
 
 
 def reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
-    """Return the public reference set (m, d), checked against the private features."""
+    """Return the public reference set (m, d), in the form of the private features."""
     points = np.asarray(public)
     if points.ndim != 2 or points.shape[1] != X.shape[1] or len(points) == 0:
         raise InvalidInput(
@@ -176,25 +172,21 @@ def reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
         )
     if points.dtype.kind not in "iuf" or not np.isfinite(points).all():
         raise InvalidInput("The 'public' parameter must hold finite numbers only.")
-    points = np.ascontiguousarray(points, dtype=X.dtype)
-    refuse_shared_rows(row_keys(points), X)
-    return points
+    return np.ascontiguousarray(points, dtype=X.dtype)
 
 
-def refuse_shared_rows(reference_keys: frozenset[int], X: FloatMatrix) -> None:
-    """Raise if a private record is also a point of the public reference."""
-    if not reference_keys.isdisjoint(row_keys(X)):
+def refuse_same_memory(X: object, public: object) -> None:
+    """Raise if the public reference is a part of the array of private records.
+
+    Only where the numbers lie is looked at, never what they are: rows that coincide are no
+    fault, and whether any do is private (docs/decisions/0050).
+    """
+    arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
+    if np.shares_memory(X, public) if arrays else X is public:
         raise InvalidInput(
-            "The 'public' parameter must share no row with the private records, for it is not "
+            "The 'public' parameter must not be a part of the private records, for it is not "
             "protected. Take reference points from another source."
         )
-
-
-def row_keys(rows: FloatMatrix) -> frozenset[int]:
-    """Return a fingerprint of every row, equal for rows of equal numbers."""
-    as_float = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
-    width = as_float.shape[1] * as_float.itemsize
-    return frozenset(hash(row.tobytes()) for row in as_float.view(f"V{width}").ravel())
 
 
 def _not_names(column: npt.NDArray[Any]) -> bool:

@@ -1,0 +1,211 @@
+"""What `vicinal predict` writes: a row of answers for every query, in the format of the suffix."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from vicinal.cli._output import write_file
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from vicinal.store import Reply
+
+STREAM = "-"
+"""Stands for standard input and output."""
+
+FORMATS = (".csv", ".parquet", ".npy")
+_MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
+_SHOWN = 5
+
+
+def check_format(out: str | None) -> None:
+    """Raise InvalidInput before anything is asked if answers could not be written so."""
+    if out is not None and out != STREAM and Path(out).suffix not in FORMATS:
+        raise InvalidInput(f"The 'out' option must end in {', '.join(FORMATS)}, or be -.")
+
+
+@contextmanager
+def local_file(data: str) -> Iterator[Path]:
+    """Yield the path of a file; standard input becomes one for as long as it is needed."""
+    if data != STREAM:
+        yield Path(data)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        content = sys.stdin.buffer.read()
+        suffix = next((s for magic, s in _MAGIC.items() if content.startswith(magic)), ".csv")
+        path = Path(folder) / f"standard input{suffix}"
+        path.write_bytes(content)
+        try:
+            yield path
+        except InvalidInput as error:
+            raise InvalidInput(str(error).replace(f"{folder}/", "")) from None
+
+
+def answer_table(
+    reply: Reply, classes: list[Any], noise: float | None, first: dict[str, Any]
+) -> pa.Table:
+    """Return answers as a table: what identifies a query, label, confidence, a share a class.
+
+    Parameters
+    ----------
+    reply : Reply
+        What the store answered.
+    classes : list
+        Class names.
+    noise : float or None
+        Standard deviation of a vote's noise; without it no shares are given.
+    first : dict of columns
+        What comes before the answers.
+    """
+    import pyarrow as pa
+
+    from vicinal.predictors._vote_shares import expected_vote_shares
+
+    columns: dict[str, Any] = {**first, "label": pa.array(reply.labels.tolist())}
+    if reply.confidence is not None:
+        columns["confidence"] = _nullable(reply.confidence, 3)
+    if reply.votes is not None and noise is not None:
+        shares = expected_vote_shares(reply.votes, noise)
+        columns |= {f"p_{name}": _nullable(shares[:, i], 4) for i, name in enumerate(classes)}
+    return pa.table(columns)
+
+
+def _nullable(values: npt.NDArray[Any], digits: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([None if math.isnan(v) else round(v, digits) for v in values.tolist()])
+
+
+def write_answers(table: pa.Table, out: str | None) -> None:
+    """Write answers to a file by its suffix, or as CSV to standard output."""
+    if out is None or out == STREAM:
+        typer.echo(_as_csv(table), nl=False)
+    elif out.endswith(".csv"):
+        write_file(Path(out), _as_csv(table))
+    else:
+        write_file(Path(out), _as_parquet(table) if out.endswith(".parquet") else _as_npy(table))
+
+
+def _as_csv(table: pa.Table) -> str:
+    import csv
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.column_names)
+    columns = [column.to_pylist() for column in table.columns]
+    writer.writerows([["" if v is None else v for v in row] for row in zip(*columns, strict=True)])
+    return text.getvalue()
+
+
+def _as_parquet(table: pa.Table) -> bytes:
+    from pyarrow import parquet
+
+    content = io.BytesIO()
+    parquet.write_table(table, content)
+    return content.getvalue()
+
+
+def _as_npy(table: pa.Table) -> bytes:
+    """Return a structured array; texts that are missing are empty, numbers NaN."""
+    import numpy as np
+
+    arrays = {}
+    for i, name in enumerate(table.column_names):
+        values = table.column(i).to_pylist()
+        if all(v is None or isinstance(v, int | float) for v in values):
+            arrays[name] = np.array([np.nan if v is None else v for v in values])
+        else:
+            arrays[name] = np.array(["" if v is None else str(v) for v in values])
+    found = np.empty(
+        table.num_rows, dtype=[(name, column.dtype) for name, column in arrays.items()]
+    )
+    for name, column in arrays.items():
+        found[name] = column
+    content = io.BytesIO()
+    np.save(content, found, allow_pickle=False)
+    return content.getvalue()
+
+
+def summary(keys: list[bytes], reply: Reply, audience: str) -> str:
+    """Return three lines on the answers: how many, which queries look alike, what is left.
+
+    Parameters
+    ----------
+    keys : list of bytes
+        What the store sees of each query; equal for queries that it cannot tell apart.
+    """
+    rows_of: dict[bytes, list[int]] = {}
+    for row, key in enumerate(keys, 1):
+        rows_of.setdefault(key, []).append(row)
+    alike = [rows for rows in rows_of.values() if len(rows) > 1]
+    free = len(rows_of) - reply.charged
+    again = f"; {free} answered before, at no cost" if free else ""
+    return "\n".join(
+        [
+            f"{len(keys)} {_plural(len(keys), 'query', 'queries')}, {reply.charged} new{again}.",
+            _alike(alike),
+            f"{reply.left} answers of the plan of audience {audience!r} are left.",
+        ]
+    )
+
+
+def noise_of(plan: dict[str, Any]) -> float | None:
+    """Return the noise of a vote in an audience's plan; None where it changes with answers."""
+    multiplier, count = plan.get("noise_multiplier"), plan.get("n_neighbors")
+    if plan["reuse_predictions"] != "none" or multiplier is None or count is None:
+        return None
+    return float(multiplier * math.sqrt(count))
+
+
+def init_summary(store: Path, facts: dict[str, Any], points: object) -> str:
+    """Return three lines on a new store: what it answers, from what, with how much noise."""
+    plan = facts["audiences"]["default"]["plan"]
+    features, size = facts["features"], 0 if points is None else len(points)  # type: ignore[arg-type]
+    noise = noise_of(plan)
+    votes = (
+        ""
+        if noise is None
+        else (f", about {plan['n_neighbors']} neighbours a query, noise of {noise:.1f} votes")
+    )
+    return "\n".join(
+        [
+            (
+                f"{store}: {plan['n_queries']} answers of the classes "
+                f"{', '.join(map(str, facts['classes']))}."
+            ),
+            f"{features['number']} features ({features['kind']}); a reference of {size} rows.",
+            f"epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
+        ]
+    )
+
+
+def _alike(groups: list[list[int]]) -> str:
+    if not groups:
+        return "No two queries have the same features."
+    shown = "; ".join(
+        ", ".join(map(str, rows[:_SHOWN]))
+        + (f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else "")
+        for rows in groups[:_SHOWN]
+    )
+    more = f"; and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
+    count = sum(len(rows) - 1 for rows in groups)
+    return (
+        f"{count} {_plural(count, 'query has', 'queries have')} the features of an earlier one and "
+        f"get its answer: rows {shown}{more}."
+    )
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many

@@ -1,0 +1,204 @@
+"""How the commands of a store read records, queries and the public reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from vicinal.datasets import Dataset
+    from vicinal.features import TableSchema
+    from vicinal.store import StoreExtractor
+
+FROM_SCHEMA, FROM_MARGINALS = "from-schema", "from-marginals"
+
+MAPPED = 100
+"""Components of the map that table features go through, where the reference is large enough."""
+
+_ROWS_PER_FEATURE = 5
+"""Reference rows for each feature that a map learnt from them needs."""
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put the file's name in front of what is wrong with it."""
+    try:
+        yield
+    except InvalidInput as error:
+        if str(path) in str(error):
+            raise
+        raise InvalidInput(f"{path}: {error}") from None
+
+
+def read_records(
+    path: Path, extractor: StoreExtractor, label: str | None, subject: str | None
+) -> Dataset:
+    """Return the records of a file, raw, as the store's extractor takes them."""
+    from vicinal.datasets import load_images, load_table
+
+    if path.is_dir():
+        return load_images(path)
+    if path.name.endswith(".npz") and extractor.kind != "table":
+        return load_table(path)
+    with naming(path):
+        if extractor.kind == "table":
+            return load_table(path, label, subject, named=True)
+        if extractor.kind == "text":
+            text = extractor.columns[0] if extractor.columns else "text"
+            return load_table(path, label, subject, text=text)
+        return load_table(path, label, subject, extractor.columns)
+
+
+def read_queries(
+    path: Path, extractor: StoreExtractor, name: str | None
+) -> tuple[dict[str, Any], Dataset]:
+    """Return what goes before the answers (a column, or names of images), and the queries."""
+    from vicinal.datasets import read_table
+
+    if name is None:
+        dataset = read_records(path, extractor, None, None)
+        return ({} if dataset.names is None else {"file": list(dataset.names)}), dataset
+    if path.is_dir() or path.name.endswith(".npz"):
+        raise InvalidInput("The 'id' option names a column; images and npz files have none.")
+    table = read_table(path)
+    if name not in table.column_names:
+        raise InvalidInput(f"{path} has no column {name!r}, which --id names.")
+    if extractor.kind == "columns" and extractor.columns is None:
+        others = [column for column in table.column_names if column != name]
+        extractor = replace(extractor, columns=others)
+    dataset = read_records(path, extractor, None, None)
+    rows: Any = dataset.features
+    declared = extractor.options.get("schema", {}).get("columns", {})
+    if extractor.kind == "table" and name not in declared:
+        dataset = replace(dataset, features=rows.drop_columns([name]))
+    return {name: table[name]}, dataset
+
+
+def identified(first: dict[str, Any]) -> dict[str, Any]:
+    """Return what goes before the answers, as JSON has it."""
+    listed = {name: getattr(c, "to_pylist", lambda c=c: c)() for name, c in first.items()}
+    return {"ids": [_plain(value) for value in next(iter(listed.values()))]} if listed else {}
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def with_names(
+    extractor: StoreExtractor, public: Path | None, label: str | None, subject: str | None
+) -> StoreExtractor:
+    """Return an extractor that knows its columns by name, from the public file if not from options.
+
+    The private file's own header is never taken: where there is none, it is somebody's record.
+    """
+    from vicinal.datasets import read_table
+
+    plain = extractor.kind == "columns" and extractor.columns is None
+    if not plain or public is None or not public.name.endswith((".csv", ".csv.gz", ".parquet")):
+        return extractor
+    names = [name for name in read_table(public).column_names if name not in (label, subject)]
+    return replace(extractor, columns=names)
+
+
+def check_reference(data: Path, public: Path | None, reference: str | None, kind: str) -> None:
+    """Raise InvalidInput if the reference is the private file, or cannot be made."""
+    if public is not None and reference is not None:
+        raise InvalidInput("Give either --public or --reference.")
+    if reference not in (None, FROM_SCHEMA, FROM_MARGINALS):
+        raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA} or {FROM_MARGINALS}.")
+    if reference is not None and kind != "table":
+        raise InvalidInput("The 'reference' option needs --features table, whose schema it uses.")
+    if public is not None and public.exists() and data.exists() and public.samefile(data):
+        raise InvalidInput(
+            "The 'public' option must name another file than 'data': the reference is not "
+            "protected. Take rows from another source, or --reference from-schema."
+        )
+
+
+def schema_for(path: Path, label: str | None, subject: str | None) -> dict[str, Any]:
+    """Return a schema as JSON has it; the columns of labels and subjects may be no features."""
+    from vicinal.features import TableSchema
+
+    schema = TableSchema.load(path).usable()
+    schema.refuse([label], "labels")
+    schema.refuse([subject], "subjects")
+    return schema.to_dict()
+
+
+@dataclass(frozen=True)
+class ReferenceWish:
+    """Where the public reference comes from, and the plan that pays for it if it costs.
+
+    Attributes
+    ----------
+    public : Path or None
+        A file.
+    made : str or None
+        How to make rows up.
+    rows : int
+        How many.
+    share : float
+        Part of everybody's budget that noisy marginals may cost.
+    plan : dict
+        Parameters of the plan: classes, epsilon, delta, release.
+    """
+
+    public: Path | None
+    made: str | None
+    rows: int
+    share: float
+    plan: dict[str, Any]
+
+    def found(self, extractor: StoreExtractor, dataset: Dataset) -> tuple[Any, float]:
+        """Return raw public rows, or None, and what everybody has paid for them in zCDP."""
+        from vicinal.features import TableSchema, rows_from_schema
+
+        if self.public is not None:
+            return read_records(self.public, extractor, None, None).features, 0.0
+        if self.made is None:
+            return None, 0.0
+        schema = TableSchema.from_dict(extractor.options["schema"])
+        if self.made == FROM_SCHEMA:
+            return rows_from_schema(schema, self.rows), 0.0
+        return self._drawn(schema, dataset)
+
+    def _drawn(self, schema: TableSchema, dataset: Dataset) -> tuple[Any, float]:
+        from vicinal.features import rows_from_marginals
+        from vicinal.predictors import IndKNNClassifier
+        from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+
+        cost = self.share * IndKNNSettings.of(IndKNNClassifier(**self.plan)).spendable
+        drawn = rows_from_marginals(
+            schema, dataset.features, dataset.subjects, cost=cost, delta=self.plan["delta"],
+            size=self.rows,
+        )  # fmt: skip
+        return drawn.rows, drawn.cost
+
+
+def reference_of(
+    raw: Any, extractor: StoreExtractor, components: int | None, power: float
+) -> tuple[StoreExtractor, npt.NDArray[Any] | None]:
+    """Return the extractor, with a map learnt from public rows if wanted, and their features.
+
+    Without a wish, table features go through one if there are enough public rows to learn it.
+    """
+    if raw is None:
+        if components:
+            raise InvalidInput("The 'components' option needs a reference to learn the map from.")
+        return extractor, None
+    if components is None:
+        found = extractor.transform(raw)
+        enough = len(found) >= _ROWS_PER_FEATURE * found.shape[1] if len(found) else False
+        if extractor.kind != "table" or not enough or not found.std(axis=0).any():
+            return extractor, found
+        components = MAPPED
+    if not components:
+        return extractor, extractor.transform(raw)
+    return extractor.fitted(raw, components, power)

@@ -1,0 +1,83 @@
+"""How many public rows equal a private one, and how many would by nature: for the owner only.
+
+Nobody is refused for it and nothing is filtered by it; docs/decisions/0050 says why.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput
+
+_DEVIATIONS = 6.0
+"""How far beyond chance an excess must be before it is called one."""
+
+
+@dataclass(frozen=True)
+class Coincidences:
+    """Public rows that equal a private record. **Private**: it tells who is in the records.
+
+    Attributes
+    ----------
+    public : int
+        Public rows.
+    shared : int
+        Those of them that equal a private record.
+    expected : float
+        How many would if they came from the same population by themselves: the share of records
+        that equal another record, times the public rows (Good 1953: the share of a population
+        that a sample has seen is one less the share of values met once).
+    """
+
+    public: int
+    shared: int
+    expected: float
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether more rows are shared than chance explains, as if copied from the records."""
+        share = self.expected / self.public
+        chance = math.sqrt(self.public * max(share * (1 - share), 1 / self.public))
+        return self.shared > self.expected + _DEVIATIONS * chance
+
+    def __str__(self) -> str:
+        verdict = (
+            "More than coincidence: were public rows copied from the records?"
+            if self.suspicious
+            else "Coincidence explains it; leave the reference as it is."
+        )
+        return (
+            f"{self.shared} of {self.public} public rows equal a record; by nature about "
+            f"{self.expected:.0f} would. {verdict}"
+        )
+
+
+def coincidences(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
+    """Compare private records (n, d) with public rows (m, d), number by number.
+
+    The result is private. A subject with equal records of its own makes more look natural.
+
+    Raises
+    ------
+    InvalidInput
+        If they are not matrices of numbers of one width.
+    """
+    rows, points = _keys(records), _keys(public)
+    if rows.dtype != points.dtype:
+        raise InvalidInput("The records and the public rows must have the same columns.")
+    _, where, counts = np.unique(rows, return_inverse=True, return_counts=True)
+    natural = float((counts[where] > 1).mean())
+    return Coincidences(len(points), int(np.isin(points, rows).sum()), natural * len(points))
+
+
+def _keys(rows: npt.ArrayLike) -> npt.NDArray[np.void]:
+    """Return every row as one value, equal for rows of equal numbers."""
+    matrix = np.asarray(rows)
+    if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "buif":
+        raise InvalidInput("Records and public rows must be matrices of numbers, (n, d).")
+    plain = np.ascontiguousarray(matrix, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
+    return plain.view(f"V{plain.shape[1] * plain.itemsize}").ravel()

@@ -1,0 +1,423 @@
+"""The kinds of column that a table schema declares, and how each turns cells into features.
+
+Two rows that differ by one standard deviation of a number, by a category, or by yes and no, are
+one apart in that column, times its weight. Everything here works row by row.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from scipy.special import ndtri
+
+from vicinal.features import _table_cells as cells
+from vicinal.features._table_cells import Codes, Reading
+
+Floats = npt.NDArray[np.float64]
+
+MOST_DEVIATIONS = 4.0
+"""Numbers further than this from the centre, in spreads, count as this far: a value that is
+absurd must not drown all other columns."""
+
+_CATEGORY = math.sqrt(0.5)
+"""Two one-hot vectors of this length are one apart."""
+
+_UNIFORM = math.sqrt(12.0)
+"""An interval in standard deviations of a number that is uniform on it."""
+
+OTHER = "(other)"
+"""What made-up rows have where a value is none of the declared ones."""
+
+_EXACT = 2.0**53
+
+_INNER = 2.5
+"""Made-up numbers of the outermost bins reach this many spreads from the centre."""
+
+
+@dataclass(frozen=True)
+class TableColumn(ABC):
+    """One declared column.
+
+    Attributes
+    ----------
+    name : str
+        As in the table.
+    weight : float
+        How much the column counts, 1 as a rule.
+    missing : bool
+        Whether values may be missing; then the column has a feature that says so.
+    missing_share : float
+        Share of rows without a value, as far as the public knows; for made-up rows.
+    """
+
+    kind: ClassVar[str]
+
+    name: str
+    weight: float = 1.0
+    missing: bool = True
+    missing_share: float = 0.0
+
+    @abstractmethod
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        """Return codes and faults of a column without dictionaries."""
+
+    @abstractmethod
+    def _encode(self, codes: Codes) -> Floats:
+        """Return features (n, w) before weighting; NaN codes are those of missing values."""
+
+    @property
+    @abstractmethod
+    def value_names(self) -> tuple[str, ...]:
+        """Names of the features of values, w of them."""
+
+    @abstractmethod
+    def n_bins(self, most: int) -> int:
+        """Return into how many bins values fall, at most about `most` for numbers."""
+
+    @abstractmethod
+    def bins(self, codes: Codes, n_bins: int) -> npt.NDArray[np.int64]:
+        """Return the bin of every code that is not NaN."""
+
+    @abstractmethod
+    def from_bins(self, bins: npt.NDArray[np.int64], uniform: Floats, n_bins: int) -> Codes:
+        """Return a code inside each bin, from numbers that are uniform on [0, 1)."""
+
+    @abstractmethod
+    def made_up(self, uniform: Floats) -> Codes:
+        """Return codes as the declaration lets expect them, from uniform numbers."""
+
+    @abstractmethod
+    def _value(self, code: float) -> object:
+        """Return a cell that reads as this code."""
+
+    def cells(self, codes: Codes) -> pa.Array:
+        """Return cells that read as these codes, an Arrow array with nulls where these are NaN."""
+        listed = [None if math.isnan(code) else self._value(code) for code in codes.tolist()]
+        return pa.array(listed)
+
+    def read(self, column: pa.ChunkedArray) -> Reading:
+        """Return codes and faults of a column of a table."""
+        found = self._read(column)
+        return found if self.missing else found.refusing_missing()
+
+    def clipped(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Tell which codes lie outside the declared bounds."""
+        return np.zeros(len(codes), dtype=np.bool_)
+
+    def encode(self, codes: Codes) -> Floats:
+        """Return features (n, w): those of the value, then whether it is missing."""
+        features = self._encode(codes)
+        if self.missing:
+            features = np.column_stack([features, np.isnan(codes) * self._indicator])
+        return self.weight * features
+
+    @property
+    def _indicator(self) -> float:
+        return 1.0
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of all features of the column."""
+        values = tuple(f"{self.name}{f'={value}' if value else ''}" for value in self.value_names)
+        return (*values, f"{self.name} is missing") if self.missing else values
+
+
+@dataclass(frozen=True)
+class NumberColumn(TableColumn):
+    """A number: clipped to its bounds, perhaps its logarithm, then centred and divided.
+
+    Attributes
+    ----------
+    low, high : float or None
+        Declared bounds.
+    center, spread : float or None
+        Of the public, after the logarithm if there is one; None: of a number that is uniform
+        between the bounds.
+    log : bool
+        Whether distances are those of log(x) (of log(1 + x) where `low` is 0).
+    """
+
+    kind: ClassVar[str] = "number"
+
+    low: float | None = None
+    high: float | None = None
+    center: float | None = None
+    spread: float | None = None
+    log: bool = False
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        return cells.numbers(column)
+
+    def clipped(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Tell which codes lie outside the declared bounds."""
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        return (codes < low) | (codes > high)
+
+    def _encode(self, codes: Codes) -> Floats:
+        center, spread = self.scale
+        scaled = (self._moved(self._bounded(codes)) - center) / spread
+        return np.nan_to_num(np.clip(scaled, -MOST_DEVIATIONS, MOST_DEVIATIONS))[:, None]
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Centre and spread, after the logarithm if there is one."""
+        if self.center is not None and self.spread is not None:
+            return self.center, self.spread
+        low, high = self._ends
+        return (low + high) / 2, (high - low) / _UNIFORM
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Return the bounds, after the logarithm; those that are open are closed by the spread."""
+        low = high = math.nan
+        if self.low is not None:
+            low = self._one_moved(self.low)
+        if self.high is not None:
+            high = self._one_moved(self.high)
+        if self.center is not None and self.spread is not None:
+            reach = MOST_DEVIATIONS * self.spread
+            low = self.center - reach if math.isnan(low) else max(low, self.center - reach)
+            high = self.center + reach if math.isnan(high) else min(high, self.center + reach)
+        return low, high
+
+    def _bounded(self, codes: Codes) -> Codes:
+        if self.low is None and self.high is None:
+            return codes
+        return np.clip(codes, self.low, self.high)
+
+    def _one_moved(self, value: float) -> float:
+        if not self.log:
+            return value
+        return math.log(value) if self.low else math.log1p(value)
+
+    def _moved(self, codes: Codes) -> Codes:
+        return cells.each(self._one_moved, codes) if self.log else codes
+
+    def _back(self, moved: Floats) -> Codes:
+        """Return numbers from what stands after the logarithm."""
+        low, high = self._ends
+        inside = np.clip(moved, min(low, high), max(low, high))
+        if not self.log:
+            return self._rounded(inside)
+        return self._rounded(np.exp(inside) if self.low else np.expm1(inside))
+
+    def _rounded(self, values: Floats) -> Codes:
+        return self._bounded(values)
+
+    def _value(self, code: float) -> object:
+        return code
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """One feature."""
+        return ("",)
+
+    def n_bins(self, most: int) -> int:
+        """Return `most`."""
+        return most
+
+    def _edges(self, n_bins: int) -> Floats:
+        """Return the inner edges of bins that hold as much each, if numbers are as declared."""
+        parts = np.arange(1, n_bins) / n_bins
+        if self.center is not None and self.spread is not None:
+            return np.asarray(self.center + self.spread * ndtri(parts))
+        low, high = self._ends
+        return np.asarray(low + (high - low) * parts)
+
+    def bins(self, codes: Codes, n_bins: int) -> npt.NDArray[np.int64]:
+        """Return the bin of every code that is not NaN."""
+        moved = self._moved(self._bounded(codes))
+        return np.searchsorted(self._edges(n_bins), moved, side="right").astype(np.int64)
+
+    def from_bins(self, bins: npt.NDArray[np.int64], uniform: Floats, n_bins: int) -> Codes:
+        """Return a number inside each bin."""
+        low, high = self._ends
+        center, spread = self.scale
+        first, last = max(low, center - _INNER * spread), min(high, center + _INNER * spread)
+        edges = np.concatenate([[first], np.clip(self._edges(n_bins), first, last), [last]])
+        return self._back(edges[bins] + uniform * (edges[bins + 1] - edges[bins]))
+
+    def made_up(self, uniform: Floats) -> Codes:
+        """Return numbers of a normal law where a spread is declared, else of a uniform one."""
+        low, high = self._ends
+        if self.center is not None and self.spread is not None:
+            inner = np.clip(uniform, 1e-6, 1 - 1e-6)
+            return self._back(self.center + self.spread * ndtri(inner))
+        return self._back(low + (high - low) * uniform)
+
+
+@dataclass(frozen=True)
+class WholeColumn(NumberColumn):
+    """A number without decimals."""
+
+    kind: ClassVar[str] = "whole"
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        found = cells.numbers(column)
+        with np.errstate(invalid="ignore"):
+            return found.checked(found.codes % 1 == 0, cells.WHOLE)
+
+    def _value(self, code: float) -> object:
+        return int(code) if abs(code) < _EXACT else code
+
+    def _rounded(self, values: Floats) -> Codes:
+        return self._bounded(np.rint(values))
+
+
+@dataclass(frozen=True)
+class DateColumn(NumberColumn):
+    """A date, as days since 1970."""
+
+    kind: ClassVar[str] = "date"
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        return cells.days(column)
+
+    def _value(self, code: float) -> object:
+        return dt.date.fromisoformat(cells.date_of(code))
+
+    def _rounded(self, values: Floats) -> Codes:
+        return self._bounded(np.rint(values))
+
+
+@dataclass(frozen=True)
+class _DeclaredColumn(TableColumn):
+    """A column of declared values.
+
+    Attributes
+    ----------
+    values : tuple of str or float
+        All declared values.
+    shares : tuple of float
+        How often each is met, as far as the public knows; all alike without it. A category with
+        "other" has a share more.
+    """
+
+    values: tuple[Any, ...] = ()
+    shares: tuple[float, ...] = ()
+
+    _other: ClassVar[bool] = False
+
+    @property
+    def _n_values(self) -> int:
+        return len(self.values)
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        other = float(len(self.values)) if self._n_values > len(self.values) else None
+        if all_numbers(self.values):
+            place_of = {float(value): float(place) for place, value in enumerate(self.values)}
+            return cells.places_of_numbers(column, place_of, other)
+        named = {cells.plain_text(value): float(i) for i, value in enumerate(self.values)}
+        return cells.places(column, named, other)
+
+    def _value(self, code: float) -> object:
+        numbers = all_numbers(self.values)
+        if int(code) < len(self.values):
+            return float(self.values[int(code)]) if numbers else str(self.values[int(code)])
+        return max(self.values) + 1.0 if numbers else OTHER
+
+    def n_bins(self, most: int) -> int:  # noqa: ARG002 (declared values are few)
+        """Return how many values there are."""
+        return self._n_values
+
+    def bins(self, codes: Codes, n_bins: int) -> npt.NDArray[np.int64]:  # noqa: ARG002
+        """Return the codes, which are bins already."""
+        return codes.astype(np.int64)
+
+    def from_bins(
+        self,
+        bins: npt.NDArray[np.int64],
+        uniform: Floats,  # noqa: ARG002
+        n_bins: int,  # noqa: ARG002
+    ) -> Codes:
+        """Return the bins."""
+        return bins.astype(np.float64)
+
+    def made_up(self, uniform: Floats) -> Codes:
+        """Return values as often as their shares say."""
+        shares = np.asarray(self.shares or np.ones(self._n_values), dtype=np.float64)
+        upto = np.cumsum(shares) / shares.sum()
+        return np.minimum(np.searchsorted(upto, uniform, side="right"), self._n_values - 1.0)
+
+
+@dataclass(frozen=True)
+class LevelsColumn(_DeclaredColumn):
+    """Ordered levels, as equally distant numbers."""
+
+    kind: ClassVar[str] = "levels"
+
+    def _encode(self, codes: Codes) -> Floats:
+        k = len(self.values)
+        return np.nan_to_num((codes - (k - 1) / 2) / math.sqrt((k * k - 1) / 12))[:, None]
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """One feature."""
+        return ("",)
+
+
+@dataclass(frozen=True)
+class CategoryColumn(_DeclaredColumn):
+    """A category, one-hot.
+
+    Attributes
+    ----------
+    other : bool
+        Whether all that is not declared is one more value, "other".
+    """
+
+    kind: ClassVar[str] = "category"
+
+    other: bool = True
+
+    @property
+    def _n_values(self) -> int:
+        return len(self.values) + self.other
+
+    def _encode(self, codes: Codes) -> Floats:
+        return np.asarray((codes[:, None] == np.arange(self._n_values)) * _CATEGORY)
+
+    @property
+    def _indicator(self) -> float:
+        return _CATEGORY
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """One feature a value."""
+        return (*map(cells.plain_text, self.values), *((OTHER,) if self.other else ()))
+
+
+@dataclass(frozen=True)
+class YesNoColumn(_DeclaredColumn):
+    """Yes or no."""
+
+    kind: ClassVar[str] = "yes_no"
+
+    values: tuple[Any, ...] = ("no", "yes")
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        return cells.truths(column)
+
+    def _value(self, code: float) -> object:
+        return bool(code)
+
+    def _encode(self, codes: Codes) -> Floats:
+        return np.nan_to_num(codes - 0.5)[:, None]
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """One feature."""
+        return ("",)
+
+
+def all_numbers(values: tuple[Any, ...]) -> bool:
+    """Tell whether all declared values are numbers, so that 7, 7.0 and "7.0" are one value."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

@@ -1,0 +1,264 @@
+"""A first schema, drafted from a public table; a person looks it through and edits it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from vicinal.errors import InvalidInput
+from vicinal.features import _table_cells as cells
+from vicinal.features._table_cells import Codes, Reading
+from vicinal.features._table_columns import (
+    CategoryColumn,
+    DateColumn,
+    LevelsColumn,
+    NumberColumn,
+    TableColumn,
+    WholeColumn,
+    YesNoColumn,
+)
+from vicinal.features._table_rows import table_columns
+from vicinal.features._table_schema import IGNORED, TEXT, TableSchema, nfc
+
+MOST_CATEGORIES = 60
+"""Values that a draft declares; rarer ones are "other"."""
+
+_IDENTIFYING = 0.5
+"""Texts of which more than this share differ identify rows, or are prose."""
+
+_PROSE = 3
+"""Words that a text of prose has on average, at least."""
+
+_NORMAL_IQR = 1.3489795003921634
+_SKEWED = 4.0
+_FAR = 10.0
+_COUNTED = 20
+_LEADING_ZERO = re.compile(r"-?0\d")
+_LEVEL = re.compile(r"\s*([<>≤≥]?)\s*(\d+(?:\.\d+)?)")
+
+Draft = TableColumn | tuple[str, str]
+"""A column, or a kind without features and the reason for it."""
+
+
+def draft_schema(table: Any, leave_out: Sequence[str] = ()) -> tuple[TableSchema, list[str]]:
+    """Return a schema for tables like this public one, and notes for the person who edits it.
+
+    Parameters
+    ----------
+    table
+        **Public** rows, as :class:`~vicinal.features.TableFeatures` takes tables. Their values are
+        written into the schema: never draft one from private records.
+    leave_out : sequence of str
+        Columns that are no features, such as the label's and the subject's.
+
+    Raises
+    ------
+    InvalidInput
+        If the table has no rows, or two columns of one name.
+    """
+    _, size, names = table_columns(table, ())
+    if size == 0:
+        raise InvalidInput("The public table must have rows. It has none.")
+    if len(set(names)) != len(names):
+        raise InvalidInput("The public table has two columns of one name. Drop one.")
+    absent = set(map(nfc, leave_out))
+    drafts = {name: _sound(_drafted(table, name)) for name in names if name not in absent}
+    drafts |= {name: (IGNORED, "") for name in names if name in absent}
+    columns = tuple(draft for draft in drafts.values() if isinstance(draft, TableColumn))
+    others = {name: d for name, d in drafts.items() if not isinstance(d, TableColumn)}
+    notes = [f"{name!r} is {kind}: {why}." for name, (kind, why) in others.items() if why]
+    ignored, texts = (
+        tuple(name for name, (kind, _) in others.items() if kind == wanted)
+        for wanted in (IGNORED, TEXT)
+    )
+    return TableSchema(columns, ignored, texts), notes
+
+
+def _sound(draft: Draft) -> Draft:
+    """Return a draft that the schema's own checks accept."""
+    if not isinstance(draft, TableColumn):
+        return draft
+    try:
+        TableSchema.from_dict(TableSchema((draft,)).to_dict())
+    except InvalidInput:
+        return IGNORED, "its numbers are too large, or too close together, to be compared"
+    return draft
+
+
+def _drafted(table: Any, name: str) -> Draft:
+    try:
+        column = table_columns(table, [name])[0][name]
+    except InvalidInput:
+        return IGNORED, "it holds several types of value, or one that tables do not have"
+    kind, valid = column.type, len(column) - column.null_count
+    if valid == 0:
+        return IGNORED, "it is empty"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _date(name, cells.days(column))
+    if pa.types.is_boolean(kind):
+        return _yes_no(name, cells.truths(column))
+    if pa.types.is_integer(kind):
+        return _numeric(name, cells.numbers(column))
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _numeric(name, cells.numbers(column), may_be_whole=False)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _textual(name, column, _order_of(table, name))
+    return IGNORED, "it holds a type of value that tables do not have"
+
+
+def _order_of(table: Any, name: str) -> list[str] | None:
+    """Return the order of an ordered dictionary, where the table has one."""
+    if not isinstance(table, pa.Table) or name not in table.column_names:
+        return None
+    column = table[name]
+    if not pa.types.is_dictionary(column.type) or not column.type.ordered:
+        return None
+    return list(map(cells.plain_text, column.combine_chunks().dictionary.to_pylist()))
+
+
+def _common(reading: Reading) -> dict[str, Any]:
+    """Return what all drafts have: missing values allowed, and how often they are met."""
+    return {"missing": True, "missing_share": min(0.99, _rounded(np.isnan(reading.codes).mean()))}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _yes_no(name: str, reading: Reading) -> Draft:
+    known = reading.codes[~np.isnan(reading.codes)]
+    if len(known) == 0:
+        return IGNORED, "it is empty"
+    yes = _rounded(float(known.mean()))
+    return YesNoColumn(name, **_common(reading), shares=(_rounded(1 - yes), yes))
+
+
+def _numeric(name: str, reading: Reading, *, may_be_whole: bool = True) -> Draft:
+    known = reading.codes[~np.isnan(reading.codes)]
+    distinct = np.unique(known)
+    if len(distinct) < 2:
+        return IGNORED, "it is empty, or the same everywhere"
+    if set(distinct.tolist()) <= {0.0, 1.0}:
+        return _yes_no(name, reading)
+    whole = may_be_whole and bool((known % 1 == 0).all())
+    if whole and len(known) > _COUNTED and bool((np.diff(known) == 1).all()):
+        return IGNORED, "it numbers the rows"
+    log = _is_skewed(known, distinct)
+    made = WholeColumn if whole else NumberColumn
+    return made(name, **_common(reading), **_range_of(known, log=log, whole=whole))
+
+
+def _date(name: str, reading: Reading) -> Draft:
+    known = reading.codes[~np.isnan(reading.codes)]
+    if len(np.unique(known)) < 2:
+        return IGNORED, "it is empty, or the same everywhere"
+    found = _range_of(known, log=False, whole=True)
+    for key in ("low", "high", "center"):  # a date has four digits for its year
+        found[key] = cells.day_number(cells.date_of(round(found[key])))
+    return DateColumn(name, **_common(reading), **found)
+
+
+def _is_skewed(known: Codes, distinct: Codes) -> bool:
+    """Tell whether numbers reach so much further up than down that distances need a logarithm."""
+    if known.min() < 0 or len(distinct) < _COUNTED:
+        return False
+    low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
+    return bool(high - middle > _SKEWED * max(middle - low, 1e-12 * abs(high)))
+
+
+def _range_of(known: Codes, *, log: bool, whole: bool) -> dict[str, Any]:
+    """Return bounds, centre and spread: median and quartiles, the deviation where these agree."""
+    smallest, largest = float(known.min()), float(known.max())
+    scaled = cells.each(math.log if smallest > 0 else math.log1p, known) if log else known
+    quartiles = np.quantile(scaled, [0.25, 0.5, 0.75])
+    center, spread = float(quartiles[1]), float((quartiles[2] - quartiles[0]) / _NORMAL_IQR)
+    if not spread > 0 or not math.isfinite(spread):
+        unit = float(np.abs(scaled - center).max())
+        spread = unit * float(np.sqrt(np.square((scaled - center) / unit).mean()))
+    low, high = smallest, largest
+    if not log:  # what lies absurdly far out is no bound
+        low = max(smallest, center - _FAR * spread)
+        high = min(largest, center + _FAR * spread)
+    if whole:
+        low, high = float(math.floor(low)), float(math.ceil(high))
+    if not low < high:
+        low, high = smallest, largest
+    digits = 2 - math.floor(math.log10(spread))
+    center = round(center, digits)
+    return {"low": low, "high": high, "center": center, "spread": _rounded(spread), "log": log}
+
+
+def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None) -> Draft:
+    texts = [cells.plain_text(value) for value in column.drop_null().to_pylist()]
+    texts = [text for text in texts if not cells.is_missing(text)]
+    distinct = sorted(set(texts))
+    if len(distinct) < 2:
+        return IGNORED, "it is empty, or the same everywhere"
+    if order is None and (found := _read_as(name, column, distinct)) is not None:
+        return found
+    if len(distinct) > MOST_CATEGORIES and len(distinct) > _IDENTIFYING * len(texts):
+        words = sum(len(text.split()) for text in texts) / len(texts)
+        if words >= _PROSE:
+            return TEXT, (
+                "tables make no features of prose; set its kind to ignored, or use --features text"
+            )
+        return IGNORED, "nearly every row has a value of its own, as identifiers do"
+    levels = order if order is not None else _levels(distinct)
+    if levels is not None and 2 <= len(levels) <= MOST_CATEGORIES:
+        return _declared(LevelsColumn, name, column, tuple(levels), len(texts))
+    counts = dict.fromkeys(distinct, 0)
+    for text in texts:
+        counts[text] += 1
+    kept = sorted(sorted(distinct, key=lambda text: -counts[text])[:MOST_CATEGORIES])
+    return _declared(CategoryColumn, name, column, tuple(kept), len(texts))
+
+
+def _read_as(name: str, column: pa.ChunkedArray, distinct: list[str]) -> Draft | None:
+    """Return the draft of texts that all are truth values, numbers or dates, else None."""
+    readers: tuple[tuple[Callable[..., Reading], Callable[..., Draft]], ...] = (
+        (cells.truths, _yes_no),
+        (cells.numbers, _numeric),
+        (cells.days, _date),
+    )
+    if any(_LEADING_ZERO.match(text) for text in distinct):
+        readers = ()
+    for read, draft in readers:
+        reading = read(column)
+        if not reading.faults.any():
+            return draft(name, reading)
+    return None
+
+
+def _levels(distinct: list[str]) -> list[str] | None:
+    """Return texts in the order of the numbers that they all begin with, if they do."""
+    matches = {text: _LEVEL.match(text) for text in distinct}
+    keys = {
+        text: (float(match[2]), {"<": -1, "≤": -1, "": 0}.get(match[1], 1), text)
+        for text, match in matches.items()
+        if match is not None
+    }
+    codes = any(_LEADING_ZERO.match(text) for text in distinct)
+    if codes or len(keys) < len(distinct) or len(distinct) < 3:
+        return None
+    return sorted(distinct, key=lambda text: keys[text])
+
+
+def _declared(
+    made: type[LevelsColumn] | type[CategoryColumn],
+    name: str,
+    column: pa.ChunkedArray,
+    values: tuple[str, ...],
+    size: int,
+) -> TableColumn:
+    """Return a column of these values, with the shares that the public table shows."""
+    bare = made(name, values=values)
+    reading = bare.read(column)
+    known = reading.codes[~np.isnan(reading.codes)].astype(np.int64)
+    counts = np.bincount(known, minlength=bare.n_bins(0))
+    shares = tuple(_rounded(count / max(size, 1)) for count in counts.tolist())
+    return made(name, **_common(reading), values=values, shares=shares if sum(shares) else ())

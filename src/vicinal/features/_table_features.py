@@ -1,0 +1,165 @@
+"""Features of the rows of a table, by a public schema: nothing is learnt from them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput
+from vicinal.features._fixed import FixedFeatures, Vectors
+from vicinal.features._table_cells import FIXES, OK, WORDS, Codes, Reading
+from vicinal.features._table_rows import table_columns
+from vicinal.features._table_schema import TableSchema
+
+
+class TableFeatures(FixedFeatures):
+    """Features of the rows of a table, as a public schema declares its columns.
+
+    Row i of the output is a function of row i of the table and of the schema alone. Columns go by
+    name: their order does not matter, those that the schema does not name are left out with a
+    warning, and one that is lacking is an error.
+
+    Parameters
+    ----------
+    schema : TableSchema, dict or path
+        What every column may hold: a schema, its JSON object, or the file of it. **It must be
+        public**; :func:`~vicinal.features.draft_schema` drafts one from a public table.
+    columns : sequence of str, optional
+        Names of the columns of plain NumPy matrices; tables bring theirs.
+
+    Examples
+    --------
+    >>> schema = {
+    ...     "format": "vicinal table schema",
+    ...     "version": 1,
+    ...     "columns": {
+    ...         "age": {"kind": "whole", "low": 0, "high": 100, "missing": False},
+    ...         "sex": {"kind": "category", "values": ["f", "m"], "other": False, "missing": False},
+    ...     },
+    ... }
+    >>> TableFeatures(schema).transform({"age": [50, 100], "sex": ["f", "m"]}).round(2)
+    array([[0.  , 0.71, 0.  ],
+           [1.73, 0.  , 0.71]], dtype=float32)
+
+    Notes
+    -----
+    A number is clipped to its bounds, centred and divided by the public spread; numbers more than
+    four spreads from the centre count as four. A category is one-hot; two rows of different
+    categories are one apart, as are two numbers that differ by one spread. Where a value is
+    missing the features of the value are those of the centre, or zeros, and one more says so.
+    """
+
+    def __init__(
+        self,
+        schema: TableSchema | Mapping[str, Any] | str | Path,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.schema = schema
+        self.columns = columns
+
+    def transform(self, X: Any) -> Vectors:
+        """Return the features of a table's rows.
+
+        Parameters
+        ----------
+        X
+            A pandas, polars or Arrow table, a dict of columns, a list of dicts, a structured
+            array; or a plain matrix, if `columns` names its columns.
+
+        Returns
+        -------
+        array (n, d) of float32
+            In the order of the rows; columns as :meth:`get_feature_names_out` names them.
+
+        Raises
+        ------
+        InvalidInput
+            If a column is lacking or holds what the schema does not allow. The message names the
+            column, the kind of fault and the fix; never a value, and not how many rows.
+        """
+        schema = as_schema(self.schema).usable()
+        codes = self.codes(X)
+        return encoded(schema, codes)
+
+    def codes(self, X: Any) -> Codes:
+        """Return what was read, float64 (n, columns): numbers, places of values, days, NaN.
+
+        Raises as :meth:`transform`.
+        """
+        schema = as_schema(self.schema).usable()
+        columns, size, names = table_columns(X, schema.names, self.columns)
+        if size == 0:
+            raise InvalidInput("The table must have at least one row. It has none.")
+        _warn_of_others(schema, names)
+        readings = {column.name: column.read(columns[column.name]) for column in schema.columns}
+        _refuse_faults(readings)
+        return np.column_stack([readings[name].codes for name in schema.names])
+
+    def get_feature_names_out(
+        self,
+        input_features: object = None,  # noqa: ARG002 (scikit-learn's signature)
+    ) -> npt.NDArray[np.object_]:
+        """Return the names of the features, an array of str (d,)."""
+        return np.asarray(as_schema(self.schema).feature_names, dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn that no fit is needed."""
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that columns of all kinds go in, also with missing values."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def as_schema(given: object) -> TableSchema:
+    """Return a schema of a schema, of its JSON object, or of the path of its file.
+
+    Raises
+    ------
+    InvalidInput
+        If it is none of them.
+    """
+    if isinstance(given, TableSchema):
+        return given
+    if isinstance(given, str | Path):
+        return TableSchema.load(given)
+    return TableSchema.from_dict(given)
+
+
+def encoded(schema: TableSchema, codes: Codes) -> Vectors:
+    """Return features (n, d) of codes (n, columns)."""
+    parts = [column.encode(codes[:, i]) for i, column in enumerate(schema.columns)]
+    return np.ascontiguousarray(np.column_stack(parts), dtype=np.float32)
+
+
+def _refuse_faults(readings: Mapping[str, Reading]) -> None:
+    found = [
+        f"The column {name!r} holds {WORDS[fault]}. {FIXES[fault]}."
+        for name, reading in readings.items()
+        for fault in np.unique(reading.faults).tolist()
+        if fault != OK
+    ]
+    if found:
+        raise InvalidInput(
+            " ".join([*found, "A check of the table against the schema counts the rows."])
+        )
+
+
+def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
+    known = {*schema.names, *schema.ignored, *schema.texts}
+    if others := sum(name not in known for name in names):
+        warnings.warn(
+            f"The table has {others} {'column' if others == 1 else 'columns'} that the schema "
+            "does not name; no features are made of them.",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,51 @@
+"""Public rows made up from a schema, where nobody has a public reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from vicinal import _checks
+from vicinal.features._table_cells import Codes
+from vicinal.features._table_schema import TableSchema
+from vicinal.mechanisms import public_draws
+
+
+def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = None) -> pa.Table:
+    """Return made-up rows, column by column from what the schema declares.
+
+    Numbers follow a normal law where centre and spread are declared, else a uniform one; levels
+    and categories come as often as their shares say, else alike; values are missing as often as
+    "missing" says. Columns are independent: real rows are not, so take real public rows where
+    there are some.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        Public.
+    size : int
+        How many rows.
+    seed : int, optional
+        Makes the rows repeatable. They are public, and no privacy hangs on them.
+
+    Returns
+    -------
+    pyarrow.Table
+        As :class:`~vicinal.features.TableFeatures` takes tables.
+    """
+    size = _checks.integer("size", size, least=1)
+    generator = public_draws(seed)
+    codes = []
+    for column in schema.usable().columns:
+        made = column.made_up(generator.random(size))
+        absent = generator.random(size) < column.missing_share
+        codes.append(np.where(absent, np.nan, made))
+    return table_of(schema, np.column_stack(codes))
+
+
+def table_of(schema: TableSchema, codes: Codes | npt.NDArray[np.float64]) -> pa.Table:
+    """Return a table whose cells read as these codes (n, columns)."""
+    return pa.table(
+        {column.name: column.cells(codes[:, i]) for i, column in enumerate(schema.columns)}
+    )

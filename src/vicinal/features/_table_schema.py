@@ -1,0 +1,347 @@
+"""The schema of a table: what every column may hold. It is public, and a person edits it.
+
+A schema is one JSON object: "format", "version" and "columns", which maps every column's name to an
+object with "kind" and what docs/tables.md says the kind takes. Names and values are compared in
+Unicode's NFC.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from vicinal.errors import InvalidInput
+from vicinal.features._table_cells import date_of, day_number, is_missing, plain_text
+from vicinal.features._table_columns import (
+    CategoryColumn,
+    DateColumn,
+    LevelsColumn,
+    NumberColumn,
+    TableColumn,
+    WholeColumn,
+    YesNoColumn,
+    all_numbers,
+)
+
+FORMAT, VERSION = "vicinal table schema", 1
+
+IGNORED, TEXT = "ignored", "text"
+
+KINDS: tuple[str, ...] = (
+    "number", "whole", "levels", "category", "yes_no", "date", TEXT, IGNORED,
+)  # fmt: skip
+
+MOST_VALUES = 1000
+"""Values that a column may declare."""
+
+_NUMBERS: dict[str, type[NumberColumn]] = {
+    "number": NumberColumn,
+    "whole": WholeColumn,
+    "date": DateColumn,
+}
+_COMMON = ("kind", "weight", "missing", "note")
+_OPTIONS = {
+    "number": ("low", "high", "center", "spread", "log"),
+    "whole": ("low", "high", "center", "spread", "log"),
+    "date": ("low", "high", "center", "spread"),
+    "levels": ("values", "shares"),
+    "category": ("values", "other", "shares"),
+    "yes_no": ("shares",),
+    TEXT: (),
+    IGNORED: (),
+}
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What every column of a table may hold. Public.
+
+    Attributes
+    ----------
+    columns : tuple of TableColumn
+        Those that features are made of, in the order of the features.
+    ignored : tuple of str
+        Names of columns that are known and left out.
+    texts : tuple of str
+        Names of columns of free text, of which no features can be made.
+    """
+
+    columns: tuple[TableColumn, ...]
+    ignored: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that features are made of."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of all features, in order."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    def usable(self) -> Self:
+        """Return the schema if features can be made with it.
+
+        Raises
+        ------
+        InvalidInput
+            If a column is free text, or none is left.
+        """
+        if self.texts:
+            raise InvalidInput(
+                f"The schema declares {_quoted(self.texts)} as text, of which no table features "
+                "can be made. Declare such a column 'ignored', or make features of its texts "
+                "with SentenceFeatures (on the command line: --features text)."
+            )
+        if not self.columns:
+            raise InvalidInput("The schema must declare at least one column that is not ignored.")
+        return self
+
+    def refuse(self, names: Iterable[str | None], what: str) -> None:
+        """Raise InvalidInput if one of these columns, which are no features, is declared as one."""
+        for name in names:
+            if name is not None and nfc(name) in self.names:
+                raise InvalidInput(
+                    f"The schema declares {name!r} as a feature, and it is the column of {what}. "
+                    'Set its "kind" to "ignored".'
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as JSON has it."""
+        columns: dict[str, Any] = {column.name: _plain(column) for column in self.columns}
+        columns |= {name: {"kind": TEXT} for name in self.texts}
+        columns |= {name: {"kind": IGNORED} for name in self.ignored}
+        return {"format": FORMAT, "version": VERSION, "columns": columns}
+
+    @classmethod
+    def from_dict(cls, given: object) -> Self:
+        """Return the schema of a JSON object.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the column and the key that is wrong.
+        """
+        if not isinstance(given, Mapping) or given.get("format") != FORMAT:
+            raise InvalidInput(
+                f'A schema must be a JSON object with "format": "{FORMAT}". Draft one with: '
+                "vicinal schema PUBLIC.parquet -o schema.json"
+            )
+        if given.get("version") != VERSION:
+            raise InvalidInput(f'The "version" of the schema must be {VERSION}.')
+        declared = given.get("columns")
+        if not isinstance(declared, Mapping) or set(given) - {"format", "version", "columns"}:
+            raise InvalidInput(
+                'A schema must have "format", "version" and "columns", and nothing else.'
+            )
+        named = {nfc(str(name)): _options(str(name), told) for name, told in declared.items()}
+        if len(named) != len(declared):
+            raise InvalidInput("The schema declares two columns whose names look alike.")
+        columns = {name: _column(name, told) for name, told in named.items()}
+        return cls(
+            tuple(column for column in columns.values() if isinstance(column, TableColumn)),
+            tuple(name for name, column in columns.items() if column == IGNORED),
+            tuple(name for name, column in columns.items() if column == TEXT),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the schema that lies in a file.
+
+        Raises
+        ------
+        InvalidInput
+            If it is missing, is no JSON, or declares something that does not fit.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            found = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+        except OSError:
+            raise InvalidInput(f"There is no schema {path} that can be read.") from None
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"The schema {path} is no sound JSON: {error}.") from None
+        try:
+            return cls.from_dict(found)
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
+
+
+def nfc(name: str) -> str:
+    """Return a column's name as names are compared."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+# ------------------------------------------------------------------ from JSON
+
+
+def _wrong(name: str, must: str) -> InvalidInput:
+    return InvalidInput(f"The schema's column {name!r} must have {must}.")
+
+
+def _options(name: str, told: object) -> dict[str, Any]:
+    """Return a column's options with the kind, all of them known to it."""
+    if not isinstance(told, Mapping) or told.get("kind") not in KINDS:
+        raise _wrong(name, 'a "kind": ' + ", ".join(f'"{kind}"' for kind in KINDS))
+    known = (*_COMMON, *_OPTIONS[told["kind"]])
+    if unknown := [key for key in told if key not in known]:
+        raise _wrong(name, f'no "{unknown[0]}". Its kind takes {", ".join(known)}')
+    return dict(told)
+
+
+def _column(name: str, told: dict[str, Any]) -> TableColumn | str:
+    kind: str = told["kind"]
+    if kind in (IGNORED, TEXT):
+        return kind
+    missing = told.get("missing", True)
+    is_share = not isinstance(missing, bool)
+    share = _number(name, "missing", missing, least=0, most=0.99) if is_share else 0.0
+    common: dict[str, Any] = {
+        "weight": _number(name, "weight", told.get("weight", 1.0), least=1e-3, most=1e3),
+        "missing": bool(missing) or is_share,
+        "missing_share": share,
+    }
+    if kind in _NUMBERS:
+        return _NUMBERS[kind](name, **common, **_range(name, told, kind))
+    if kind == "yes_no":
+        return YesNoColumn(name, **common, shares=_shares(name, told, 2))
+    values = _values(name, told)
+    if kind == "levels":
+        return LevelsColumn(name, **common, values=values, shares=_shares(name, told, len(values)))
+    other = _flag(name, "other", told.get("other", True))
+    shares = _shares(name, told, len(values) + other)
+    return CategoryColumn(name, **common, values=values, other=other, shares=shares)
+
+
+def _range(name: str, told: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return bounds, centre and spread of a number, checked against each other."""
+    read: Callable[..., float] = _date if kind == "date" else _number
+    found: dict[str, Any] = {
+        key: read(name, key, told[key]) for key in ("low", "high", "center") if key in told
+    }
+    if "spread" in told:
+        found["spread"] = _number(name, "spread", told["spread"], least=1e-300)
+    found["log"] = log = _flag(name, "log", told.get("log", False))
+    low, high = found.get("low"), found.get("high")
+    if ("center" in found) != ("spread" in found):
+        raise _wrong(name, 'both "center" and "spread", or neither')
+    if "spread" not in found and (low is None or high is None):
+        raise _wrong(name, '"low" and "high", or "center" and "spread"')
+    if low is not None and high is not None and not low < high:
+        raise _wrong(name, 'a "low" that is less than its "high"')
+    if log and (low is None or low < 0):
+        raise _wrong(name, 'a "low" that is at least 0, as it has "log"')
+    return found
+
+
+def _values(name: str, told: dict[str, Any]) -> tuple[Any, ...]:
+    values = told.get("values")
+    if not isinstance(values, list) or not 1 <= len(values) <= MOST_VALUES:
+        raise _wrong(name, f'"values": a list of 1 to {MOST_VALUES} texts or numbers')
+    for value in values:
+        if not isinstance(value, str | int | float) or not math.isfinite(_finite(value)):
+            raise _wrong(name, '"values" that are texts or finite numbers')
+        if plain_text(value) == "" or is_missing(plain_text(value), (plain_text(value),)):
+            raise _wrong(name, '"values" that are not empty; an empty cell is a missing value')
+    known = {float(v) if all_numbers(tuple(values)) else plain_text(v) for v in values}
+    if len(known) != len(values):
+        raise _wrong(name, '"values" that all differ, also without spaces around them')
+    if told["kind"] == "levels" and len(values) < 2:
+        raise _wrong(name, 'two "values" at least, from the lowest to the highest')
+    return tuple(values)
+
+
+def _finite(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:
+        return math.inf
+
+
+def _shares(name: str, told: dict[str, Any], size: int) -> tuple[float, ...]:
+    if "shares" not in told:
+        return ()
+    shares = told["shares"]
+    if not isinstance(shares, list) or len(shares) != size:
+        raise _wrong(name, f'{size} "shares", one for each value (and one for "other")')
+    found = tuple(_number(name, "shares", share, least=0, most=1e6) for share in shares)
+    if not sum(found) > 0:
+        raise _wrong(name, '"shares" that are not all 0')
+    return found
+
+
+def _number(
+    name: str, key: str, value: object, least: float = -1e300, most: float = 1e300
+) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(name, f'a number as "{key}"')
+    if not least <= value <= most:  # also refuses NaN
+        raise _wrong(name, f'a "{key}" between {least:g} and {most:g}')
+    return float(value)
+
+
+def _flag(name: str, key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, f'true or false as "{key}"')
+    return value
+
+
+def _date(name: str, key: str, value: object) -> float:
+    try:
+        return day_number(str(value))
+    except ValueError:
+        raise _wrong(name, f'a date as "{key}", written as "2026-01-31"') from None
+
+
+# ------------------------------------------------------------------ to JSON
+
+
+def _plain(column: TableColumn) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": column.kind}
+    if isinstance(column, NumberColumn):
+        found |= _plain_range(column)
+    elif isinstance(column, LevelsColumn | CategoryColumn | YesNoColumn):
+        if column.kind != "yes_no":
+            found["values"] = list(column.values)
+        if isinstance(column, CategoryColumn):
+            found["other"] = column.other
+        if column.shares:
+            found["shares"] = list(column.shares)
+    found["missing"] = column.missing_share or column.missing
+    if column.weight != 1.0:
+        found["weight"] = column.weight
+    return found
+
+
+def _plain_range(column: NumberColumn) -> dict[str, Any]:
+    keys = ("low", "high", "center")
+    read = {key: getattr(column, key) for key in keys if getattr(column, key) is not None}
+    if column.kind == "date":
+        read = {key: date_of(value) for key, value in read.items()}
+    elif column.kind == "whole":
+        read = {k: int(v) if v.is_integer() and abs(v) < 1e15 else v for k, v in read.items()}
+    if column.spread is not None:
+        read["spread"] = column.spread
+    if column.log:
+        read["log"] = True
+    return read
