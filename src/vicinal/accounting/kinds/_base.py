@@ -137,7 +137,9 @@ def checked(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedRelease(ABC):
-    """One release of a plan. A kind of release is a subclass: its fields, each declared once.
+    """One release of a plan.
+
+    A kind of release is a subclass: its fields, each declared once.
 
     Attributes
     ----------
