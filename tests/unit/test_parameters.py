@@ -123,7 +123,7 @@ def test_with_screening_only_the_noise_on_votes_is_calibrated(monkeypatch):
 
 
 def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
-    laplace = PATEClassifier(range(3), mechanism="lnmax", epsilon=1e-6, n_queries=10**9)
+    laplace = PATEClassifier(range(3), mechanism="lnmax", epsilon=1e-6, n_queries=10**8)
     before = dict(vars(laplace))
     with pytest.raises(PrivacyRefused, match="larger epsilon"):
         laplace.fit(np.eye(4), [0, 1, 2, 0])
