@@ -103,9 +103,9 @@ class QueryEngine:
         The mechanism whose noisy votes, or labels, are the answer.
     count : NoisyCount or None
         The paper's private count; None if counts are public estimates.
-    pace : NoiseSchedule
+    schedule : NoiseSchedule
         sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
-    memory : AnswerReuse
+    reuse : AnswerReuse
         What earlier answers do for later queries.
     slack : DeltaSlackAccountant
         What the grid of counts and votes costs.
@@ -131,7 +131,7 @@ class QueryEngine:
     def answer(
         self, queries: IntegerMatrix, *, sequential: bool, progress: Progress | None = None
     ) -> QueryAnswers:
-        """Answer all queries, a block at a time; the memory learns between blocks.
+        """Answer all queries, a block at a time; earlier answers are learnt between blocks.
 
         Raises
         ------
