@@ -23,6 +23,7 @@ CONTRACTS = {contract["id"]: contract for contract in LINTER["contracts"]}
 BROKEN_IMPORTS = [
     ("layers", "accounting/_budget.py", "from vicinal.neighbours import _tiles"),
     ("reports", "reports/_text.py", "from vicinal.reports import _demo_page"),
+    ("distributed", "distributed/_messages.py", "from vicinal.distributed import _coordinator"),
     ("product", "errors.py", "import experiments.spread"),
     ("experiments", "../experiments/planning/wear.py", "from experiments.accuracy import grid"),
     ("noise", "predictors/ind_knn/_estimator.py", "from vicinal.noise import _bernoulli"),

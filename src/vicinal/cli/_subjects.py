@@ -94,6 +94,11 @@ def merge_subjects(
 
     done = (merge_cluster if is_cluster(store) else merge)(store, accept_loss=accept_loss)
     typer.echo(f"Private: {len(done)} people had another spelling than one id, and have one now.")
+    if done.erased:
+        typer.echo(
+            f"Private: {len(done.erased)} of them had records on several shards. Those on the "
+            "first shard are kept; the others are erased: add them again under the one id."
+        )
     if curator:
         pairs = [{"id": name, "spellings": old} for name, old in done.spellings.items()]
-        typer.echo(as_json({"merged": pairs}))
+        typer.echo(as_json({"merged": pairs, "erased_on_other_shards": list(done.erased)}))

@@ -265,11 +265,11 @@ class Store(BaseStore[Reply]):
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer many requests in one block an audience and one commit, see :class:`BaseStore`."""
         with self._whole():
-            replies = RequestBatch(
-                self._parts.ledger, self._parts.schema, self._audience_states
-            ).run(queries)
-            self._parts.mark()
-        return replies
+            batch = RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
+            try:
+                return batch.run(queries)
+            finally:
+                self._parts.mark()  # charges of a block that broke off are committed, too
 
     # ------------------------------------------------------------ care
 
