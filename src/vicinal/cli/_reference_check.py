@@ -51,8 +51,7 @@ def _warn_about_spread(rows: npt.NDArray[np.float64], names: Sequence[str]) -> N
             UserWarning,
             stacklevel=3,
         )
-    with np.errstate(over="ignore"):
-        spread = rows.std(axis=0)
+    spread = (rows / (np.abs(rows).max() or 1.0)).std(axis=0)  # Squares stay finite.
     largest = int(spread.argmax())
     share = 1 / np.square(spread / spread[largest]).sum() if spread[largest] > 0 else 0.0
     if rows.shape[1] > 1 and share > SWAMPED:

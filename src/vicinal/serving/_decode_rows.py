@@ -23,7 +23,7 @@ def width_of(store: AnyStore) -> int | None:
 
 
 def columns_of(store: ServedStore) -> list[dict[str, Any]] | None:
-    """Return name, kind and declared values of a table's columns; None where rows have no names."""
+    """Return name, kind and values of a table's columns; None where rows have no names."""
     extractor = store.schema.extractor
     if extractor.takes != "rows":
         return None
