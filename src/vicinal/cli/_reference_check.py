@@ -42,7 +42,7 @@ def warn_about_reference(points: npt.NDArray[np.floating], names: Sequence[str] 
 
 
 def _warn_about_spread(rows: npt.NDArray[np.float64], names: Sequence[str]) -> None:
-    constant = [str(names[i]) for i in np.flatnonzero(np.ptp(rows, axis=0) == 0)]
+    constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
     if constant:
         more = ", ..." if len(constant) > _SHOWN else ""
         warnings.warn(

@@ -22,7 +22,7 @@ def width_of(store: AnyStore) -> int | None:
     return store.schema.n_features if plain else None
 
 
-def columns_of(store: ServedStore) -> list[dict[str, Any]] | None:
+def columns_of(store: AnyStore) -> list[dict[str, Any]] | None:
     """Return name, kind and values of a table's columns; None where rows have no names."""
     extractor = store.schema.extractor
     if extractor.takes != "rows":
