@@ -40,7 +40,7 @@ def draw_costs(plan: Plan, kind: str = "png") -> bytes:
     kind : {"png", "svg", "pdf"}
         What the bytes are.
     """
-    sampled = [step for step in plan.steps if step.values.get("gamma", 1) < 1]
+    sampled = [step for step in plan.steps if step.release.values.get("gamma", 1) < 1]
     figure = Figure(figsize=(10 if sampled else 5.4, 4), layout="constrained")
     axes = figure.subplots(1, 2 if sampled else 1, squeeze=False)[0]
     shares = np.unique(np.geomspace(1e-3, 1, _POINTS))
