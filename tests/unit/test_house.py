@@ -205,7 +205,6 @@ def test_modules_are_internal_unless_they_are_known_to_be_public():
     assert not public
 
 
-@pytest.mark.xfail(reason="names that are being replaced", strict=True)
 def test_names_are_words_of_the_field():
     found = [
         (str(module.relative_to(PACKAGE)), name)

@@ -54,16 +54,19 @@ def student(
     from vicinal.labelling import load_answers
     from vicinal.students import train_student
 
-    told, pool = load_answers(answers), np.asarray(load(public).features)
+    answers_given, pool = load_answers(answers), np.asarray(load(public).features)
     recipe = make_recipe(
         pool.ndim, method, network, augmentation, steps, seed, overlapping=overlapping
     )
-    rows, labels = told.rows[told.selected], told.labels[told.selected]
+    rows, labels = (
+        answers_given.rows[answers_given.selected],
+        answers_given.labels[answers_given.selected],
+    )
     with progress(silent=json) as begin:
-        guided = _guide(told, pool) if recipe.guided else None
+        guided = _guide(answers_given, pool) if recipe.guided else None
         step = begin("student", recipe.steps)
-        trained = train_student(pool, rows, labels, told.classes, recipe, step, guided)
-    trained = replace(trained, guarantee=told.guarantee)
+        trained = train_student(pool, rows, labels, answers_given.classes, recipe, step, guided)
+    trained = replace(trained, guarantee=answers_given.guarantee)
     write_student(trained, out, onnx)
     agreement = np.mean(trained.predict(pool[rows]) == labels)
     result = {
@@ -71,12 +74,12 @@ def student(
         "agreement": round(float(agreement), 4),
         "out": str(out),
         "onnx": None if onnx is None else str(onnx),
-        "guarantee": told.guarantee,
+        "guarantee": answers_given.guarantee,
     }
     typer.echo(as_json(result) if json else _text(result))
 
 
-def _guide(told: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _guide(answers_given: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Return what all answers say of all examples, by the features that they were given on."""
     import numpy as np
 
@@ -84,10 +87,10 @@ def _guide(told: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float
     from vicinal.labelling import soft_labels
 
     features = extractor_of(pool).transform(pool)
-    place_of = {name: place for place, name in enumerate(told.classes)}
-    places = np.array([place_of[name] for name in told.labels.tolist()], dtype=np.int64)
+    place_of = {name: place for place, name in enumerate(answers_given.classes)}
+    places = np.array([place_of[name] for name in answers_given.labels.tolist()], dtype=np.int64)
     mapped = PublicMap().fit(features).transform(features)
-    return soft_labels(mapped, told.rows, places, len(told.classes))
+    return soft_labels(mapped, answers_given.rows, places, len(answers_given.classes))
 
 
 def make_recipe(

@@ -44,7 +44,7 @@ def erase(
         found = opened.verify(ids)
     if not found:
         raise StorageFailed(" ".join(found.faults))
-    typer.echo(_told(len(ids), before))
+    typer.echo(_outcome_text(len(ids), before))
     if curator:
         typer.echo(f"Private: {gone} records.")
     if not before.enrolled and not before.erased:
@@ -66,7 +66,7 @@ def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]
     return [*ids, *([] if listed is None else read_ids(listed))]
 
 
-def _told(read: int, before: Presence) -> str:
+def _outcome_text(read: int, before: Presence) -> str:
     """Return what an erasure did, for whoever gave the ids."""
     if not before.enrolled and not before.erased:
         done = "Nobody was erased: none of these ids was ever in the store."

@@ -140,10 +140,13 @@ class TableSchema:
             raise InvalidInput(
                 'A schema must have "format", "version" and "columns", and nothing else.'
             )
-        named = {nfc(str(name)): _options(str(name), told) for name, told in declared.items()}
+        named = {
+            nfc(str(name)): _options(str(name), declared_column)
+            for name, declared_column in declared.items()
+        }
         if len(named) != len(declared):
             raise InvalidInput("The schema declares two columns whose names look alike.")
-        columns = {name: _column(name, told) for name, told in named.items()}
+        columns = {name: _column(name, declared_column) for name, declared_column in named.items()}
         return cls(
             tuple(column for column in columns.values() if isinstance(column, TableColumn)),
             tuple(name for name, column in columns.items() if column == IGNORED),
@@ -199,49 +202,53 @@ def _wrong(name: str, must: str) -> InvalidInput:
     return InvalidInput(f"The schema's column {name!r} must have {must}.")
 
 
-def _options(name: str, told: object) -> dict[str, Any]:
+def _options(name: str, declared_column: object) -> dict[str, Any]:
     """Return a column's options with the kind, all of them known to it."""
-    if not isinstance(told, Mapping) or told.get("kind") not in KINDS:
+    if not isinstance(declared_column, Mapping) or declared_column.get("kind") not in KINDS:
         raise _wrong(name, 'a "kind": ' + ", ".join(f'"{kind}"' for kind in KINDS))
-    known = (*_COMMON, *_OPTIONS[told["kind"]])
-    if unknown := [key for key in told if key not in known]:
+    known = (*_COMMON, *_OPTIONS[declared_column["kind"]])
+    if unknown := [key for key in declared_column if key not in known]:
         raise _wrong(name, f'no "{unknown[0]}". Its kind takes {", ".join(known)}')
-    return dict(told)
+    return dict(declared_column)
 
 
-def _column(name: str, told: dict[str, Any]) -> TableColumn | str:
-    kind: str = told["kind"]
+def _column(name: str, declared_column: dict[str, Any]) -> TableColumn | str:
+    kind: str = declared_column["kind"]
     if kind in (IGNORED, TEXT):
         return kind
-    missing = told.get("missing", True)
+    missing = declared_column.get("missing", True)
     is_share = not isinstance(missing, bool)
     share = _number(name, "missing", missing, least=0, most=0.99) if is_share else 0.0
     common: dict[str, Any] = {
-        "weight": _number(name, "weight", told.get("weight", 1.0), least=1e-3, most=1e3),
+        "weight": _number(name, "weight", declared_column.get("weight", 1.0), least=1e-3, most=1e3),
         "missing": bool(missing) or is_share,
         "missing_share": share,
     }
     if kind in _NUMBERS:
-        return _NUMBERS[kind](name, **common, **_range(name, told, kind))
+        return _NUMBERS[kind](name, **common, **_range(name, declared_column, kind))
     if kind == "yes_no":
-        return YesNoColumn(name, **common, shares=_shares(name, told, 2))
-    values = _values(name, told)
+        return YesNoColumn(name, **common, shares=_shares(name, declared_column, 2))
+    values = _values(name, declared_column)
     if kind == "levels":
-        return LevelsColumn(name, **common, values=values, shares=_shares(name, told, len(values)))
-    other = _flag(name, "other", told.get("other", True))
-    shares = _shares(name, told, len(values) + other)
+        return LevelsColumn(
+            name, **common, values=values, shares=_shares(name, declared_column, len(values))
+        )
+    other = _flag(name, "other", declared_column.get("other", True))
+    shares = _shares(name, declared_column, len(values) + other)
     return CategoryColumn(name, **common, values=values, other=other, shares=shares)
 
 
-def _range(name: str, told: dict[str, Any], kind: str) -> dict[str, Any]:
+def _range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return bounds, centre and spread of a number, checked against each other."""
     read: Callable[..., float] = _date if kind == "date" else _number
     found: dict[str, Any] = {
-        key: read(name, key, told[key]) for key in ("low", "high", "center") if key in told
+        key: read(name, key, declared_column[key])
+        for key in ("low", "high", "center")
+        if key in declared_column
     }
-    if "spread" in told:
-        found["spread"] = _number(name, "spread", told["spread"], least=1e-300)
-    found["log"] = log = _flag(name, "log", told.get("log", False))
+    if "spread" in declared_column:
+        found["spread"] = _number(name, "spread", declared_column["spread"], least=1e-300)
+    found["log"] = log = _flag(name, "log", declared_column.get("log", False))
     low, high = found.get("low"), found.get("high")
     if ("center" in found) != ("spread" in found):
         raise _wrong(name, 'both "center" and "spread", or neither')
@@ -254,8 +261,8 @@ def _range(name: str, told: dict[str, Any], kind: str) -> dict[str, Any]:
     return found
 
 
-def _values(name: str, told: dict[str, Any]) -> tuple[Any, ...]:
-    values = told.get("values")
+def _values(name: str, declared_column: dict[str, Any]) -> tuple[Any, ...]:
+    values = declared_column.get("values")
     if not isinstance(values, list) or not 1 <= len(values) <= MOST_VALUES:
         raise _wrong(name, f'"values": a list of 1 to {MOST_VALUES} texts or numbers')
     for value in values:
@@ -266,7 +273,7 @@ def _values(name: str, told: dict[str, Any]) -> tuple[Any, ...]:
     known = {float(v) if all_numbers(tuple(values)) else plain_text(v) for v in values}
     if len(known) != len(values):
         raise _wrong(name, '"values" that all differ, also without spaces around them')
-    if told["kind"] == "levels" and len(values) < 2:
+    if declared_column["kind"] == "levels" and len(values) < 2:
         raise _wrong(name, 'two "values" at least, from the lowest to the highest')
     return tuple(values)
 
@@ -278,10 +285,10 @@ def _finite(value: object) -> float:
         return math.inf
 
 
-def _shares(name: str, told: dict[str, Any], size: int) -> tuple[float, ...]:
-    if "shares" not in told:
+def _shares(name: str, declared_column: dict[str, Any], size: int) -> tuple[float, ...]:
+    if "shares" not in declared_column:
         return ()
-    shares = told["shares"]
+    shares = declared_column["shares"]
     if not isinstance(shares, list) or len(shares) != size:
         raise _wrong(name, f'{size} "shares", one for each value (and one for "other")')
     found = tuple(_number(name, "shares", share, least=0, most=1e6) for share in shares)

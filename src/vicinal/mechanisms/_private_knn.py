@@ -27,7 +27,7 @@ class SampledVotes:
     ----------
     nearest : NearestOfSample
         Who votes.
-    ballots : VoteEncoding
+    encoding : VoteEncoding
         For what.
     screening : NoisyThreshold or None
         Which queries are answered; None for all.

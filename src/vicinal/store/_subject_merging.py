@@ -94,13 +94,13 @@ def _pack(parts: OpenStore, groups: dict[SubjectId, list[SubjectId]]) -> None:
     size = len(parts.shard)
     slots = parts.record_files.column("slots", size)[rows].tolist()
     features = np.ascontiguousarray(parts.record_files.features.rows(size)[rows])
-    parcel = {
+    group_records = {
         "groups": list(groups.items()),
         "subjects": [name_of[spelling_at[slot]] for slot in slots],
         "labels": parts.record_files.column("labels", size)[rows].tolist(),
         "features": base64.b64encode(features.tobytes()).decode(),
     }
-    content = base64.b64encode(json.dumps(parcel).encode()).decode()
+    content = base64.b64encode(json.dumps(group_records).encode()).decode()
     with parts.database.transaction():
         parts.database.put(MERGING, content)
 
@@ -110,8 +110,8 @@ def _finish(parts: OpenStore) -> None:
     content = parts.database.get(MERGING)
     if not content:
         return
-    parcel: dict[str, Any] = json.loads(base64.b64decode(content))
-    groups: list[tuple[SubjectId, list[SubjectId]]] = parcel["groups"]
+    group_records: dict[str, Any] = json.loads(base64.b64decode(content))
+    groups: list[tuple[SubjectId, list[SubjectId]]] = group_records["groups"]
     apart = [spelling for _, group in groups for spelling in group]
     if parts.ledger.slots(apart).size:
         _erasure.decide(parts.ledger, parts.shard, apart)
@@ -121,19 +121,19 @@ def _finish(parts: OpenStore) -> None:
         for name, group in groups:
             hashes = hashes_of(group, name, parts.folder.key())
             join_departed(parts.database, parts.ledger.audiences.values(), hashes)
-        _bring_back(parts, parcel)
+        _bring_back(parts, group_records)
         parts.database.put(MERGING, "")
     parts.database.scrub()
     _remember(parts)
 
 
-def _bring_back(parts: OpenStore, parcel: dict[str, Any]) -> None:
-    """Add the records of a parcel, inside a change."""
+def _bring_back(parts: OpenStore, group_records: dict[str, Any]) -> None:
+    """Add the records of a group_records, inside a change."""
     shard: Shard = parts.shard
-    before, labels = len(shard), np.array(parcel["labels"], dtype=np.int32)
-    flat = np.frombuffer(base64.b64decode(parcel["features"]), parts.schema.precision.dtype)
+    before, labels = len(shard), np.array(group_records["labels"], dtype=np.int32)
+    flat = np.frombuffer(base64.b64decode(group_records["features"]), parts.schema.precision.dtype)
     integers = flat.reshape(len(labels), parts.schema.n_features).copy()
-    subjects: Sequence[SubjectId] = parcel["subjects"]
+    subjects: Sequence[SubjectId] = group_records["subjects"]
     shard.add(integers, labels, subjects)
     parts.record_files.append(before, integers, labels, shard.subject_table.slots[before:])
     write_digests(parts.database, parts.record_files, len(shard), tiles_from(before, len(shard)))

@@ -54,10 +54,10 @@ def load(path: str | Path) -> Student:
     try:
         with Path(path).open("rb") as file:
             stored = torch.load(file, map_location="cpu", weights_only=True)
-        told = json.loads(stored.pop("about"))
-        if told["format"] != FORMAT:
+        about = json.loads(stored.pop("about"))
+        if about["format"] != FORMAT:
             raise ValueError("another format")
-        return _student(told, stored)
+        return _student(about, stored)
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except MemoryError:
@@ -84,19 +84,19 @@ def about(student: Student) -> dict[str, Any]:
     }
 
 
-def _student(told: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student:
-    given = told["preprocessing"]
+def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student:
+    given = about["preprocessing"]
     preprocessing = Preprocessing(
         tuple(given["shape"]), tuple(given["mean"]), tuple(given["deviation"])
     )
-    classes = tuple(told["classes"])
-    network = build(told["network"], preprocessing.input_shape, len(classes))
+    classes = tuple(about["classes"])
+    network = build(about["network"], preprocessing.input_shape, len(classes))
     network.load_state_dict(tensors)
     if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
         raise ValueError("weights that are no numbers")
     return Student(
-        network.eval(), told["network"], classes, preprocessing, tuple(told["ranges"]),
-        told["guarantee"],
+        network.eval(), about["network"], classes, preprocessing, tuple(about["ranges"]),
+        about["guarantee"],
     )  # fmt: skip
 
 

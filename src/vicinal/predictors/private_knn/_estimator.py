@@ -175,7 +175,7 @@ class PrivateKNNClassifier(FixedPlanClassifier):
         records = inputs.records(self, X, subjects, public)
         targets = settings.targets(y, len(records))
         claims.claim(self, settings, records, targets)
-        release = PrivateKNNRelease(settings, records, settings.ballots(targets))
+        release = PrivateKNNRelease(settings, records, settings.encoding(targets))
         if records.reference is not None:
             release.encode_by(records.reference, margin=1.0)
         self.vote_noise_ = settings.vote_noise

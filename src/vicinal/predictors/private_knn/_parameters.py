@@ -182,7 +182,7 @@ class PrivateKNNSettings(Settings):
             return inputs.labels(y, size, self.classes)
         return _attributes(y, (size, len(self.classes)))
 
-    def ballots(self, targets: npt.NDArray[Any]) -> VoteEncoding:
+    def encoding(self, targets: npt.NDArray[Any]) -> VoteEncoding:
         """Return what the records vote for, given their :meth:`targets`."""
         if self.tau is None:
             return OneHotVotes(targets, len(self.classes))
@@ -203,7 +203,7 @@ class PrivateKNNSettings(Settings):
             return RBF(1.0, bound, FLOAT32)
         return RBF(1.0, bound, int8_precision(public, bound))
 
-    def votes(self, walk: PoissonKNN, ballots: VoteEncoding) -> SampledVotes:
+    def votes(self, walk: PoissonKNN, encoding: VoteEncoding) -> SampledVotes:
         """Return what gives the planned answers, with fresh quotas."""
         noise, coins = randomness(self.simulation_seed), bernoulli_source(self.simulation_seed)
         screening = None
@@ -211,7 +211,7 @@ class PrivateKNNSettings(Settings):
             quota = ReleaseCounter(self.n_queries, "screenings")
             screening = NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
         sample = NearestOfSample(walk, self.gamma, coins)
-        return SampledVotes(sample, ballots, screening, self._voting(self.planned_answers))
+        return SampledVotes(sample, encoding, screening, self._voting(self.planned_answers))
 
 
 class PrivateKNNRelease:
@@ -226,12 +226,12 @@ class PrivateKNNRelease:
     """
 
     def __init__(
-        self, settings: PrivateKNNSettings, records: FitInputs, ballots: VoteEncoding
+        self, settings: PrivateKNNSettings, records: FitInputs, encoding: VoteEncoding
     ) -> None:
         FLOAT32.scale(records.features.shape[1])  # refuses too many features
         self._settings = settings
         self._features: FloatMatrix | None = records.features.copy()
-        self._ballots = ballots
+        self._ballots = encoding
         self._slots, self._n_subjects = subject_slots(records.names)
         self._asked = ReleaseCounter(settings.n_queries, "queries")
         self.largest: list[int] = []
