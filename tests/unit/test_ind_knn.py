@@ -55,6 +55,7 @@ BAD_PARAMETERS = {
     "execution": ["random"],
     "reuse_predictions": ["memory", 1, None],
     "noise_schedule": ["fast", None, 1],
+    "model_share": [-0.1, 1, 1.5, np.nan, np.inf, "much", None, True],
     "n_records": [0, -5, 2.5, "auto"],
     "bandwidth": [0, np.nan, "wide"],
     "norm_bound": [0, -1, np.inf],

@@ -86,6 +86,13 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         Whether the noise stays as planned, for queries that fall as the public points do, or
         follows the wear of these points, which are charged as records are
         (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or one region.
+    model_share : float or "auto"
+        The largest share of a budget that trains a linear model on the private records in `fit`,
+        0 <= share < 1; each subject pays for the length of its own gradients only. The model is
+        public from then on: it gives a metric in which neighbours agree more, its scores join the
+        votes, only queries that it is unsure of are put to the vote, and it answers when budgets
+        are spent. 0: no model. "auto": a share where public facts say that it helps, see
+        :mod:`vicinal.predictors.ind_knn._private_model`.
     n_records : int, optional
         Public size of the data. Without it the size is estimated once with noise, for .05 % of
         each record's budget.
@@ -112,6 +119,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         Number of features.
     n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
         The public plan.
+    model_share_ : float
+        The share that trained a model; 0 if there is none.
     n_answers_ : int
         Answers given since ``fit``.
 
@@ -140,6 +149,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         execution: str = "block",
         reuse_predictions: bool | str = False,
         noise_schedule: str = "planned",
+        model_share: float | str = "auto",
         n_records: int | None = None,
         bandwidth: float | str = "auto",
         norm_bound: float | str = "auto",
@@ -162,6 +172,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self.execution = execution
         self.reuse_predictions = reuse_predictions
         self.noise_schedule = noise_schedule
+        self.model_share = model_share
         self.n_records = n_records
         self.bandwidth = bandwidth
         self.norm_bound = norm_bound
@@ -268,6 +279,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self, assembled: PlannedEngine, settings: IndKNNSettings, records: inputs.FitInputs
     ) -> None:
         self._engine, self._settings = assembled.engine, settings
+        self._model = assembled.model
+        self.model_share_ = assembled.settings.model_share if self._model else 0.0
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
         self.classes_ = settings.classes
@@ -293,7 +306,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         records = inputs.FitInputs(X, ids, None)
         claims.extend(self._interaction, records, labels, self.classes_)
         with self._engine.lock:
-            integers = self._engine.votes.kernel.encode(X)
+            integers = self._encoded(X)
             self._shard.add(integers, labels, ids or self._new_numbers(len(X)))
         return self
 
@@ -353,12 +366,13 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            integers = engine.votes.kernel.encode(queries)
+            integers = self._encoded(queries)
             self._warn_of_far_queries(integers)
             answers = engine.answer(
                 integers,
                 sequential=self._settings.sequential,
                 progress=progress,
+                prior=None if self._model is None else self._model.prior(queries),
             )
             self.n_answers_ += len(queries)
         return answers
@@ -469,6 +483,11 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 
+    def _encoded(self, X: inputs.FloatMatrix) -> IntegerMatrix:
+        """Return integer features, in the metric of the private model if there is one."""
+        rows = X if self._model is None else self._model.features(X)
+        return self._engine.votes.kernel.encode(rows)
+
     @property
     def _shard(self) -> Shard:
         """The records and budgets, which are this classifier's own."""
@@ -499,7 +518,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _warn_beyond_plan(self, size: int) -> None:
         """Warn once that budgets will run out; behind a gate they are made to last."""
-        if self._settings.reuse == GATE:
+        if self._settings.reuse == GATE or self._model is not None:
             return
         if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
             warnings.warn(

@@ -23,6 +23,9 @@ AUTO = "auto"
 ADAPTIVE = "adaptive"
 NEIGHBORS = "neighbors"
 GATE = "gate"
+ASKED = 0.25
+"""Share of queries that is put to the vote beside a private model: those it is least sure of."""
+
 EXACT = "exact"
 LSH = "lsh"
 CENTROIDS = "centroids"
@@ -55,6 +58,7 @@ class IndKNNParameters(Protocol):
     execution: str
     reuse_predictions: bool | str
     noise_schedule: str
+    model_share: float | str
     n_records: int | None
     bandwidth: float | str
     norm_bound: float | str
@@ -81,6 +85,7 @@ class IndKNNSettings:
     sequential: bool
     reuse: str
     follows_usage: bool
+    model_share: float | None
     index: dict[str, Any]
     n_records: int | None
     bandwidth: float | None
@@ -111,6 +116,7 @@ class IndKNNSettings:
             == "sequential",
             reuse=_reuse(given),
             follows_usage=_follows_usage(given),
+            model_share=_model_share(given),
             index=_index(given.index),
             n_records=_unless(None, given.n_records, "n_records", _whole),
             bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
@@ -163,6 +169,8 @@ class IndKNNSettings:
     @property
     def n_asked(self) -> int:
         """How many questions the plan expects to be asked of private records."""
+        if self.model_share:
+            return math.ceil(ASKED * self.n_queries)
         return _planning.asked_of(self.n_queries) if self.reuse == GATE else self.n_queries
 
     @property
@@ -223,6 +231,33 @@ def _follows_usage(given: IndKNNParameters) -> bool:
                 "the wear of public points."
             )
     return True
+
+
+def _model_share(given: IndKNNParameters) -> float | None:
+    """Return the share of budgets for the private model, or None for the rule's."""
+    wanted = given.model_share
+    fits = _model_fits(given)
+    if isinstance(wanted, str):
+        _checks.choice("model_share", wanted, (AUTO,))
+        planned = all(isinstance(n, str) for n in (given.n_neighbors, given.noise_multiplier))
+        return None if planned and not fits else 0.0
+    share = _checks.real("model_share", wanted, least=0, below=1)
+    if share and fits:
+        raise InvalidInput(f"The 'model_share' parameter must be 0 unless {fits}.")
+    return share
+
+
+def _model_fits(given: IndKNNParameters) -> str:
+    """Return what a private model needs and is not given; "" if it can be trained."""
+    needs = {
+        "kernel": "cosine", "radius": ADAPTIVE, "count": "public", "pace": PLAN,
+        "reuse_predictions": False,
+    }  # fmt: skip
+    for name, value in needs.items():
+        found = getattr(given, name)
+        if not (isinstance(found, type(value)) and found == value):
+            return f"{name}={value!r}"
+    return ""
 
 
 def _reuse(given: IndKNNParameters) -> str:
