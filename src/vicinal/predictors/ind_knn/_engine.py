@@ -41,12 +41,14 @@ class QueryAnswers:
     labels : int64 (q,)
         Positions of classes.
     votes : float64 (q, c) or None
-        Noisy votes, where votes leave; NaN for queries that were not asked.
+        Noisy votes, where votes leave; NaN for queries that were not asked, or what a private model
+        puts in their place.
     asked : bool (q,)
         Whether private records were asked. Where not, the answer was made of earlier ones, for
         nothing.
     noise : float64 (q,)
-        Standard deviation of the noise on every vote, in votes; NaN for queries not asked.
+        Standard deviation of the noise on every vote, in votes; NaN for queries not asked, or
+        beside a private model what it would have been.
     """
 
     labels: Places
@@ -160,7 +162,7 @@ class QueryEngine:
             if prior is None:
                 parts.append(self._answer_block(block, sequential=sequential))
             else:
-                part = prior[start : start + self.memory.block]
+                part = prior[start : start + self.reuse.block]
                 parts.append(self._answer_with_model(block, part, sequential=sequential))
             if progress is not None:
                 progress(len(block))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -128,7 +129,11 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     -----
     ``fit`` starts new budgets: fitting again on the same subjects is a second interaction, whose
     loss adds to the first. It is refused in the process that made the first, unless `interactions`
-    declared it. For the same reason a fitted classifier cannot be copied or pickled.
+    declared it. For the same reason a fitted classifier cannot be copied or pickled. With a private
+    model, `fit` itself is the first release, whether anything is asked or not.
+
+    With a private model, ``decision_function`` gives votes joined with the model's scores; where
+    the model answers alone, its scores in units of the votes. Confidence and abstention follow.
     """
 
     def __init__(
@@ -272,7 +277,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         assembled = plan_engine(
             settings, records.features, labels, records.names, records.reference, claimed
         )
-        self._install(assembled, settings, records)
+        self._install(
+            assembled, replace(settings, model_share=assembled.settings.model_share), records
+        )
         self.n_answers_ = 0
 
     def _install(
@@ -280,7 +287,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self._engine, self._settings = assembled.engine, settings
         self._model = assembled.model
-        self.model_share_ = assembled.settings.model_share if self._model else 0.0
+        self.model_share_ = (settings.model_share or 0.0) if self._model else 0.0
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
         self.classes_ = settings.classes

@@ -250,9 +250,12 @@ def _model_share(given: IndKNNParameters) -> float | None:
 def _model_fits(given: IndKNNParameters) -> str:
     """Return what a private model needs and is not given; "" if it can be trained."""
     needs = {
-        "kernel": "cosine", "radius": ADAPTIVE, "count": "public", "pace": PLAN,
+        "kernel": "cosine",
+        "min_similarity": ADAPTIVE,
+        "neighbor_count": "public",
+        "noise_schedule": PLANNED,
         "reuse_predictions": False,
-    }  # fmt: skip
+    }
     for name, value in needs.items():
         found = getattr(given, name)
         if not (isinstance(found, type(value)) and found == value):

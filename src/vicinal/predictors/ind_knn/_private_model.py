@@ -46,15 +46,13 @@ METRIC = 0.5
 PRIOR = 2.0
 """lambda: the scores' standard deviation in the votes, over the noise."""
 
-OVER = 1.0
-"""Squared noise, over that at which a gradient clipped in every step costs just the share."""
-
 SHARE = 0.7
 """p: the share of a budget that the rule lets training take at most."""
 
-LOUDEST = 0.08
+LOUDEST = 0.06
 """Noise on the mean gradient, over clipping bounds, from which on nothing is learnt."""
 
+_LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
 _CHUNK = 8192
 
 
@@ -127,7 +125,8 @@ class PrivateModel:
 
     def prior(self, X: FloatMatrix) -> Floats:
         """Return what joins the votes, float64 (n, c), in units of their noise."""
-        return np.asarray(self.model.scores(X) * (PRIOR / self._spread))
+        prior = self.model.scores(X) * (PRIOR / self._spread)
+        return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
     def sure(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return where the model answers alone, bool (n,)."""
@@ -217,7 +216,7 @@ def train(
     assert n_records is not None  # noqa: S101 (the same)
     n_classes = len(settings.classes)
     records = SubjectRows(integer_rows(X), people.labels, people.slots, len(people.remaining))
-    sigma = math.sqrt(OVER * STEPS / (2 * share * budget))
+    sigma = math.sqrt(STEPS / (2 * share * budget))
     gradient = IndividualGradient(
         records, n_classes, _unit(X.shape[1]), CLIP, sigma, share, budget, noise, slack
     )
