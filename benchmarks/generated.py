@@ -20,9 +20,8 @@ import numpy as np
 from vicinal.accounting._filter import UNITS
 from vicinal.distributed import RayCluster, ShardServer, split
 from vicinal.distributed._folders import ShardFolder
-from vicinal.distributed._ray_actors import _place, told
-from vicinal.distributed._ray_transport import RayTransport
-from vicinal.distributed._vote_request import joined
+from vicinal.distributed._ray_actors import _place, run_quietly
+from vicinal.distributed._ray_transport import RayTransport, join_message
 from vicinal.ledger._account import StoredAccount
 from vicinal.ledger._slot_table import SlotTable
 from vicinal.predictors.ind_knn._shard import Shard
@@ -85,7 +84,7 @@ class Numbers(Mapping[Any, int]):
 
 
 class GeneratedShard:
-    """A shard of generated records, as :class:`~vicinal.distributed._local_transport.ReopeningShard` is of stored.
+    """A shard of generated records, as a ReopeningShard is of stored ones.
 
     Parameters
     ----------
@@ -102,7 +101,7 @@ class GeneratedShard:
         self._rows = scene.rows(number)
         found = ShardFolder.read(Path(path))
         parts = _filled(open_folder(found.folder), scene, number)
-        self._keeper = ShardServer(parts, found.cluster)
+        self._server = ShardServer(parts, found.cluster)
         self._parts = parts
         self._grown = resident() - before
         self._commits: list[float] = []
@@ -116,25 +115,21 @@ class GeneratedShard:
         parts.database._commit = timed
         self._charged = 0
         account = parts.ledger.audiences["default"].account
-        settle = account.mark_committed
+        mark_committed = account.mark_committed
 
         def counted(charges: Any) -> None:
             self._charged += charges.slots.nbytes + charges.units.nbytes
-            settle(charges)
+            mark_committed(charges)
 
         account.mark_committed = counted
 
-    def do(self, task: Any) -> Any:
+    def handle(self, message: Any) -> Any:
         """Do a task."""
-        return task.done_by(self._keeper)
-
-    def settle(self, turn: int) -> None:
-        """Have the votes before `turn` deleted."""
-        self._keeper.settle(turn)
+        return self._server.handle(message)
 
     def close(self) -> None:
         """Let go of the folder."""
-        self._keeper.close()
+        self._server.close()
 
     def measured(self) -> dict[str, float]:
         """Return what this shard has cost so far."""
@@ -152,17 +147,13 @@ class GeneratedActor:
     def __init__(self, path: str, scene: Scene, number: int) -> None:
         self._shard = GeneratedShard(path, scene, number)
 
-    def do(self, task: Any, *more: Any) -> Any:
+    def handle(self, message: Any, *more: Any) -> Any:
         """Do a task."""
-        return told(lambda: self._shard.do(joined(task, more)))
+        return run_quietly(lambda: self._shard.handle(join_message(message, more)))
 
-    def settle(self, turn: int) -> Any:
-        """Have the votes before `turn` deleted."""
-        return told(lambda: self._shard.settle(turn))
-
-    def leave(self) -> Any:
+    def close(self) -> Any:
         """Close the folder."""
-        return told(self._shard.close)
+        return run_quietly(self._shard.close)
 
     def measured(self) -> dict[str, float]:
         """Return what this shard has cost so far."""

@@ -30,7 +30,7 @@ from benchmarks.generated import CLASSES, GeneratedLinks, Scene
 from benchmarks.shard_model import Constants, read_out
 from benchmarks.shards_apart import apart
 from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
-from vicinal.distributed._vote_request import VoteRequest
+from vicinal.distributed._messages import DeleteVotes, VoteRequest
 from vicinal.neighbours import _threads
 
 BLOCK = 256
@@ -100,13 +100,9 @@ class Watched:
         if isinstance(order, VoteRequest):
             self.sent = len(pickle.dumps(message, 5))
             self.received = len(pickle.dumps(np.zeros((len(order.queries), CLASSES), np.int64), 5))
-        if self._pool is None:
+        if self._pool is None or isinstance(order, DeleteVotes):  # nobody waits for that
             return self._link.send(message)
         return Late(self._pool.submit(self._there_and_back, message))
-
-    def settle(self, turn: int) -> None:
-        """Pass it on; nobody waits for it."""
-        self._link.settle(turn)
 
     def close(self) -> None:
         """Close the shard."""

@@ -1,7 +1,8 @@
 """Time the store on this machine: `python -m benchmarks.store [--records N] [--features D]`.
 
-Making, restarting, erasing 10,000 people, verifying, and answers with every commit on the disk. The
-bare cost of flushing a file stands beside it, because it decides what a commit can cost.
+Making, restarting, erasing 10,000 subjects, verifying, and answers with every commit on the disk.
+The bare cost of flushing a file stands beside it, because it decides what a commit can cost. With
+`--open`: only restarts, and what digests and chain add to the processor time of a block.
 """
 
 from __future__ import annotations
@@ -66,12 +67,39 @@ def answers(store: Store, rng: np.random.Generator, size: int, times: int) -> li
     return [one] * times
 
 
+def digest_share(store: Store, rng: np.random.Generator, size: int, times: int) -> None:
+    """Print by how much digests and chain lengthen a block; the store cannot be used afterwards."""
+    database = store._parts.database
+    chain, busy = database.chain, {True: [], False: []}
+    for work in answers(store, rng, size, 2 * times):
+        digested = len(busy[True]) <= len(busy[False])
+        database.chain = chain if digested else None
+        start = time.process_time()
+        work()
+        busy[digested].append(time.process_time() - start)
+    with_them, without = (min(busy[digested]) for digested in (True, False))
+    print(
+        f"{f'a block of {size}, of the processor':<52} {1e3 * without:9.2f} ms   digests and chain "
+        f"{with_them / without - 1:+.1%} of that"
+    )
+
+
+def openings(path: Path, rng: np.random.Generator) -> None:
+    """Print what opening a store takes, three times, and what digests cost a block."""
+    for _ in range(3):
+        timed("restart", lambda: Store.open(path)).close()
+    with Store.open(path) as store:
+        for size in (1, 64, 256):
+            digest_share(store, rng, size, 20)
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
     parser.add_argument("--records", type=int, default=60_000)
     parser.add_argument("--features", type=int, default=324)
     parser.add_argument("--ledger", help="a postgresql:// URL instead of SQLite")
+    parser.add_argument("--open", action="store_true", help="openings and digests alone")
     parser.add_argument("--folder", help="where to write; default: the system's temporary folder")
     arguments = parser.parse_args()
     n, d = arguments.records, arguments.features
@@ -86,6 +114,10 @@ def main() -> None:
         path = Path(name) / "store"
         settings = {"classes": range(CLASSES), "public": R, "ledger": arguments.ledger, **plan}
         store = timed("init", lambda: Store.init(path, X, y, people, **settings))
+        if arguments.open:
+            store.close()
+            openings(path, rng)
+            return
         store.predict(R[:1])
         for size in (4_000, 60_000, 480_000):
             median(f"write and flush {size:,} bytes, no database", flush(Path(name), size), 1)

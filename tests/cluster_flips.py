@@ -54,12 +54,12 @@ def reading(path: Path) -> dict[str, Any]:
             "answers": [cluster.predict(q, idempotency_key=k).to_dict() for k, q in keys],
             "facts": cluster.facts(curator=True),
             "guarantees": [str(cluster.guarantee(name)) for name in cluster.audiences],
-            "shards": [_shard(link.link.shard._open()._parts) for link in cluster._links],
+            "shards": [_shard(one.transport.shard._server._parts) for one in cluster._transports],
         }
 
 
 def _shard(parts: Any) -> tuple[Any, ...]:
-    slot_of, size = parts.ledger.roll.slot_of, len(parts.shard)
+    slot_of, size = parts.ledger.slot_table.slot_of, len(parts.shard)
     budgets = [
         {who: int(audience.account.remaining[slot]) for who, slot in slot_of.items()}
         for audience in parts.ledger.audiences.values()

@@ -43,17 +43,17 @@ def budgets(path, audience="default"):
     """Return what everybody has left, by id, of a cluster that is closed; check every shard."""
     left = {}
     for folder in shard_paths(path, ready_cluster(path).shards):
-        keeper = ShardServer.open(folder)
+        server = ShardServer.open(folder)
         try:
-            found = keeper.verify()
+            found = server.verify()
             assert found, found.faults
-            book = keeper._parts.ledger
+            book = server._parts.ledger
             units = book.audiences[audience].account.remaining
             here = {person: int(units[slot]) for person, slot in book.slot_table.slot_of.items()}
             assert not left.keys() & here.keys(), "somebody is on two shards"
             left |= here
         finally:
-            keeper.close()
+            server.close()
     return left
 
 
@@ -68,9 +68,9 @@ def in_peace(path):
                 time.sleep(0.1)
 
 
-def local(path, absence=PATIENCE):
+def local(path, policy=PATIENCE):
     """Open a cluster whose shards are in this process."""
-    return Coordinator.open(path, local_transports, absence)
+    return Coordinator.open(path, local_transports, policy)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vicinal.ledger._rollback_guard import WitnessState
+from vicinal.ledger._schema import TABLES
 from vicinal.store import Store
 
 D, CLASSES = 4, 3
@@ -40,7 +43,22 @@ def make(path, **parameters) -> Store:
 def units(store, person, audience="default"):
     """Return what a person has left."""
     book = store._parts.ledger
-    return int(book.audiences[audience].account.remaining[book.roll.slot_of[person]])
+    return int(book.audiences[audience].account.remaining[book.slot_table.slot_of[person]])
+
+
+def downgrade(folder: Path, version: int, first_new: str) -> None:
+    """Make a closed store one of an earlier schema, and its witness one of the first format.
+
+    `first_new` is the first table, as TABLES lists them, that the earlier schema did not have.
+    """
+    witness = folder.with_name(folder.name + ".witness")
+    state = WitnessState.read(witness)
+    witness.write_bytes(b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8))
+    with sqlite3.connect(folder / "ledger.db") as connection:
+        for table in TABLES[TABLES.index(first_new) :]:
+            connection.execute(f"DROP TABLE {table}")
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'schema'", (str(version),))
+    connection.close()
 
 
 def files_with(folder: Path, needle: bytes) -> list[str]:

@@ -29,7 +29,7 @@ N_POOL = 5000
 """Test rows that queries are drawn from."""
 
 SETTINGS = (Setting(0.5, 1000), Setting(1.0, 4000), Setting(1.0, 8000))
-PACES = ("plan", "shadow")
+PACES = ("planned", "usage")
 
 STRAY = 0.1
 """Share of a skewed stream that keeps to nothing."""
@@ -161,7 +161,7 @@ class _Line:
 
 
 def _line(trial: Trial, asked: Places, setting: Setting, pace: str, seed: int) -> _Line:
-    classifier = fitted(trial, setting, seed, pace=pace, n_records=len(trial.labels))
+    classifier = fitted(trial, setting, seed, noise_schedule=pace, n_records=len(trial.labels))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         right = classifier.predict(trial.queries[asked]) == trial.truth[asked]

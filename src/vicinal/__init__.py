@@ -2,51 +2,74 @@
 
 >>> from vicinal import IndKNNClassifier
 
-Names are imported when they are used, so that `import vicinal` takes no time.
+Names are imported when they are used, so that `import vicinal` takes no time. What begins with an
+underscore is internal, here and in every package; docs/api.md lists what is public.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vicinal._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from vicinal.accounting._guarantee import Guarantee
+    from vicinal import errors
+    from vicinal.accounting import Guarantee, account, calibrate
+    from vicinal.features import (
+        HOGFeatures,
+        ImageFeatures,
+        OnnxFeatures,
+        PublicMap,
+        ScatteringFeatures,
+        SentenceFeatures,
+    )
     from vicinal.predictors import (
         IndKNNClassifier,
         NoisySGDClassifier,
         PATEClassifier,
         PrivateKNNClassifier,
     )
+    from vicinal.store import Store
 
 __all__ = [
     "Guarantee",
+    "HOGFeatures",
+    "ImageFeatures",
     "IndKNNClassifier",
     "NoisySGDClassifier",
+    "OnnxFeatures",
     "PATEClassifier",
     "PrivateKNNClassifier",
+    "PublicMap",
+    "ScatteringFeatures",
+    "SentenceFeatures",
+    "Store",
     "__version__",
+    "account",
+    "calibrate",
+    "errors",
 ]
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    "Guarantee": "vicinal.accounting._guarantee",
-    "IndKNNClassifier": "vicinal.predictors",
-    "NoisySGDClassifier": "vicinal.predictors",
-    "PATEClassifier": "vicinal.predictors",
-    "PrivateKNNClassifier": "vicinal.predictors",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use (PEP 562)."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    """Return the public names, whether they were used or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    globals(),
+    {
+        "Guarantee": "vicinal.accounting",
+        "HOGFeatures": "vicinal.features",
+        "ImageFeatures": "vicinal.features",
+        "IndKNNClassifier": "vicinal.predictors",
+        "NoisySGDClassifier": "vicinal.predictors",
+        "OnnxFeatures": "vicinal.features",
+        "PATEClassifier": "vicinal.predictors",
+        "PrivateKNNClassifier": "vicinal.predictors",
+        "PublicMap": "vicinal.features",
+        "ScatteringFeatures": "vicinal.features",
+        "SentenceFeatures": "vicinal.features",
+        "Store": "vicinal.store",
+        "account": "vicinal.accounting",
+        "calibrate": "vicinal.accounting",
+        "errors": "vicinal.errors",
+    },
+)

@@ -1,7 +1,7 @@
 """One error tree. Every message says what is wrong, which bound was broken and what to do.
 
 Messages never hold anything private: no features, labels, ids, budgets, charges or counts of
-records (invariant 5 of the design).
+records (docs/architecture.md, invariant 5).
 """
 
 from __future__ import annotations
@@ -23,12 +23,31 @@ class PrivacyRefused(VicinalError, RuntimeError):
     """The call would break the stated guarantee, so it was not carried out."""
 
 
+class StoreInUse(PrivacyRefused):
+    """Another process has the store open; two could spend the same budgets. Close that one."""
+
+
+class StoreOutdated(PrivacyRefused):
+    """A store, or a part of it, is an old copy or another one: it does not know what was charged.
+
+    Bring back what belongs there; or accept the loss, which spends every budget for good.
+    """
+
+
 class MissingExtra(VicinalError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
 
 
 class StorageFailed(VicinalError, OSError):
     """A disk or database did not do its work; nothing was answered, and the store must reopen."""
+
+
+class ShardMissing(StorageFailed):
+    """A shard stayed away, so a block was refused; whoever was charged for it stays charged.
+
+    If you retry the same queries before sending new ones, they are not charged twice. A change of
+    the data that was decided is finished by the next call.
+    """
 
 
 class PrivacyWarning(UserWarning):

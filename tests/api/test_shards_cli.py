@@ -19,8 +19,9 @@ import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli._main import app
 from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
-from vicinal.distributed._fan_out import ShardUnreachable
-from vicinal.distributed._local_transport import ReopeningShard
+from vicinal.distributed._reopening import ReopeningShard
+from vicinal.distributed._transport import ShardUnreachable
+from vicinal.errors import StoreOutdated
 from vicinal.serving._app import create_app
 from vicinal.serving._keys import ROLES
 
@@ -163,7 +164,7 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
         with listening(create_app(opened, cluster, FAST)) as port:
             service = Service(port, cluster, None, keys)
             with monkeypatch.context() as patch:
-                patch.setattr(ReopeningShard, "do", silent)
+                patch.setattr(ReopeningShard, "handle", silent)
                 gone = service.predict(tools.Q[:3].tolist())
                 assert gone.status == 503
                 assert gone.body["type"].endswith("shard-missing")
@@ -171,11 +172,21 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
             assert "Shard 0: It is away." in caplog.text
             assert "vicinal_shard_missing_total 1\n" in service.call("GET", "/metrics").body
             assert service.call("GET", "/healthz").status == 200
+            with monkeypatch.context() as patch:
+                patch.setattr(ReopeningShard, "handle", outdated)
+                wrong = service.predict(tools.Q[:3].tolist())
+                assert wrong.status == 503
+                assert wrong.body["type"].endswith("storage-failed"), "no quota is used up"
+            assert "Shard 0 is an old copy." in caplog.text
             assert service.predict(tools.Q[:3].tolist()).body["charged"] == 3
 
 
 def silent(*_):
     raise ShardUnreachable("It is away.")
+
+
+def outdated(*_):
+    raise StoreOutdated("Shard 0 is an old copy.")
 
 
 def wait_until_it_answers(service, process):

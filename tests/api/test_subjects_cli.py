@@ -124,7 +124,7 @@ def test_whoever_can_be_added_by_http_can_be_erased_by_it(tmp_path):
         for who in REACHED:
             record = {"vectors": X[:1].tolist(), "labels": [0], "subjects": [who]}
             assert service.call("POST", "/v1/records", record, "curator").status == 200
-            roll = service.store._parts.ledger.roll.slot_of
+            roll = service.store._parts.ledger.slot_table.slot_of
             assert subject_id("s", who) in roll
             place = f"/v1/subjects/{quote(str(who), safe='')}?outcome=true"
             erased = service.call("DELETE", place, key="curator")

@@ -114,7 +114,8 @@ def test_the_compiled_engine_reads_nothing_beyond_its_records(queries):
     names = np.arange(50, dtype=np.int32)
     block = worker.prepare(asked, floors, 1, 16)
     for bad in (
-        ScanRecords(x[:, :12].copy(), offsets, names), ScanRecords(x[::2], offsets[::2], names[::2]),
+        ScanRecords(x[:, :12].copy(), offsets, names),
+        ScanRecords(x[::2], offsets[::2], names[::2]),
         ScanRecords(np.asfortranarray(x), offsets, names), ScanRecords(x, offsets[:9], names),
         ScanRecords(x[:9], offsets, names), ScanRecords(x.astype(np.int16), offsets, names),
     ):  # fmt: skip

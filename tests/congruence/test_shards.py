@@ -56,7 +56,7 @@ class Several:
 
     shards: list
 
-    def carry(self, release, queries, thresholds):
+    def charge_and_sum(self, release, queries, thresholds):
         return summed(shard.charge_and_sum(release, queries, thresholds) for shard in self.shards)
 
     def rounds(self, queries, thresholds, *, together):
@@ -75,10 +75,10 @@ class SeveralRounds:
     def queries(self):
         return self.rounds[0].queries
 
-    def count(self, counter):
-        return summed(rounds.count(counter) for rounds in self.rounds)
+    def charge_counts(self, counter):
+        return summed(rounds.charge_counts(counter) for rounds in self.rounds)
 
-    def carry(self, release):
+    def charge_and_sum(self, release):
         return summed(rounds.charge_and_sum(release) for rounds in self.rounds)
 
 
@@ -121,7 +121,7 @@ def compared(make, shards, seed, blocks):
     place = shard_tools.scattered(seed, shards)
     parts = spread(parted, place, shards)
     for block in blocks:
-        one, many = whole.ask(block), parted.ask(block)
+        one, many = whole.query(block), parted.query(block)
         np.testing.assert_array_equal(one.labels, many.labels)
         np.testing.assert_array_equal(one.asked, many.asked)
         if one.votes is not None:
@@ -188,7 +188,7 @@ def opened(request):
 
 
 def on_ray(engine):
-    return lambda path: Coordinator.open(path, engine.links, shard_tools.PATIENCE)
+    return lambda path: Coordinator.open(path, engine.transports, shard_tools.PATIENCE)
 
 
 def answered(source, blocks):

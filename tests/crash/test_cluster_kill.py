@@ -162,5 +162,7 @@ def charge(cluster, queries):
     """Return what makes shards charge for queries that nobody answers."""
     engine = cluster._audience_states["default"].engine
     block = engine.votes.kernel.encode(queries)
-    release = engine.votes.release(engine.pace.multiplier * np.sqrt(engine.radius.expected(block)))
+    release = engine.votes.release(
+        engine.schedule.multiplier * np.sqrt(engine.radius.expected(block))
+    )
     return release, block, engine.radius.thresholds(block)

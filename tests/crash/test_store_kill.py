@@ -20,8 +20,7 @@ import pytest
 
 import store_tools as tools
 from crash.store_watch import Nursery, Watch, seen
-from vicinal.ledger._rollback_guard import WitnessState
-from vicinal.ledger._schema import STEPS, TABLES
+from vicinal.ledger._schema import STEPS
 from vicinal.store._folder import read_config, write_config
 
 LIFETIME = 20
@@ -127,7 +126,7 @@ def test_answers_that_were_not_paid_for_are_found_out(nursery, template, tmp_pat
 
 def test_killed_in_a_migration_the_store_opens(nursery, template, tmp_path):
     old = copied(template, tmp_path / "old")
-    downgrade(old)
+    tools.downgrade(old, 1, "history")
     total = steps_of(nursery, old, tmp_path / "count", "only_open")
     for last in range(1, total):
         folder = copied(old, tmp_path / f"m{last}")
@@ -143,15 +142,3 @@ def schema_of(folder):
     with closing(sqlite3.connect(folder / "ledger.db")) as connection:
         (version,) = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
     return version
-
-
-def downgrade(folder):
-    """Take all steps of the schema but the first one back, and the witness to its first format."""
-    witness = folder.with_name(folder.name + ".witness")
-    state = WitnessState.read(witness)
-    witness.write_bytes(b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8))
-    with sqlite3.connect(folder / "ledger.db") as connection:
-        for table in TABLES[TABLES.index("history") :]:
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("UPDATE meta SET value = '1' WHERE name = 'schema'")
-    connection.close()

@@ -50,7 +50,7 @@ def run_literal(literal, classifier, queries, seed, counts=None):
                 int(threshold),
                 lambda s: cosine_steps(s, D, engine.votes.grid.steps, norm),
                 noise=lambda scale, size: np.rint(rng.standard_normal(size) * scale),
-                sigma2=engine.pace.multiplier,
+                sigma2=engine.schedule.multiplier,
                 count=None if counts is None else counts[j],
             )
         )
@@ -105,8 +105,9 @@ def test_the_default_is_the_same_walk_with_a_public_count(several, execution, mu
 def test_labels_are_the_same_walk_at_the_price_of_labels(several, count, multiplier):
     X, y, subjects, queries, reference = world(8, several=several)
     classifier = IndKNNClassifier(
-        range(CLASSES), n_queries=Q, n_neighbors=12, noise_multiplier=multiplier, neighbor_count=count,
-        execution="sequential", n_records=N, simulation_seed=4, release="label",
+        range(CLASSES), n_queries=Q, n_neighbors=12, noise_multiplier=multiplier,
+        neighbor_count=count, execution="sequential", n_records=N, simulation_seed=4,
+        release="label",
     ).fit(X, y, subjects, public=reference)  # fmt: skip
     literal = literal_of(classifier, X, y, subjects)
     counts = [12.0] * Q if count == "public" else None
@@ -132,8 +133,8 @@ def test_block_equals_sequential_bit_for_bit_when_the_count_is_public(radius, ke
     for execution in ("block", "sequential"):
         classifier = IndKNNClassifier(
             range(CLASSES), n_queries=600, n_neighbors=10, noise_multiplier=0.2, kernel=kernel,
-            min_similarity=radius, bandwidth="auto" if radius == "adaptive" else 1.5, accounting=budget,
-            execution=execution, n_records=N, simulation_seed=1,
+            min_similarity=radius, bandwidth="auto" if radius == "adaptive" else 1.5,
+            accounting=budget, execution=execution, n_records=N, simulation_seed=1,
         ).fit(X, y, subjects, public=reference)  # fmt: skip
         votes.append(classifier.decision_function(queries))
         left.append(classifier._engine.shard.ledger.remaining.copy())

@@ -20,10 +20,10 @@ from vicinal.distributed import (
     restore_cluster,
     split,
 )
-from vicinal.distributed._fan_out import ShardUnreachable
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.distributed._transport import ShardUnreachable
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.store._opening import open_folder
 
 REFUSED = (PrivacyRefused, StorageFailed)
@@ -128,6 +128,27 @@ def test_a_shard_that_was_put_back_with_its_witness_is_refused(path, tmp_path):
     refused(path, "Shard 1")
 
 
+def test_a_shard_that_is_old_by_its_own_guard_is_refused_and_not_missing(path, tmp_path):
+    """Fails if an old copy is taken for a shard in use: nobody would learn what to bring back."""
+    shutil.copytree(path / "shard-1", tmp_path / "old")
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:20])
+    shutil.rmtree(path / "shard-1")
+    shutil.copytree(tmp_path / "old", path / "shard-1")
+    with pytest.raises(StoreOutdated, match="old copy"):
+        shard_tools.local(path)
+
+
+def test_a_shard_that_another_process_has_is_missing_until_it_lets_go(path):
+    """Fails if a shard whose last process is ending is refused for good."""
+    server = shard_tools.ShardServer.open(path / "shard-1")
+    with Coordinator.open(path, local_transports, SOON) as cluster:
+        with pytest.raises(ShardMissing, match="Shard 1: Another process"):
+            cluster.predict(tools.Q[10:14])
+        server.close()
+        assert cluster.predict(tools.Q[10:14]).charged == 4
+
+
 def test_a_shard_of_another_cluster_is_refused(path, tmp_path):
     """Fails if answers are made from another cluster's records without a word."""
     (tmp_path / "other").mkdir()
@@ -160,12 +181,12 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
     moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
-        original, link = cluster._links[0].link, local_transports([copy])[0]
-        cluster._links[0].link = link
+        original, link = cluster._transports[0].transport, local_transports([copy])[0]
+        cluster._transports[0].transport = link
         with pytest.raises(PrivacyRefused, match="Shard 0"):
             cluster.predict(tools.Q[14:18])
         link.close()
-        cluster._links[0].link = original
+        cluster._transports[0].transport = original
 
 
 def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
@@ -240,9 +261,9 @@ def test_a_bit_that_flips_in_a_description_is_noticed(path, name, read):
 def test_no_erasure_succeeds_while_a_shard_is_absent(path, tmp_path):
     """Fails if somebody is told to be erased while a shard keeps their records."""
     (path / "shard-1").rename(tmp_path / "away")
-    absence = MissingShardPolicy(deadline=0.2, answer_without=True)
+    policy = MissingShardPolicy(deadline=0.2, answer_without=True)
     with pytest.raises((ShardMissing, InvalidInput), match="no shard"):  # noqa: SIM117
-        with Coordinator.open(path, local_transports, absence) as cluster:
+        with Coordinator.open(path, local_transports, policy) as cluster:
             cluster.erase([f"person-{i}" for i in range(150)])
 
 
@@ -255,8 +276,10 @@ def test_a_shard_ahead_of_its_coordinator_goes_on(path):
     queries = tools.Q[10:14]
     engine = cluster._audience_states["default"].engine
     block = engine.votes.kernel.encode(queries)
-    release = engine.votes.release(engine.pace.multiplier * np.sqrt(engine.radius.expected(block)))
-    cluster._shards["default"].fresh()
+    release = engine.votes.release(
+        engine.schedule.multiplier * np.sqrt(engine.radius.expected(block))
+    )
+    cluster._shards["default"].begin_batch()
     cluster._shards["default"].charge_and_sum(release, block, engine.radius.thresholds(block))
     cluster._failed = True  # as after a kill: nothing more is written
     cluster.close()
@@ -278,14 +301,11 @@ def test_many_openings_without_a_shard_do_not_shut_it_out(path):
 class Away:
     """A way to a shard that nobody answers from."""
 
-    def send(self, task):  # noqa: ARG002 (as of Link)
+    def send(self, task):  # noqa: ARG002 (as of ShardTransport)
         return self
 
-    def result(self, seconds):  # noqa: ARG002 (as of Pending)
+    def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
         raise ShardUnreachable
-
-    def settle(self, turn):
-        pass
 
     def close(self):
         pass
@@ -367,7 +387,7 @@ def test_a_cluster_of_an_earlier_version_learns_its_shards_once(path):
     forgotten(path)
     with shard_tools.local(path) as cluster:
         assert cluster.predict(tools.Q[10:14]).charged == 4
-        assert len(cluster._book._records) == 2
+        assert len(cluster._ledger._records) == 2
     (path / "shard-0").rename(path / "aside")
     (path / "shard-1").rename(path / "shard-0")
     (path / "aside").rename(path / "shard-1")

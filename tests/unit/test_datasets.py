@@ -193,7 +193,7 @@ def test_csv_columns_come_in_the_order_asked_for(table: Path) -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vicinal.datasets.tables._BLOCK", 64)
+    monkeypatch.setattr("vicinal.datasets._tables._BLOCK", 64)
 
 
 @pytest.mark.usefixtures("small_blocks")

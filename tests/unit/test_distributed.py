@@ -23,11 +23,19 @@ from vicinal.distributed import (
     local_transports,
     split,
 )
-from vicinal.distributed._fan_out import ShardUnreachable
 from vicinal.distributed._folders import ClusterDescription, shard_paths
-from vicinal.distributed._ray_actors import ShardActor, told
+from vicinal.distributed._messages import (
+    COUNT,
+    COUNTED,
+    VOTES,
+    DeleteVotes,
+    Facts,
+    VoteRequest,
+    block_name,
+)
+from vicinal.distributed._ray_actors import ShardActor, run_quietly
 from vicinal.distributed._splitting import ready_cluster
-from vicinal.distributed._vote_request import COUNT, COUNTED, VOTES, VoteRequest, block_name
+from vicinal.distributed._transport import ShardUnreachable
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
 from vicinal.ledger._database import Database
 from vicinal.ledger._sqlite import SQLiteDatabase
@@ -36,20 +44,20 @@ from vicinal.store import Store
 NONE = np.zeros(0, dtype=np.int64)
 
 
-def order_of(keeper, name=b"a block of any id", *, turn=5, round=VOTES, size=6, **changes):
-    """Return an order for the first queries, priced as the keeper's own audience is."""
-    engine = keeper._audience_states["default"].engine
+def request_of(server, name=b"a block of any id", *, clock=5, round=VOTES, size=6, **changes):
+    """Return an order for the first queries, priced as the server's own audience is."""
+    engine = server._audience_states["default"].engine
     block = engine.votes.kernel.encode(tools.Q[:size])
     scales = np.full(size, engine.votes.grid.scale(1.5 * np.sqrt(40)))
     counted = NONE if round == COUNT else scales
-    order = VoteRequest(
-        name, turn, "default", round, block, engine.radius.thresholds(block), counted
+    request = VoteRequest(
+        name, clock, "default", round, block, engine.radius.thresholds(block), counted
     )
-    return dataclasses.replace(order, **changes)
+    return dataclasses.replace(request, **changes)
 
 
-def left(keeper):
-    return keeper._parts.ledger.audiences["default"].account.remaining.copy()
+def left(server):
+    return server._parts.ledger.audiences["default"].account.remaining.copy()
 
 
 @pytest.fixture
@@ -58,89 +66,89 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def keeper(folder):
-    keeper = ShardServer.open(folder)
-    yield keeper
-    keeper.close()
+def server(folder):
+    server = ShardServer.open(folder)
+    yield server
+    server.close()
 
 
 # ---------------------------------------------------------------- once, however often
 
 
-def test_a_repeated_block_returns_the_same_votes_and_charges_once(keeper, folder):
-    votes = keeper.charge_and_sum(order_of(keeper))
-    after = left(keeper)
+def test_a_repeated_block_returns_the_same_votes_and_charges_once(server, folder):
+    votes = server.charge_and_sum(request_of(server))
+    after = left(server)
     assert votes.shape == (6, tools.CLASSES)
     assert votes.any()
     assert (after < UNITS).any()
-    np.testing.assert_array_equal(keeper.charge_and_sum(order_of(keeper)), votes)
-    np.testing.assert_array_equal(left(keeper), after)
-    keeper.close()
+    np.testing.assert_array_equal(server.charge_and_sum(request_of(server)), votes)
+    np.testing.assert_array_equal(left(server), after)
+    server.close()
     again = ShardServer.open(folder)
-    np.testing.assert_array_equal(again.carry(order_of(again)), votes)
+    np.testing.assert_array_equal(again.charge_and_sum(request_of(again)), votes)
     np.testing.assert_array_equal(left(again), after)
     assert again.verify()
     again.close()
 
 
-def test_another_name_is_another_block(keeper):
-    keeper.charge_and_sum(order_of(keeper))
-    before = left(keeper)
-    keeper.charge_and_sum(order_of(keeper, b"another block"))
-    assert (left(keeper) < before).any()
+def test_another_name_is_another_block(server):
+    server.charge_and_sum(request_of(server))
+    before = left(server)
+    server.charge_and_sum(request_of(server, b"another block"))
+    assert (left(server) < before).any()
 
 
-@pytest.mark.parametrize("what", ["thresholds", "scales", "queries", "turn"])
-def test_a_name_belongs_to_one_block(keeper, what):
+@pytest.mark.parametrize("what", ["thresholds", "scales", "queries", "clock"])
+def test_a_name_belongs_to_one_block(server, what):
     """Fails if an order with other content gets, or pays for, the votes of the first."""
-    order = order_of(keeper)
-    keeper.charge_and_sum(order)
-    before = left(keeper)
-    with pytest.raises(InvalidInput, match="Another block was carried"):
-        keeper.charge_and_sum(dataclasses.replace(order, **{what: getattr(order, what) + 1}))
-    np.testing.assert_array_equal(left(keeper), before)
+    request = request_of(server)
+    server.charge_and_sum(request)
+    before = left(server)
+    with pytest.raises(InvalidInput, match="Another block was charged"):
+        server.charge_and_sum(dataclasses.replace(request, **{what: getattr(request, what) + 1}))
+    np.testing.assert_array_equal(left(server), before)
 
 
-def test_a_late_order_is_refused_and_charges_nothing(keeper, folder):
+def test_a_late_order_is_refused_and_charges_nothing(server, folder):
     """Fails if a message that wandered about is charged after its block was over."""
-    keeper.charge_and_sum(order_of(keeper))
-    keeper.settle(6)
-    before = left(keeper)
-    for order in (order_of(keeper), order_of(keeper, b"never seen before")):
+    server.charge_and_sum(request_of(server))
+    server.delete_votes(DeleteVotes(6))
+    before = left(server)
+    for request in (request_of(server), request_of(server, b"never seen before")):
         with pytest.raises(PrivacyRefused, match="The block is over"):
-            keeper.charge_and_sum(order)
-    keeper.close()
+            server.charge_and_sum(request)
+    server.close()
     again = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        again.carry(order_of(again))
+        again.charge_and_sum(request_of(again))
     np.testing.assert_array_equal(left(again), before)
     again.close()
 
 
-def test_a_bad_order_changes_nothing(keeper):
-    before = left(keeper)
-    order = order_of(keeper)
+def test_a_bad_order_changes_nothing(server):
+    before = left(server)
+    request = request_of(server)
     for bad in (
         {"audience": "nobody"},
-        {"queries": order.queries[:, :2]},
-        {"queries": order.queries.astype(np.float64)},
-        {"thresholds": order.thresholds[:3]},
+        {"queries": request.queries[:, :2]},
+        {"queries": request.queries.astype(np.float64)},
+        {"thresholds": request.thresholds[:3]},
         {"round": COUNT},
     ):
         with pytest.raises(InvalidInput):
-            keeper.charge_and_sum(dataclasses.replace(order, **bad))
-    np.testing.assert_array_equal(left(keeper), before)
-    assert len(keeper._carried) == 0
-    keeper.charge_and_sum(order)
-    assert keeper.verify()
+            server.charge_and_sum(dataclasses.replace(request, **bad))
+    np.testing.assert_array_equal(left(server), before)
+    assert len(server._journal) == 0
+    server.charge_and_sum(request)
+    assert server.verify()
 
 
 def test_who_was_not_counted_cannot_vote(tmp_path):
     path = shard_tools.clustered(tmp_path, 1, neighbor_count="private")
-    keeper = ShardServer.open(shard_paths(path, 1)[0])
+    server = ShardServer.open(shard_paths(path, 1)[0])
     with pytest.raises(PrivacyRefused, match="not counted"):
-        keeper.carry(order_of(keeper, round=COUNTED))
-    keeper.close()
+        server.charge_and_sum(request_of(server, round=COUNTED))
+    server.close()
 
 
 # ---------------------------------------------------------------- what is private
@@ -151,16 +159,16 @@ def test_votes_are_deleted_once_answers_are_durable(tmp_path):
     path = shard_tools.clustered(tmp_path, 2)
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[:6])
-        keepers = [link.link.shard._keeper for link in cluster._links]
-        assert [len(keeper._carried) for keeper in keepers] == [0, 0]
+        servers = [one.transport.shard._server for one in cluster._transports]
+        assert [len(server._journal) for server in servers] == [0, 0]
     for folder in shard_paths(path, 2):
         assert [file.name for file in folder.glob("ledger.db*")] == ["ledger.db"]
 
 
-def test_the_next_block_deletes_the_votes_of_the_last(keeper):
-    keeper.charge_and_sum(order_of(keeper))
-    keeper.charge_and_sum(order_of(keeper, b"next", turn=6))
-    assert len(keeper._carried) == 1
+def test_the_next_block_deletes_the_votes_of_the_last(server):
+    server.charge_and_sum(request_of(server))
+    server.charge_and_sum(request_of(server, b"next", clock=6))
+    assert len(server._journal) == 1
 
 
 def test_what_goes_wrong_in_an_actor_quotes_nothing(folder):
@@ -169,18 +177,15 @@ def test_what_goes_wrong_in_an_actor_quotes_nothing(folder):
     def fault():
         raise ValueError("record 7 of person-3")
 
-    kind, words = told(fault)
-    assert (kind, words) == ("silent", "A shard met with a fault (ValueError).")
+    kind, words = run_quietly(fault)
+    assert (kind, words) == ("unreachable", "A shard met with a fault (ValueError).")
     actor = ShardActor(str(folder))
-    assert actor.settle(3) == ("done", None)
-    assert actor.do("no order at all") == (
-        "silent",
-        "A shard met with a fault (AttributeError).",
-    )
-    actor.leave()
+    for task in ("no task at all", Facts(), DeleteVotes(3)):
+        assert actor.handle(task)[0] == "InvalidInput", "it needs a message"
+    actor.close()
 
 
-@pytest.mark.usefixtures("keeper")
+@pytest.mark.usefixtures("server")
 def test_a_shard_is_no_store_and_has_one_process(folder):
     with pytest.raises(InvalidInput, match="There is no store"):
         Store.open(folder)
@@ -189,7 +194,7 @@ def test_a_shard_is_no_store_and_has_one_process(folder):
 
 
 def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
-    """Fails if Ray's usage reports can be on, or if its absence is not told in one sentence."""
+    """Fails if Ray's usage reports can be on, or if its policy is not told in one sentence."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"vicinal\[ray\]"):
@@ -200,28 +205,28 @@ def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
 # ---------------------------------------------------------------- the disk fails
 
 
-def test_no_votes_leave_before_their_charge_is_durable(keeper, folder, monkeypatch):
+def test_no_votes_leave_before_their_charge_is_durable(server, folder, monkeypatch):
     """Fails if a shard answers although its commit did not happen."""
-    order = order_of(keeper)
+    request = request_of(server)
 
     def full(self):  # noqa: ARG001 (as the method)
         raise sqlite3.OperationalError("disk full")
 
     monkeypatch.setattr(SQLiteDatabase, "_commit", full)
     with pytest.raises(StorageFailed):
-        keeper.charge_and_sum(order)
+        server.charge_and_sum(request)
     monkeypatch.undo()
     with pytest.raises(StorageFailed, match="Open it again"):
-        keeper.charge_and_sum(order)
-    keeper.close()
+        server.charge_and_sum(request)
+    server.close()
     again = ShardServer.open(folder)
     assert (left(again)[left(again) > 0] == UNITS).all()
-    again.carry(order)
+    again.charge_and_sum(request)
     assert again.verify()
     again.close()
 
 
-def test_the_charge_and_its_votes_are_one_transaction(keeper, monkeypatch):
+def test_the_charge_and_its_votes_are_one_transaction(server, monkeypatch):
     """Fails if there is a moment at which a charge is durable and its votes are not."""
     inside = []
     real = SQLiteDatabase._run
@@ -237,7 +242,7 @@ def test_the_charge_and_its_votes_are_one_transaction(keeper, monkeypatch):
     monkeypatch.setattr(
         SQLiteDatabase, "_commit", lambda self: (commits.append(len(inside)), real_commit(self))[1]
     )
-    keeper.charge_and_sum(order_of(keeper))
+    server.charge_and_sum(request_of(server))
     assert inside == [True, True]
     assert commits == [2]
 
@@ -306,21 +311,18 @@ class Gone:
     def __init__(self, link, silent):
         self.link, self.silent = link, silent
 
-    def send(self, order):
+    def send(self, request):
         self.silent -= 1
-        return self if self.silent >= 0 else self.link.send(order)
+        return self if self.silent >= 0 else self.link.send(request)
 
-    def result(self, seconds):  # noqa: ARG002 (as of Pending)
+    def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
         raise ShardUnreachable
-
-    def settle(self, turn):
-        self.link.settle(turn)
 
     def close(self):
         self.link.close()
 
 
-def opened(path, silent, absence):
+def opened(path, silent, policy):
     """Open a cluster whose shard 1 does not hear so many messages."""
     gone = []
 
@@ -329,7 +331,7 @@ def opened(path, silent, absence):
         gone.append(Gone(second, silent))
         return [first, gone[0]]
 
-    return Coordinator.open(path, links, absence), gone[0]
+    return Coordinator.open(path, links, policy), gone[0]
 
 
 def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
@@ -379,8 +381,8 @@ def test_nobody_answers_without_any_shard(tmp_path, count):
     def links(paths):
         return [Gone(link, 10**6) for link in local_transports(paths)]
 
-    absence = MissingShardPolicy(deadline=0.1, answer_without=True)
-    with Coordinator.open(path, links, absence) as cluster, pytest.raises(ShardMissing):
+    policy = MissingShardPolicy(deadline=0.1, answer_without=True)
+    with Coordinator.open(path, links, policy) as cluster, pytest.raises(ShardMissing):
         cluster.predict(tools.Q[:6])
 
 
@@ -408,8 +410,8 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         assert cluster.quota().used == 6
         assert cluster.verify()
         gone = [
-            len(link.link.shard._open()._parts.database.execute("SELECT hash FROM departed"))
-            for link in cluster._links
+            len(one.transport.shard._server._parts.database.execute("SELECT hash FROM departed"))
+            for one in cluster._transports
         ]
     assert sorted(gone) == [0, 0, 1]
 
@@ -431,7 +433,7 @@ def broken_split(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.distributed.splitting._retire", power_cut)
+        patch.setattr("vicinal.distributed._splitting._retire", power_cut)
         with pytest.raises(KeyboardInterrupt):
             split(tmp_path / "store", tmp_path / "cluster", 2)
     assert ClusterDescription.read(tmp_path / "cluster").state == "splitting"
@@ -468,9 +470,9 @@ def test_a_split_that_makes_no_sense_leaves_the_store_as_it_is(tmp_path, bad):
 def test_an_old_copy_of_a_shard_is_refused(folder, tmp_path):
     """Fails if putting a shard's folder back refills its budgets."""
     shutil.copytree(folder, tmp_path / "copy")
-    keeper = ShardServer.open(folder)
-    keeper.carry(order_of(keeper))
-    keeper.close()
+    server = ShardServer.open(folder)
+    server.charge_and_sum(request_of(server))
+    server.close()
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "copy", folder)
     with pytest.raises(PrivacyRefused, match="old copy"):

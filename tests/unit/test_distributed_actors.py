@@ -14,14 +14,12 @@ import pytest
 
 import shard_tools
 from vicinal.distributed import RayCluster
-from vicinal.distributed._fan_out import ShardUnreachable, gather
+from vicinal.distributed._fan_out import gather
 from vicinal.distributed._folders import shard_paths
-from vicinal.distributed._membership import ShardState
-from vicinal.distributed._messages import Message
+from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
 from vicinal.distributed._ray_actors import ray_module
-from vicinal.distributed._ray_transport import RayTransport
-from vicinal.distributed._tasks import Ping
-from vicinal.distributed._vote_request import VOTES, VoteRequest, cut, joined
+from vicinal.distributed._ray_transport import RayTransport, join_message, split_message
+from vicinal.distributed._transport import ShardUnreachable
 from vicinal.errors import StorageFailed
 
 RAY_INLINES = 100 << 10
@@ -41,7 +39,7 @@ class Actor:
     """An actor that keeps what it is sent."""
 
     def __init__(self):
-        self.do, self.sent = self, []
+        self.handle, self.sent = self, []
 
     def remote(self, *sent):
         self.sent = sent
@@ -51,8 +49,8 @@ class Actor:
 @pytest.mark.parametrize("kind", [np.int8, np.float32])
 def test_an_order_arrives_as_it_was_sent(shape, kind):
     order = order_of(np.random.default_rng(1).integers(-9, 9, shape).astype(kind))
-    first, *more = cut(message_of(order))
-    back = joined(first, more).task
+    first, *more = split_message(message_of(order))
+    back = join_message(first, more).task
     assert back.digest() == order.digest()
     for field in dataclasses.fields(VoteRequest):
         np.testing.assert_array_equal(getattr(back, field.name), getattr(order, field.name))
@@ -73,7 +71,7 @@ def test_other_tasks_are_not_cut():
     actor = Actor()
     RayTransport(None, actor).send(Ping())
     assert actor.sent == (Ping(),)
-    assert joined(Ping(), ()) == Ping()
+    assert join_message(Ping(), ()) == Ping()
 
 
 def test_a_missing_token_is_told_before_ray_looks_for_it(monkeypatch, tmp_path):
@@ -144,13 +142,15 @@ def asked(link):
 
 def test_the_spare_is_made_once_and_when_the_shard_has_answered():
     """Fails if spares take processors from shards that are starting, or are made for ever."""
-    hired = []
-    link = RayTransport(Post(), Answering(GONE), lambda: hired.append(1) or Answering(("done", 2)))
+    started = []
+    link = RayTransport(
+        Post(), Answering(GONE), lambda: started.append(1) or Answering(("done", 2))
+    )
     assert asked(link).startswith("Its process cannot be reached")
-    assert hired == []
+    assert started == []
     link.actor.answer = ("done", 1)
     assert [asked(link), asked(link)] == [1, 1]
-    assert hired == [1]
+    assert started == [1]
 
 
 def test_whoever_has_the_folder_is_asked():
@@ -161,7 +161,7 @@ def test_whoever_has_the_folder_is_asked():
     first.answer = GONE
     assert "record 7" not in asked(link)
     assert [asked(link), asked(link)] == [2, 2]
-    first.answer, spare.answer = ("done", 1), ("silent", "Another process has the folder.")
+    first.answer, spare.answer = ("done", 1), ("unreachable", "Another process has the folder.")
     assert [asked(link), asked(link)] == ["Another process has the folder.", 1]
 
 
@@ -191,18 +191,18 @@ def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path):
     path = shard_tools.clustered(tmp_path, 1)
     with shard_tools.ray_engine() as engine:
         ray = engine._ray
-        (link,) = engine.links(shard_paths(path, 1))
+        (link,) = engine.transports(shard_paths(path, 1))
         gather({0: link}, Ping(), shard_tools.PATIENCE)
         first, spare = link.actor, link._spare
-        for actor, kind in ((first, "done"), (spare, "silent"), (first, "done")):
-            assert ray.get(actor.do.remote(Ping()), timeout=240)[0] == kind
+        for actor, kind in ((first, "done"), (spare, "unreachable"), (first, "done")):
+            assert ray.get(actor.handle.remote(Ping()), timeout=240)[0] == kind
         (pid,) = engine.processes()
         os.kill(pid, signal.SIGKILL)
         gather({0: link}, Ping(), shard_tools.PATIENCE)
         assert link.actor is spare
         assert engine.processes() != [pid]
-        again = first.do.options(max_task_retries=-1).remote(Ping())
+        again = first.handle.options(max_task_retries=-1).remote(Ping())
         kind, words = ray.get(again, timeout=240)
-        assert kind == "silent"
+        assert kind == "unreachable"
         assert "Another process" in words
         link.close()

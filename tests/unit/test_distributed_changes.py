@@ -22,10 +22,10 @@ from vicinal.distributed import (
     local_transports,
     split,
 )
-from vicinal.distributed._backups import restore_cluster
+from vicinal.distributed._cluster_backups import restore_cluster
 from vicinal.distributed._cluster_changes import ClusterChanges
-from vicinal.distributed._fan_out import ShardUnreachable
 from vicinal.distributed._folders import COORDINATOR, shard_paths
+from vicinal.distributed._transport import ShardUnreachable
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused
 from vicinal.store import Store
 
@@ -48,11 +48,8 @@ class Mortal:
         self.dead |= type(task.task).__name__ == self.kind
         return self if self.dead else self.link.send(task)
 
-    def result(self, seconds):  # noqa: ARG002 (as of Pending)
+    def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
         raise ShardUnreachable("It is dead.")
-
-    def settle(self, turn):
-        self.link.settle(turn)
 
     def close(self):
         self.link.close()
@@ -73,9 +70,9 @@ def where(path):
     """Return the shard of everybody, of a cluster that is closed."""
     found = {}
     for number, folder in enumerate(shard_paths(path, 2)):
-        keeper = shard_tools.ShardServer.open(folder)
-        found |= dict.fromkeys(keeper._parts.ledger.slot_table.slot_of, number)
-        keeper.close()
+        server = shard_tools.ShardServer.open(folder)
+        found |= dict.fromkeys(server._parts.ledger.slot_table.slot_of, number)
+        server.close()
     return found
 
 
@@ -192,7 +189,7 @@ def test_nothing_is_answered_before_an_erasure_is_through(path):
 
 def test_a_change_is_not_decided_without_all_shards(path):
     for kind, work in (
-        ("Known", lambda c: c.add(NEW_X, NEW_Y, NEW)),
+        ("KnownSubjects", lambda c: c.add(NEW_X, NEW_Y, NEW)),
         ("Ping", lambda c: c.erase(["person-3"])),
         ("Ping", lambda c: c.open_audience("press")),
     ):
@@ -223,7 +220,7 @@ def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
 def test_a_change_told_twice_is_made_once(path):
     with shard_tools.local(path) as cluster:
         sent = []
-        real = type(cluster._links[0]).send
+        real = type(cluster._transports[0]).send
 
         def twice(self, task):
             sent.append(task)
@@ -231,13 +228,13 @@ def test_a_change_told_twice_is_made_once(path):
             return real(self, task)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(cluster._links[0]), "send", twice)
+            patch.setattr(type(cluster._transports[0]), "send", twice)
             cluster.add(NEW_X, NEW_Y, NEW)
             cluster.open_audience("press", n_queries=5)
             late = list(sent)
             cluster.erase(["new-3"])
         for task in late:
-            for link in cluster._links:
+            for link in cluster._transports:
                 link.send(task).result(1.0)
         assert cluster.verify(["new-3"])
         private = cluster.facts(curator=True)["private"].values()
@@ -285,16 +282,16 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
 
 DIES = """
 import os, sys
-from vicinal.distributed import Coordinator, changing, keeper, local_links
-opened = Coordinator.open(sys.argv[1], local_links)
+from vicinal.distributed import Coordinator, _cluster_changes, _shard_server, local_transports
+opened = Coordinator.open(sys.argv[1], local_transports)
 {place} = lambda *_: os._exit(9)
 opened.erase([f"person-{{i}}" for i in range(10)])
 """
 MOMENTS = {
-    "decided and no shard told": "changing.Changes.finish",
-    "one shard told": "keeper.ShardKeeper._told",
-    "made by one shard and not noted": "keeper.ShardKeeper._mark",
-    "made by all and the file not wiped": "changing._wipe",
+    "decided and no shard told": "_cluster_changes.ClusterChanges.finish",
+    "one shard told": "_shard_server.ShardServer._note_change",
+    "made by one shard and not noted": "_shard_server.ShardServer._write_clock",
+    "made by all and the file not wiped": "_cluster_changes._wipe",
 }
 
 
@@ -317,7 +314,7 @@ def test_an_actor_that_is_killed_makes_a_change_once(path):
     """Fails if Ray's own retries add records twice, or lose them."""
     with (
         shard_tools.ray_engine() as engine,
-        Coordinator.open(path, engine.links, shard_tools.PATIENCE) as cluster,
+        Coordinator.open(path, engine.transports, shard_tools.PATIENCE) as cluster,
     ):
         cluster.predict(tools.Q[:5])
         for round in range(3):

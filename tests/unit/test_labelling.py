@@ -104,7 +104,7 @@ def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):
     truth = world[3]
     assert outcome.guarantee.epsilon == 2.0
     assert len(outcome.students) == len(outcome.rounds) == 2
-    for asked, kept in zip(outcome.rounds, outcome.kept, strict=True):
+    for asked, kept in zip(outcome.rounds, outcome.selected, strict=True):
         right = asked.labels == truth[asked.questions]
         assert right[kept].mean() > 0.9
         assert right[kept].mean() > right.mean() - 0.02
@@ -130,12 +130,12 @@ def test_a_student_learns_from_what_was_kept_and_later_answers_win(world, tmp_pa
     outcome = run(world, tmp_path, rounds(choose="unsure"), learner=learner)
     (first_rows, first_labels), (rows, labels) = learner.lessons
     first, second = outcome.rounds
-    kept = outcome.kept[0]
+    kept = outcome.selected[0]
     assert dict(zip(first_rows, first_labels, strict=True)) == dict(
         zip(first.questions[kept], first.labels[kept], strict=True)
     )
     expected = dict(zip(first.questions[kept], first.labels[kept], strict=True))
-    kept = outcome.kept[1]
+    kept = outcome.selected[1]
     expected |= dict(zip(second.questions[kept], second.labels[kept], strict=True))
     assert dict(zip(rows, labels, strict=True)) == expected
 
@@ -158,7 +158,7 @@ def test_the_second_round_spends_from_what_the_first_left(world, tmp_path):
 def test_labels_alone_keep_all_answers(world, tmp_path):
     outcome = run(world, tmp_path, asker=labeller(world, release="label"))
     assert [asked.margins for asked in outcome.rounds] == [None, None]
-    assert [len(kept) for kept in outcome.kept] == [300, 300]
+    assert [len(kept) for kept in outcome.selected] == [300, 300]
 
 
 def test_kept_answers_are_those_with_the_largest_margins():
@@ -237,7 +237,7 @@ def test_a_finished_run_is_read_and_not_asked_again(world, tmp_path):
             raise AssertionError
 
     asker = labeller(world)
-    asker.ask = None
+    asker.label = None
     again = run(world, tmp_path, asker=asker, learner=Mute())
     np.testing.assert_array_equal(first.rounds[1].labels, again.rounds[1].labels)
     assert first.guarantee == again.guarantee

@@ -59,7 +59,7 @@ def test_a_label_leaves_and_ties_go_to_the_first_class(table):
 def test_one_vote_costs_at_least_its_renyi_divergence_and_at_most_one_percent_more(table, noise):
     near, people = one_query([3], [0])
     release = labels_of(table, noise).release(np.array([noise]))
-    votes, spent = release.collect(near, people)
+    votes, spent = release.contribute_and_charge(near, people)
     mu = votes.max() / release.scales[0]
     assert mu == pytest.approx(1 / noise, rel=1e-3)
     cost = spent / UNITS * table.target.budget
@@ -72,7 +72,7 @@ def test_one_vote_costs_at_least_its_renyi_divergence_and_at_most_one_percent_mo
 def test_a_subject_that_moves_two_classes_pays_as_for_votes(table):
     near, people = one_query([3, 4], [0, 0])
     release = labels_of(table, 5.0).release(np.array([5.0]))
-    votes, spent = release.collect(near, people)
+    votes, spent = release.contribute_and_charge(near, people)
     cost = spent / UNITS * table.target.budget
     mu_squared = float((np.square(votes.astype(float)) / float(release.scales[0]) ** 2).sum())
     assert cost == pytest.approx(table.target.order * mu_squared / 2, rel=1e-9)
@@ -81,7 +81,7 @@ def test_a_subject_that_moves_two_classes_pays_as_for_votes(table):
 def test_several_records_of_one_class_are_one_coordinate(table):
     near, people = one_query([3, 3], [0, 0])
     release = labels_of(table, 5.0).release(np.array([5.0]))
-    votes, spent = release.collect(near, people)
+    votes, spent = release.contribute_and_charge(near, people)
     bound = one_coordinate_rdp(votes.max() / release.scales[0], [table.target.order], CLASSES)[0]
     assert bound <= spent / UNITS * table.target.budget <= bound * 1.01
 

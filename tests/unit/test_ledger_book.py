@@ -66,12 +66,12 @@ def account(units=(50, 60, 70)):
 def test_charges_are_what_differs():
     stored = account()
     stored.remaining[[0, 2]] -= [5, 70]
-    stored.record(75)
+    stored.note_charged_total(75)
     charges = stored.charges()
     assert charges.slots.tolist() == [0, 2]
     assert charges.units.tolist() == [45, 0]
     assert charges.spent == 75
-    stored.settle(charges)
+    stored.mark_committed(charges)
     assert not len(stored.charges().slots)
 
 
@@ -81,7 +81,7 @@ def test_charges_are_what_differs():
 def test_a_budget_that_grows_or_charges_that_do_not_add_up_are_refused(change, spent):
     stored = account()
     stored.remaining[:] += change
-    stored.record(spent)
+    stored.note_charged_total(spent)
     with pytest.raises(PrivacyRefused, match="do not add up"):
         stored.charges()
 
@@ -91,7 +91,7 @@ def test_what_was_charged_for_a_block_that_broke_off_stays_charged():
     stored = account()
     assert not stored.recount()
     stored.remaining[:] -= 7
-    stored.record(14)
+    stored.note_charged_total(14)
     assert stored.recount()
     assert stored.charges().spent == 21
 
@@ -121,7 +121,7 @@ def filled(path, people=20):
 def charged(book, audience, slots, units):
     account = book.audiences[audience].account
     account.remaining[slots] -= units
-    account.record(len(slots) * units)
+    account.note_charged_total(len(slots) * units)
     block = AnswerBlock(book.audiences[audience], b"d" * 16, np.zeros((1, 3)), 0.0, {"anna": 1})
     book.commit([block])
 
@@ -155,7 +155,7 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
     with book.change("erase"):
         book.remove([3, "nobody"])
     book = reopened(book, tmp_path / "db")
-    assert 3 not in book.roll.slot_of
+    assert 3 not in book.slot_table.slot_of
     assert book.has_budget(3)
     with book.change("add"):
         (slot,) = book.enroll([3])
@@ -189,8 +189,8 @@ def test_a_change_that_breaks_off_closes_the_book_and_leaves_the_disk_as_it_was(
     with pytest.raises(StorageFailed, match="Open it again"):
         charged(book, "one", [0], 1)
     book = reopened(book, tmp_path / "db")
-    assert "new" not in book.roll.slot_of
-    assert len(book.roll.slot_of) == 20
+    assert "new" not in book.slot_table.slot_of
+    assert len(book.slot_table.slot_of) == 20
 
 
 def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):

@@ -87,7 +87,7 @@ def test_a_refused_release_charges_nobody():
 def test_votes_of_one_query():
     votes, crowd = mechanism(), people([0, 1, 1, 2], [0, 1, 2, 3])
     release = votes.release(np.array([2.0]))
-    sums, spent = release.collect(everyone(4), crowd)
+    sums, spent = release.contribute_and_charge(everyone(4), crowd)
     np.testing.assert_allclose(release.publish(sums), [[1, 2, 1]], rtol=1e-3)
     each = (UNITS - crowd.remaining) / UNITS
     np.testing.assert_allclose(each, 1 / (2 * 2.0**2) / 0.5, rtol=2e-3)
@@ -97,7 +97,7 @@ def test_votes_of_one_query():
 def test_a_subject_with_several_records_pays_for_the_norm_of_its_sum():
     votes, crowd = mechanism(), people([0, 0, 1, 2], [0, 0, 0, 1])
     release = votes.release(np.array([2.0]))
-    release.collect(everyone(4), crowd)
+    release.contribute_and_charge(everyone(4), crowd)
     costs = (UNITS - crowd.remaining) / UNITS
     # The norm of (2, 1) is sqrt(5), and is cut to the noise scale, 2.
     np.testing.assert_allclose(costs, np.array([4, 1]) / (2 * 2.0**2) / 0.5, rtol=2e-3)
@@ -106,7 +106,7 @@ def test_a_subject_with_several_records_pays_for_the_norm_of_its_sum():
 def test_a_subject_retires_with_its_budget():
     votes, crowd = mechanism(budget=0.3), people([0], [0])
     release = votes.release(np.full(4, 2.0))
-    sums, _ = release.collect(everyone(1, queries=4), crowd)
+    sums, _ = release.contribute_and_charge(everyone(1, queries=4), crowd)
     first, second, third, fourth = release.publish(sums)[:, 0]
     assert first == pytest.approx(second, rel=1e-3)
     assert third == pytest.approx(np.sqrt((0.3 - 2 / 8) * 8), rel=1e-2)

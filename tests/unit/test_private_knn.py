@@ -592,33 +592,20 @@ def test_simulation_carries_no_guarantee():
 
 
 BAD = [
-    ({"k": 0}, "'k'"),
-    ({"gamma": 0.0}, "'gamma'"),
-    ({"gamma": float("nan")}, "'gamma'"),
-    ({"gamma": 1.1}, "'gamma'"),
-    ({"sigma_votes": float("inf")}, "'sigma_votes'"),
-    ({"sigma_votes": 0.0}, "'sigma_votes'"),
     ({"sigma_screen": 3.0}, "'threshold'"),
     ({"threshold": 3.0}, "'threshold'"),
-    ({"sigma_screen": 3.0, "threshold": float("nan")}, "'threshold'"),
     ({"tau": 2, "sigma_screen": 3.0, "threshold": 2.0}, "'tau'"),
     ({"tau": 2, "release": "label"}, "'tau'"),
-    ({"tau": 0}, "'tau'"),
-    ({"n_queries": 0}, "'n_queries'"),
     ({"n_answers": 5}, "'n_answers'"),
     ({"n_answers": 500, "sigma_screen": 3.0, "threshold": 2.0}, "'n_answers'"),
-    ({"delta": 1.0}, "'delta'"),
-    ({"release": "all"}, "'release'"),
-    ({"norm_bound": -1.0}, "'norm_bound'"),
-    ({"precision": "int4"}, "'precision'"),
-    ({"simulation_seed": -1}, "'simulation_seed'"),
-    ({"classes": None}, "'classes'"),
+    ({"n_answers": 0, "sigma_screen": 3.0, "threshold": 2.0, "epsilon": 3.0}, "'n_answers'"),
+    ({"epsilon": 1.0, "sigma_votes": 25.0}, "'epsilon'"),
     ({"classes": [0, -1, 2], "sigma_screen": 3.0, "threshold": 2.0}, "'classes'"),
 ]
 
 
 @pytest.mark.parametrize(("wrong", "named"), BAD)
-def test_bad_parameters_are_named_before_anything_happens(wrong, named):
+def test_parameters_that_do_not_go_together_are_named(wrong, named):
     X, y = data()
     estimator = classifier().set_params(**wrong)
     with pytest.raises(InvalidInput, match=named):

@@ -75,7 +75,7 @@ def test_too_little_noise_for_a_label_is_refused():
 
 def tight(engine, answers, count=30.0):
     """Leave room in the slack for so many answers at a count."""
-    noise = engine.pace.multiplier * np.sqrt(count)
+    noise = engine.schedule.multiplier * np.sqrt(count)
     engine.slack._limit = answers * (engine.count.slack + engine.votes.slack(noise)) * (1 + 1e-6)
 
 
@@ -334,7 +334,7 @@ def test_planned_interactions_are_priced_together():
         assert five > made().guarantee().epsilon
         assert five == made().set_params(n_queries=45).guarantee().epsilon
     one, five = (NoisySGDClassifier(range(3), interactions=number) for number in (1, 5))
-    assert five._planned().multiplier > one._planned().multiplier
+    assert five._planned().noise_multiplier > one._planned().noise_multiplier
     assert five.guarantee().epsilon <= 1.0
 
 

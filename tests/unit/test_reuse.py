@@ -96,8 +96,8 @@ def test_a_sequential_walk_learns_after_every_query():
 def test_private_counts_are_kept_apart_from_public_ones():
     X, y = data(0, N)
     classifier = IndKNNClassifier(
-        range(CLASSES), 5.0, n_queries=100, neighbor_count="private", min_similarity=0.5, noise_multiplier=1.0,
-        reuse_predictions=True, n_records=N, simulation_seed=0,
+        range(CLASSES), 5.0, n_queries=100, neighbor_count="private", min_similarity=0.5,
+        noise_multiplier=1.0, reuse_predictions=True, n_records=N, simulation_seed=0,
     ).fit(X, y)  # fmt: skip
     assert classifier.predict(data(3, 60)[0]).shape == (60,)
 
@@ -145,7 +145,7 @@ def test_one_label_alone_is_repeated_and_asked_for_now_and_then():
 def test_answers_say_whether_they_were_asked_for():
     classifier = fitted(reuse_predictions="gate", n_queries=2000)
     queries, truth = data(3, 2000)
-    answers = classifier.ask(queries)
+    answers = classifier.query(queries)
     assert answers.asked[: GATE_OPENS // 2].all()
     assert 0.1 < answers.asked.mean() < 0.6
     assert np.isnan(answers.votes[~answers.asked]).all()
@@ -165,7 +165,7 @@ def test_only_asked_queries_are_charged():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(classifier._engine.votes), "release", release)
-        answers = classifier.ask(data(3, 1500)[0])
+        answers = classifier.query(data(3, 1500)[0])
     assert sum(charged) == answers.asked.sum() < 1500
 
 
@@ -196,8 +196,8 @@ def public_course(seed, release, patch, records=data):
     classifier = fitted(seed, records, reuse_predictions="gate", n_queries=1200, release=release)
     course = []
     for block in np.split(queries, 12):
-        answers = classifier.ask(block)
-        course.append((answers.labels, answers.asked, classifier._engine.pace.multiplier))
+        answers = classifier.query(block)
+        course.append((answers.labels, answers.asked, classifier._engine.schedule.multiplier))
     return course
 
 

@@ -141,7 +141,7 @@ def test_a_curator_adds_and_erases(tmp_path):
         for wrong in ("out=true", "outcome=true&outcome=true", "outcome=both", "kind=text"):
             found = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
             assert found.status == 422
-        roll = service.store._parts.ledger.roll.slot_of
+        roll = service.store._parts.ledger.slot_table.slot_of
         assert [who in roll for who in (8, 9, 7, "person-3", "a/b c?")] == [True, True] + [
             False
         ] * 3

@@ -42,8 +42,12 @@ def test_images_through_a_network(tmp_path, shape):
         content = npy(np.array(asked, dtype=np.uint8))
         same = service.call("POST", "/v1/predict", content, headers={"Content-Type": NPY})
         assert same.body["charged"] == 0
-        records = {"images": asked[:1], "labels": [1], "subjects": ["new"]}
+        records = {"images": asked[:1], "labels": [1]}
         assert service.call("POST", "/v1/records", records, "curator").status == 200
+        named = {**records, "subjects": ["new"]}
+        assert service.call("POST", "/v1/records", named, "curator").status == 422, (
+            "others have none"
+        )
         for bad in ([[[1, 2], [3]]], [[[256.0]]], [[[[1, 2]]]], [], [[]], [[["a"]]]):
             assert service.call("POST", "/v1/predict", {"images": bad}).status == 422
         assert service.call("POST", "/v1/predict", {"vectors": [[1.0] * 4]}).status == 422

@@ -39,7 +39,7 @@ def fitted(seed=0, records=data, public=PUBLIC, **parameters):
 
 
 def shadow_of(classifier) -> ProxyLedger:
-    return classifier._engine.pace.shadow
+    return classifier._engine.schedule.shadow
 
 
 def used_truly(classifier):
@@ -109,12 +109,13 @@ def test_many_public_points_are_thinned_out(monkeypatch):
 def test_watching_changes_no_answer_and_no_charge(monkeypatch):
     queries = data(3, 300)[0]
     watched = fitted()
-    answers = watched.ask(queries)
+    answers = watched.query(queries)
     monkeypatch.setattr(
-        "vicinal.predictors.assembly._watched", lambda _settings, pace, *_others: pace
+        "vicinal.predictors.ind_knn._engine_factory._watched",
+        lambda _settings, pace, *_others: pace,
     )
     blind = fitted()
-    np.testing.assert_array_equal(answers.votes, blind.ask(queries).votes)
+    np.testing.assert_array_equal(answers.votes, blind.query(queries).votes)
     np.testing.assert_array_equal(used_truly(watched), used_truly(blind))
     with pytest.raises(InvalidInput, match="public"):
         blind.budget_usage()
@@ -135,7 +136,7 @@ def test_noise_rises_where_a_stream_stays_and_the_last_answers_are_still_good():
 def test_a_stream_as_planned_keeps_the_noise_near_the_plan():
     classifier = fitted(noise_schedule="usage")
     planned = classifier.noise_multiplier_
-    pace, seen = classifier._engine.pace, []
+    pace, seen = classifier._engine.schedule, []
     honest = pace.prepare
 
     def prepare(queries, thresholds):
@@ -152,7 +153,7 @@ def test_a_stream_as_planned_keeps_the_noise_near_the_plan():
 
 def test_noise_scales_are_few_and_bounded():
     classifier = fitted(noise_schedule="usage")
-    pace = classifier._engine.pace
+    pace = classifier._engine.schedule
     queries = classifier._engine.votes.kernel.encode(of_one_class(200)[0])
     thresholds = classifier._engine.radius.thresholds(queries)
     shadow = pace.shadow
@@ -173,7 +174,7 @@ def test_a_gate_and_a_shadow_go_together():
         epsilon=1.0,
     )
     queries, truth = data(3, 2000)
-    answers = classifier.ask(queries)
+    answers = classifier.query(queries)
     assert answers.asked.mean() < 0.7
     assert (answers.labels == truth).mean() > 0.8
     assert shadow_of(classifier).asked == answers.asked.sum()
@@ -202,7 +203,7 @@ def test_confidence_needs_the_noise_where_it_differs():
     classifier = fitted(noise_schedule="usage")
     with pytest.raises(InvalidInput, match="differs from answer to answer"):
         classifier.confidence(np.zeros((2, CLASSES)))
-    answers = classifier.ask(PUBLIC[:3])
+    answers = classifier.query(PUBLIC[:3])
     leads = classifier.confidence(answers.votes, answers.noise)
     second, first = np.sort(answers.votes, axis=1)[:, -2:].T
     np.testing.assert_allclose(leads, (first - second) / (np.sqrt(2) * answers.noise))
@@ -212,8 +213,8 @@ def test_confidence_needs_the_noise_where_it_differs():
 def test_no_wear_is_told_without_public_points_or_with_private_counts():
     X, y = data(0, N)
     classifier = IndKNNClassifier(
-        range(CLASSES), 5.0, n_queries=10, neighbor_count="private", min_similarity=0.5, noise_multiplier=1.0,
-        n_records=N, simulation_seed=0,
+        range(CLASSES), 5.0, n_queries=10, neighbor_count="private", min_similarity=0.5,
+        noise_multiplier=1.0, n_records=N, simulation_seed=0,
     ).fit(X, y)  # fmt: skip
     with pytest.raises(InvalidInput, match="public"):
         classifier.budget_usage()
@@ -223,10 +224,10 @@ def test_no_wear_is_told_without_public_points_or_with_private_counts():
 
 def test_a_pace_beside_a_shadow_keeps_its_own_noise():
     classifier = fitted(reuse_predictions="gate", release="label")
-    pace = classifier._engine.pace
+    pace = classifier._engine.schedule
     assert isinstance(pace, ProxyNoiseSchedule)
     assert not isinstance(pace, UsageNoiseSchedule)
-    classifier.ask(data(3, 400)[0])
+    classifier.query(data(3, 400)[0])
     assert pace.multiplier == pace._pace.multiplier
 
 
@@ -244,7 +245,7 @@ def public_course(release, patch, *, seed=0, records=data, **parameters):
 
     patch.setattr({"votes": VoteRelease, "label": LabelRelease}[release], "publish", publish)
     classifier = fitted(seed, records, release=release, noise_schedule="usage", **parameters)
-    noise, honest = [], type(classifier._engine.pace).prepare
+    noise, honest = [], type(classifier._engine.schedule).prepare
 
     def prepare(self, *given):
         noise.append(np.copy(honest(self, *given)))
@@ -252,7 +253,7 @@ def public_course(release, patch, *, seed=0, records=data, **parameters):
 
     with pytest.MonkeyPatch.context() as inner:
         inner.setattr(UsageNoiseSchedule, "prepare", prepare)
-        asked = [classifier.ask(block).asked for block in np.split(queries, 6)]
+        asked = [classifier.query(block).asked for block in np.split(queries, 6)]
     return np.concatenate(noise), np.concatenate(asked), shadow_of(classifier).used
 
 

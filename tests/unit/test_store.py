@@ -123,7 +123,7 @@ def test_adding_and_erasing_survive_a_restart(tmp_path, ledger):
     store = reopened(store, tmp_path / "store")
     assert units(store, "person-7") == left
     assert units(store, "new") == UNITS
-    assert "person-8" not in store._parts.ledger.roll.slot_of
+    assert "person-8" not in store._parts.ledger.slot_table.slot_of
     assert store.facts(curator=True)["private"]["records"] == 301
     assert store.verify(["person-8"])
     store.close()
@@ -276,7 +276,7 @@ def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monk
     def refuse(*_):
         raise PrivacyRefused("The grid is used up.")
 
-    monkeypatch.setattr(store._audience_states["press"].slack, "take", refuse)
+    monkeypatch.setattr(store._audience_states["press"].slack, "charge", refuse)
     before = units(store, "person-7", "press")
     queries = [Query(Q[:2], "press", idempotency_key="k"), Query(Q[:2])]
     refused, answered = store.predict_many(queries)
@@ -471,7 +471,7 @@ def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatc
     monkeypatch.undo()
     store = reopened(store, tmp_path / "store")
     store.add(*records, idempotency_key="k")
-    assert "new" in store._parts.ledger.roll.slot_of
+    assert "new" in store._parts.ledger.slot_table.slot_of
     store.close()
 
 

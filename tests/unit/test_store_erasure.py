@@ -150,7 +150,7 @@ DAMAGES = {
     "somebody else's record": (overwrite("slots", 0, b"\5"), "is not what was written"),
     "longer file": (overwrite("labels", 4 * 301, b"\0"), "length differs"),
     "id left behind": (
-        damage("INSERT INTO meta VALUES ('x', ?)", "<id:sperson-9999>"),
+        damage("INSERT INTO meta (name, value) VALUES ('x', ?)", "<id:sperson-9999>"),
         "not here any more",
     ),
     "witness": (lambda store: store._parts.witness.advance(10**6, bytes(32)), "witness"),

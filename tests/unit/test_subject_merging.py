@@ -42,8 +42,9 @@ def made(tmp_path_factory):
         store.open_audience("press", **PLAN)
         store.predict(Q[:5], audience="press")
         left = {who: units(store, who) for who in set(PEOPLE)}
+        press = {who: units(store, who, "press") for who in set(PEOPLE)}
     assert all(UNITS // 2 < each < UNITS for each in left.values())
-    return path, left
+    return path, left, press
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def path(tmp_path, made):
 def respell_parts(parts, spellings):
     """Give enrolled ids the spellings of an earlier version."""
     with parts.database.transaction():
-        for subject, slot in parts.ledger.roll.slot_of.items():
+        for subject, slot in parts.ledger.slot_table.slot_of.items():
             if subject in spellings:
                 row = (framed(spellings[subject]), slot)
                 parts.database.execute("UPDATE subjects SET id = ? WHERE slot = ?", row)
@@ -212,11 +213,15 @@ def test_twins_on_two_shards_are_merged(tmp_path, path, made, left):
         shard_tools.local(cluster)
     told = CliRunner().invoke(app, ["merge-subjects", str(cluster)])
     assert told.exit_code == 0, told.output
-    found = shard_tools.budgets(cluster)
-    expected = {who: units for who, units in made[1].items() if who not in ("five", "other")}
-    assert found == {**expected, 5: joined([made[1]["five"], made[1]["other"]])}
+    assert ("1 of them had records on several shards" in told.output) == (not left)
+    for name, budgets in (("default", made[1]), ("press", made[2])):
+        expected = {who: left for who, left in budgets.items() if who not in ("five", "other")}
+        expected[5] = joined([budgets["five"], budgets["other"]])
+        assert shard_tools.budgets(cluster, name) == expected
     with shard_tools.local(cluster) as opened:
         assert opened.verify()
+        private = opened.facts(curator=True)["private"].values()
+        assert sum(one["records"] for one in private) == 50, "those of one spelling are gone"
         opened.predict(Q[30:33])
         opened.erase(["5"])
         assert opened.presence([5, "nobody"]) == Presence(0, 1, 1)

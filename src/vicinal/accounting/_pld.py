@@ -8,9 +8,9 @@ composition keeps domination (Zhu, Dong & Wang 2022, Theorem 10), also adaptivel
 enough that all roundings together widen the loss by a relative 3e-5 or so, and both the release
 grids and the window of the transform leave out at most a stated mass, which is added to delta.
 
-Transform. The mass of the sum of all losses is the inverse transform of the product of powers. LossMass
-below the window wraps round to its top (more loss: safe); mass above it is bounded by Chernoff and
-counted as infinite loss. Rounding errors of the transform are estimated from the norm of the
+Transform. The mass of the sum of all losses is the inverse transform of the product of powers.
+Mass below the window wraps round to its top (more loss: safe); mass above it is bounded by Chernoff
+and counted as infinite loss. Rounding errors of the transform are estimated from the norm of the
 spectrum and added to delta, too.
 """
 

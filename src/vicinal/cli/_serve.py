@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli._shards import Ray, opened_at
+from vicinal.cli._shards import AcceptLoss, Ray, opened_at
 
 StorePath = Annotated[
     Path, typer.Argument(metavar="STORE", help="The folder of the store, or of the cluster.")
@@ -39,6 +39,7 @@ def serve(
     answer_without: Annotated[
         bool, typer.Option("--answer-without", help="Then answer without it, and say so. Public.")
     ] = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer over HTTP, with keys; the console is at /console."""
     from vicinal.distributed import MissingShardPolicy
@@ -53,6 +54,6 @@ def serve(
         burst=burst,
         body_bytes=body_bytes,
     )
-    absence = MissingShardPolicy(shard_s, answer_without)
-    opened = opened_at(store, ray, absence)
+    policy = MissingShardPolicy(shard_s, answer_without)
+    opened = opened_at(store, ray, policy, accept_loss=accept_loss)
     run(opened, store, host, port, settings, lambda url: typer.echo(f"{url}/console", err=True))

@@ -54,7 +54,7 @@ def shard(
 def opened_at(
     path: Path,
     ray: str | None = None,
-    absence: MissingShardPolicy | None = None,
+    policy: MissingShardPolicy | None = None,
     *,
     accept_loss: bool = False,
 ) -> Iterator[Store | Coordinator]:
@@ -74,8 +74,8 @@ def opened_at(
     with ExitStack() as resources:
         connect: Connect = local_transports
         if ray is not None:
-            connect = resources.enter_context(engine_at(ray)).links
-        cluster = Coordinator.open(path, connect, absence, accept_loss=accept_loss)
+            connect = resources.enter_context(engine_at(ray)).transports
+        cluster = Coordinator.open(path, connect, policy, accept_loss=accept_loss)
         yield resources.enter_context(cluster)
 
 

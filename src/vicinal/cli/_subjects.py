@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal import _checks
 from vicinal.cli._output import as_json
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
@@ -57,6 +56,7 @@ def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]
     InvalidInput
         If one is no id.
     """
+    from vicinal import _checks
     from vicinal.datasets import read_ids
 
     ids = _checks.subject_ids("subject", single or [])
@@ -94,6 +94,11 @@ def merge_subjects(
 
     done = (merge_cluster if is_cluster(store) else merge)(store, accept_loss=accept_loss)
     typer.echo(f"Private: {len(done)} people had another spelling than one id, and have one now.")
+    if done.erased:
+        typer.echo(
+            f"Private: {len(done.erased)} of them had records on several shards. Those on the "
+            "first shard are kept; the others are erased: add them again under the one id."
+        )
     if curator:
         pairs = [{"id": name, "spellings": old} for name, old in done.spellings.items()]
-        typer.echo(as_json({"merged": pairs}))
+        typer.echo(as_json({"merged": pairs, "erased_on_other_shards": list(done.erased)}))

@@ -4,17 +4,18 @@ Every shard charges its own records, durably, before its votes leave it. Budgets
 answers are those of one machine. Ray is needed for :class:`RayCluster` alone.
 """
 
-from vicinal.distributed._backups import restore_cluster
+from vicinal.distributed._cluster_backups import restore_cluster
 from vicinal.distributed._coordinator import Coordinator
-from vicinal.distributed._coordinator_answers import ShardedReply
 from vicinal.distributed._extraction import SpreadExtractor
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardMissing
+from vicinal.distributed._fan_out import MissingShardPolicy
 from vicinal.distributed._folders import is_cluster
 from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._ray_actors import RayCluster
 from vicinal.distributed._shard_server import ShardServer
+from vicinal.distributed._sharded_replies import ShardedReply
 from vicinal.distributed._splitting import split
 from vicinal.distributed._subject_merging import merge_cluster
+from vicinal.errors import ShardMissing
 
 __all__ = [
     "Coordinator",

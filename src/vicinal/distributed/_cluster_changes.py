@@ -3,8 +3,8 @@
 A change is decided by one transaction of the coordinator, which counts its clock on (so that no
 votes that shards keep can meet later ones) and notes the change as pending. What it consists of
 lies in a file until every shard has made it: records and ids, as private as those of the shards.
-Then the file is overwritten and removed. Whatever breaks off half-way is gone on with before
-anything else is done, also by the next process.
+Then the file is overwritten and removed. Whatever breaks off half-way is finished before anything
+else is done, also by the next process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._checks import SubjectId
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardTransport, gather
+from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._tasks import Add, Erase, OpenAudience, Ping, Task
+from vicinal.distributed._messages import Add, Erase, KnownSubjects, OpenAudience, Ping, Task
+from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._files import guarded, replace_file, sync_folder
 from vicinal.ledger._ledger import Ledger
 from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.store._idempotent_adds import Addition
 from vicinal.store._identities import repaired
+from vicinal.store._naming import NEXT_NUMBER, write_naming
+from vicinal.store._records import StoredRecords
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 PENDING = "pending"
@@ -37,7 +41,7 @@ PENDING = "pending"
 
 _FILE = "change"
 _WORK = 3600.0
-"""Seconds that a shard may work on a change, a check or a backup, once it can be heard."""
+"""Seconds that a shard may work on a change, a check or a backup, once it can be reached."""
 
 _NO_ROWS = np.zeros((0, 0), dtype=np.int8)
 _NOTHING = np.zeros(0, dtype=np.int32)
@@ -52,12 +56,12 @@ class ClusterChange:
     what : str
         :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
     subjects : list of int or str
-        Whose each record is; or who goes.
+        Whose each record is; or who is erased.
     integers, labels, places : int8 or float32 (n, d), int32 (n,), int32 (n,)
-        Records that come, and the shard of each.
+        New records, and the shard of each.
     audience : dict
         Number, name and plan of a new audience.
-    turn : int
+    clock : int
         The coordinator's clock.
     """
 
@@ -67,17 +71,17 @@ class ClusterChange:
     labels: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
     places: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
     audience: dict[str, Any] = field(default_factory=dict)
-    turn: int = 0
+    clock: int = 0
 
     def task(self, shard: int) -> Task:
         """Return what one shard has to do."""
         if self.what == ERASE:
-            return Erase(self.turn, self.subjects)
+            return Erase(self.clock, self.subjects)
         if self.what == AUDIENCE:
-            return OpenAudience(self.turn, **self.audience)
+            return OpenAudience(self.clock, **self.audience)
         rows = np.flatnonzero(self.places == shard)
-        theirs = [self.subjects[row] for row in rows.tolist()]
-        return Add(self.turn, self.integers[rows], self.labels[rows], theirs)
+        subjects = [self.subjects[row] for row in rows.tolist()]
+        return Add(self.clock, self.integers[rows], self.labels[rows], subjects)
 
     def concerns(self, shard: int) -> bool:
         """Tell whether a shard has anything to do."""
@@ -85,14 +89,14 @@ class ClusterChange:
 
     def save(self, path: Path) -> str:
         """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
-        said = {
-            "what": self.what, "turn": self.turn, "subjects": self.subjects,
+        described = {
+            "what": self.what, "turn": self.clock, "subjects": self.subjects,
             "audience": self.audience,
         }  # fmt: skip
         content = io.BytesIO()
         np.savez(
             content,
-            said=np.frombuffer(json.dumps(said).encode(), dtype=np.uint8),
+            said=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
             integers=self.integers,
             labels=self.labels,
             places=self.places,
@@ -107,47 +111,47 @@ class ClusterChange:
             content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
             raise StorageFailed(f"{path} is not the change that was decided. Restore a backup.")
-        with np.load(io.BytesIO(content), allow_pickle=False) as found:
-            said = json.loads(found["said"].tobytes())
-            subjects = [repaired(who) for who in said["subjects"]]
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            described = json.loads(arrays["said"].tobytes())
+            subjects = [repaired(subject) for subject in described["subjects"]]
             return cls(
-                said["what"], subjects, found["integers"], found["labels"],
-                found["places"], said["audience"], said["turn"],
+                described["what"], subjects, arrays["integers"], arrays["labels"],
+                arrays["places"], described["audience"], described["turn"],
             )  # fmt: skip
 
 
 class ClusterChanges:
-    """Makes changes on all shards.
+    """Makes changes on all shards; none is made without one of them.
 
     Parameters
     ----------
     folder : Path
         The coordinator's.
-    book : Ledger
-        Its ledger.
-    links : sequence of ShardTransport
+    ledger : Ledger
+        The coordinator's.
+    transports : sequence of CheckedTransport
         The ways to all shards.
     records : ShardRecords
         What the ledger keeps of them.
     deadline : float
-        Seconds that a change waits for them; none is made without one of them.
+        Seconds that a change waits for them.
     """
 
     def __init__(
         self,
         folder: Path,
-        book: Ledger,
-        links: Sequence[ShardTransport],
+        ledger: Ledger,
+        transports: Sequence[CheckedTransport],
         records: ShardRecords,
         deadline: float,
     ) -> None:
         self._path = folder / _FILE
-        self._book = book
-        self._links = dict(enumerate(links))
+        self._ledger = ledger
+        self._transports = dict(enumerate(transports))
         self._records = records
-        self._patience = MissingShardPolicy(deadline)
-        turn, _, self._digest = (book.database.get(PENDING) or "0").partition(" ")
-        self._pending = int(turn)
+        self._policy = MissingShardPolicy(deadline)
+        clock, _, self._digest = (ledger.database.get(PENDING) or "0").partition(" ")
+        self._pending = int(clock)
         if not self._pending:
             _wipe(self._path)  # of a change that was never decided
 
@@ -156,27 +160,26 @@ class ClusterChanges:
         """Whether a change was decided that some shard may not have made."""
         return bool(self._pending)
 
-    def every(self, task: Task | Sequence[Task]) -> dict[int, Any]:
-        """Have all shards do something; return what came of it, by shard.
+    def on_all(self, task: Task | Sequence[Task]) -> dict[int, Any]:
+        """Have all shards do a task; return what came of it, by shard.
 
         Raises
         ------
         ShardMissing
             If one is missing.
         """
-        gather(self._links, Ping(), self._patience)
-        return gather(self._links, task, self._patience, _WORK)
+        return self._on(self._transports, task)
 
-    def make(self, what: str, made: Callable[[], ClusterChange]) -> dict[int, Any]:
+    def make(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Decide a change and make it on all shards; return what they returned.
 
-        `made` returns it, and may write to the ledger, in the same transaction.
+        `decide` returns it, and may write to the ledger, in the same transaction.
         """
-        with self._book.change(what):
-            turn = self._book.clock + 1
-            self._digest = replace(made(), turn=turn).save(self._path)
-            self._book.database.put(PENDING, f"{turn} {self._digest}")
-        self._pending = turn
+        with self._ledger.change(what):
+            clock = self._ledger.clock + 1
+            self._digest = replace(decide(), clock=clock).save(self._path)
+            self._ledger.database.put(PENDING, f"{clock} {self._digest}")
+        self._pending = clock
         return self.finish()
 
     def finish(self) -> dict[int, Any]:
@@ -188,39 +191,76 @@ class ClusterChanges:
             If one is missing. The change stays pending.
         """
         change = ClusterChange.read(self._path, self._digest)
-        links = {number: link for number, link in self._links.items() if change.concerns(number)}
-        gather(links, Ping(), self._patience)
-        found = gather(links, [change.task(n) for n in links], self._patience, _WORK)
-        with self._book.database.transaction():
-            self._book.database.put(PENDING, "0")
+        shards = {n: one for n, one in self._transports.items() if change.concerns(n)}
+        found = self._on(shards, [change.task(number) for number in shards])
+        with self._ledger.database.transaction():
+            self._ledger.database.put(PENDING, "0")
             self._records.write()
         self._pending = 0
         _wipe(self._path)
         return found
 
+    def addition_of(
+        self, records: StoredRecords, addition: Addition | None
+    ) -> Callable[[], ClusterChange]:
+        """Route records to the shards that know their subjects; return what decides the change.
 
-def places_of(
-    subjects: Sequence[SubjectId],
-    known: Mapping[int, npt.NDArray[np.int8]],
-    otherwise: Callable[[SubjectId], int],
-) -> npt.NDArray[np.int32]:
-    """Return the shard of every subject: where it is, or was, or else where `otherwise` says.
+        Raises
+        ------
+        ShardMissing
+            If a shard is missing: it may know one of the subjects. Nothing is changed.
+        """
+        database, version = self._ledger.database, self._ledger.version + 1
+        subjects = self._new_numbers(len(records)) if records.ids is None else records.ids
+        places = self._places(subjects, self.on_all(KnownSubjects(subjects)))
 
-    Parameters
-    ----------
-    known : mapping of int to int8 (subjects,)
-        What each shard knows of them.
-    """
-    table = np.stack([known[number] for number in sorted(known)])
-    if ((table > 0).sum(axis=0) > 1).any():
-        raise PrivacyRefused(
-            "A subject was erased under two spellings of its id, on two shards, by an earlier "
-            "version. It cannot come back, as what it has left cannot be told."
-        )
-    places: npt.NDArray[np.int32] = table.argmax(axis=0).astype(np.int32)
-    for at in np.flatnonzero(~table.any(axis=0)).tolist():
-        places[at] = otherwise(subjects[at])
-    return places
+        def decide() -> ClusterChange:
+            if addition is not None:
+                addition.write(database, version)
+            write_naming(database, given=records.ids is not None)
+            if records.ids is None:
+                database.put(NEXT_NUMBER, str(int(subjects[-1]) + 1))
+            return ClusterChange(ADD, subjects, records.integers, records.labels, places)
+
+        return decide
+
+    def _on(
+        self, shards: Mapping[int, CheckedTransport], task: Task | Sequence[Task]
+    ) -> dict[int, Any]:
+        gather(shards, Ping(), self._policy)
+        return gather(shards, task, self._policy, _WORK)
+
+    def _places(
+        self, subjects: Sequence[SubjectId], known: Mapping[int, npt.NDArray[np.int8]]
+    ) -> npt.NDArray[np.int32]:
+        """Return the shard of every subject: where it is, or was, or else by the hash of its id.
+
+        Parameters
+        ----------
+        known : mapping of int to int8 (subjects,)
+            What each shard knows of them.
+        """
+        table = np.stack([known[number] for number in sorted(known)])
+        if ((table > 0).sum(axis=0) > 1).any():
+            raise PrivacyRefused(
+                "A subject was erased under two spellings of its id, on two shards, by an earlier "
+                "version. It cannot come back, as what it has left cannot be told."
+            )
+        places: npt.NDArray[np.int32] = table.argmax(axis=0).astype(np.int32)
+        for at in np.flatnonzero(~table.any(axis=0)).tolist():
+            places[at] = place_by_hash(self._ledger.hash(subjects[at]), len(self._transports))
+        return places
+
+    def _new_numbers(self, size: int) -> list[SubjectId]:
+        """Return ids for new subjects: the next numbers that none has, or had, on any shard."""
+        first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
+        numbers: list[SubjectId] = []
+        while len(numbers) < size:
+            tried: list[SubjectId] = list(range(first, first + size - len(numbers)))
+            known = self.on_all(KnownSubjects(tried)).values()
+            numbers += [number for number, *by in zip(tried, *known, strict=True) if not any(by)]
+            first += len(tried)
+        return numbers
 
 
 def _wipe(path: Path) -> None:

@@ -1,8 +1,8 @@
 """The coordinator of a cluster: sums what shards send, adds noise once, stores, releases.
 
-To those who ask it is a store: the same requests, quotas, keys, replays and replies. Its folder is
-a store's without records. Order of durability: every shard's charge before its votes leave it; the
-answer before it leaves here; then shards are told to delete the votes.
+To analysts it is a store: the same requests, quotas, keys, replays and replies. Its folder is a
+store's without records. Order of durability: every shard's charge before its votes leave it; the
+answer before it leaves here; then shards delete the votes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,30 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
-from vicinal.distributed._backups import pack_part, write_cluster
+from vicinal.distributed._cluster_backups import pack_part, write_cluster
 from vicinal.distributed._cluster_changes import ADD, AUDIENCE, ERASE, ClusterChange, ClusterChanges
-from vicinal.distributed._coordinator_answers import CoordinatorLedger, ShardedBatch, ShardedReply
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardMissing, ShardTransport, gather
+from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
-from vicinal.distributed._joining import known_shards, learn_shards
 from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
-from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import CheckedTransport
+from vicinal.distributed._membership import ShardRecord, ShardRecords
+from vicinal.distributed._messages import (
+    ENROLLED,
+    ERASED,
+    Backup,
+    DeleteVotes,
+    Facts,
+    Join,
+    KnownSubjects,
+    Ping,
+    Verify,
+)
 from vicinal.distributed._remote_shards import RemoteShards
-from vicinal.distributed._routing import Routing
+from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch, ShardedReply
 from vicinal.distributed._splitting import ready_cluster
-from vicinal.distributed._tasks import HERE, LEFT, Backup, Facts, KnownSubjects, Ping, Verify
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.distributed._transport import ShardTransport
+from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StorageFailed, VicinalError
+from vicinal.ledger._database import Database
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
 from vicinal.store import Presence, Query, Verification
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state, pinned_plan
@@ -62,35 +71,34 @@ class Coordinator(BaseStore[ShardedReply]):
         self,
         parts: OpenStore,
         cluster: ClusterDescription,
-        links: Sequence[ShardTransport],
+        transports: Sequence[ShardTransport],
         records: ShardRecords,
-        absence: MissingShardPolicy,
+        policy: MissingShardPolicy,
     ) -> None:
         self._cluster = cluster
-        self._links = [
-            CheckedTransport(link, record, cluster.identity, self._clock)
-            for link, record in zip(links, records, strict=True)
+        self._transports = [
+            CheckedTransport(transport, record, cluster.identity, self._clock)
+            for transport, record in zip(transports, records, strict=True)
         ]
-        self._absence = absence
-        self._turn = ForkSafeLock()
+        self._policy = policy
+        self._lock = ForkSafeLock()
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
-        self._book = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
-        self._parts = dataclasses.replace(parts, ledger=self._book)
-        self._audience_states = {name: self._desk(name) for name in self._shards}
-        args = (parts.folder.path, self._book, self._links, records, absence.deadline)
+        self._ledger = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
+        self._parts = dataclasses.replace(parts, ledger=self._ledger)
+        self._audience_states = {name: self._state(name) for name in self._shards}
+        args = (parts.folder.path, self._ledger, self._transports, records, policy.deadline)
         self._changes = ClusterChanges(*args)
-        self._routing = Routing(self._book, self._changes, len(links))
         self._compare()
-        # What an earlier coordinator had answered is durable: its votes can go.
-        self._settle()
+        # What an earlier coordinator had answered is durable: its votes can be deleted.
+        self._delete_votes()
 
     @classmethod
     def open(
         cls,
         path: str | Path,
         connect: Connect,
-        absence: MissingShardPolicy | None = None,
+        policy: MissingShardPolicy | None = None,
         *,
         accept_loss: bool = False,
     ) -> Self:
@@ -101,13 +109,13 @@ class Coordinator(BaseStore[ShardedReply]):
         path
             The folder.
         connect
-            Makes the ways to the shards: :func:`~vicinal.distributed._local_transport.local_links`, or
-            :meth:`~vicinal.distributed._ray_actors.RayCluster.links`.
-        absence
+            Makes the ways to the shards: :func:`local_transports`, or
+            :meth:`RayCluster.transports`.
+        policy
             What to do about shards that are missing.
         accept_loss
-            Go on although it is not known what was charged, if a part was lost or put back: see
-            :func:`~vicinal.distributed._loss_acceptance.accept_cluster_loss`. All parts must lie here.
+            Go on although it is not known what was charged, if a part was lost or put back: every
+            budget on every shard is spent. All parts must lie here.
 
         Raises
         ------
@@ -137,28 +145,29 @@ class Coordinator(BaseStore[ShardedReply]):
                     "The cluster was made by a version that knew several spellings of an id, so "
                     "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
                 )
-            records = known_shards(parts.database, cluster)
-            links = connect(shard_paths(place, cluster.shards))
-            for link in links:
-                resources.callback(link.close)
-            policy = absence or MissingShardPolicy()
-            learn_shards(parts.database, records, cluster, links, policy.deadline)
+            records = ShardRecords.of(parts.database, cluster)
+            transports = connect(shard_paths(place, cluster.shards))
+            for transport in transports:
+                resources.callback(transport.close)
+            policy = policy or MissingShardPolicy()
+            if records.cluster is None:
+                _learn_shards(parts.database, records, cluster, transports, policy)
             records.open()
             parts.mark()
-            coordinator = cls(parts, cluster, links, records, policy)
+            coordinator = cls(parts, cluster, transports, records, policy)
             with coordinator._whole():
-                pass  # a change that was broken off is finished before anybody is told anything
+                pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
         return coordinator
 
     def close(self) -> None:
         """Let go of shards, files and lock. Closing twice does no harm."""
-        with self._turn:
+        with self._lock:
             if not self._failed:
-                self._settle()
+                self._delete_votes()
             self._failed = True
-            for link in self._links:
-                link.close()
+            for transport in self._transports:
+                transport.close()
             self._parts.resources.close()
 
     # ------------------------------------------------------------ answers
@@ -167,26 +176,25 @@ class Coordinator(BaseStore[ShardedReply]):
         """Answer many requests as :meth:`vicinal.store.Store.predict_many` does."""
         with self._whole():
             for shards in self._shards.values():
-                shards.fresh()
-            before = self._book.clock
-            replies = ShardedBatch(self._book, self._parts.schema, self._audience_states).run(
-                queries
-            )
+                shards.begin_batch()
+            before = self._ledger.clock
+            batch = ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
+            replies = batch.run(queries)
             self._parts.mark()
-            if self._book.clock > before:
-                self._settle()
+            if self._ledger.clock > before:
+                self._delete_votes()
         return replies  # type: ignore[return-value]  # a ShardedBatch makes ShardedReplies
 
     # ------------------------------------------------------------ the data
 
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        self._change(ADD, self._routing.adding(records, addition))
+        self._change(ADD, self._changes.addition_of(records, addition))
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
 
-        Returns how many records went, which is private; those that went before a shard broke off
-        are not counted.
+        Returns how many records were erased, which is private; those that were erased before a
+        shard broke off are not counted.
 
         Raises
         ------
@@ -196,17 +204,17 @@ class Coordinator(BaseStore[ShardedReply]):
         """
         ids = _checks.subject_ids("subjects", subjects)
         with self._whole():
-            self._changes.every(Ping())
-            gone = self._change(ERASE, lambda: self._erasure(ids))
-        return sum(int(went) for went in gone.values())
+            self._changes.on_all(Ping())
+            erased = self._change(ERASE, lambda: self._erasure(ids))
+        return sum(int(count) for count in erased.values())
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are on any shard, were erased, or never were. Private."""
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
         with self._whole():
-            known = np.max(list(self._changes.every(KnownSubjects(ids)).values()), axis=0)
-        here, left = int((known == HERE).sum()), int((known == LEFT).sum())
-        return Presence(here, left, len(ids) - here - left)
+            known = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
+        enrolled, erased = int((known == ENROLLED).sum()), int((known == ERASED).sum())
+        return Presence(enrolled, erased, len(ids) - enrolled - erased)
 
     def open_audience(self, name: str, **plan: Any) -> None:
         """Give every subject a further budget, as :meth:`vicinal.store.Store.open_audience` does.
@@ -218,9 +226,9 @@ class Coordinator(BaseStore[ShardedReply]):
         if plan.get("n_records") is None:
             plan["n_records"] = next(iter(self._audience_states.values())).plan()["n_records"]
         written = new_plan(self.schema, plan)
-        self._book.check_name(name)
+        self._ledger.check_name(name)
         with self._whole():
-            self._changes.every(Ping())
+            self._changes.on_all(Ping())
             self._change(AUDIENCE, lambda: self._audience(name, written))
 
     # ------------------------------------------------------------ care
@@ -228,9 +236,10 @@ class Coordinator(BaseStore[ShardedReply]):
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts; with `curator` also private ones of every shard."""
         with self._whole():
-            found = {**public_facts(self._parts, self._audience_states), "shards": len(self._links)}
+            found = public_facts(self._parts, self._audience_states)
+            found["shards"] = len(self._transports)
             if curator:
-                found["private"] = self._changes.every(Facts())
+                found["private"] = self._changes.on_all(Facts())
         return found
 
     def verify(
@@ -243,7 +252,7 @@ class Coordinator(BaseStore[ShardedReply]):
             if features is not None:
                 rows = self._parts.shard.index.kernel.encode(self.schema.vectors(features))
             own = verify(self._parts, ids, rows)
-            found = self._changes.every(Verify(ids, rows))
+            found = self._changes.on_all(Verify(ids, rows))
         faults = [f"Shard {n}: {fault}" for n, one in found.items() for fault in one.faults]
         return Verification((*own.faults, *faults), own.checked)
 
@@ -253,9 +262,9 @@ class Coordinator(BaseStore[ShardedReply]):
         A shard that is at work answers when it is through.
         """
         found = {}
-        for number, link in enumerate(self._links):
+        for number, transport in enumerate(self._transports):
             try:
-                gather({number: link}, Ping(), MissingShardPolicy(seconds))
+                gather({number: transport}, Ping(), MissingShardPolicy(seconds))
                 found[number] = ""
             except VicinalError as error:
                 found[number] = str(error)
@@ -268,25 +277,25 @@ class Coordinator(BaseStore[ShardedReply]):
         """
         with self._whole():
             place = Path(path).absolute()
-            self._settle()
+            self._delete_votes()
             pack_part(self._parts, place / COORDINATOR)
-            paths = shard_paths(place, len(self._links))
-            self._changes.every([Backup(one) for one in paths])
+            paths = shard_paths(place, len(self._transports))
+            self._changes.on_all([Backup(one) for one in paths])
             write_cluster(self._cluster, place)
 
     # ------------------------------------------------------------ inside
 
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
-        return RemoteShards(cluster, name, self._links, self._absence, self._clock)
+        return RemoteShards(cluster, name, self._transports, self._policy, self._clock)
 
-    def _change(self, what: str, made: Callable[[], ClusterChange]) -> dict[int, Any]:
+    def _change(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
-            return self._changes.make(what, made)
+            return self._changes.make(what, decide)
         finally:
-            for desk in self._audience_states.values():
-                desk.answers.forget_queries()
+            for state in self._audience_states.values():
+                state.answers.forget_queries()
             self._parts.mark_change()
 
     def _erasure(self, ids: list[SubjectId]) -> ClusterChange:
@@ -295,20 +304,20 @@ class Coordinator(BaseStore[ShardedReply]):
 
     def _audience(self, name: str, written: str) -> ClusterChange:
         """Open an audience here, with everything planned, inside a change."""
-        parts, book = self._parts, self._book
-        audience = book.open_audience(name, written)
-        args = (parts.database, parts.schema, parts.shard, audience, book.version + 1, self._turn)
-        desk, assembled = open_audience_state(*args)
-        audience.plan = pinned_plan(written, desk.settings, assembled)
-        audience.slack = desk.slack.spent
+        parts, ledger = self._parts, self._ledger
+        audience = ledger.open_audience(name, written)
+        args = (parts.database, parts.schema, parts.shard, audience, ledger.version + 1)
+        state, planned = open_audience_state(*args, self._lock)
+        audience.plan = pinned_plan(written, state.settings, planned)
+        audience.slack = state.slack.spent
         audience.update(parts.database)
         self._shards[name] = self._remote(name)
-        self._audience_states[name] = self._desk(name)
-        told = {"number": audience.number, "name": name, "plan": audience.plan}
-        return ClusterChange(AUDIENCE, audience=told)
+        self._audience_states[name] = self._state(name)
+        fields = {"number": audience.number, "name": name, "plan": audience.plan}
+        return ClusterChange(AUDIENCE, audience=fields)
 
     def _clock(self) -> int:
-        return self._book.clock
+        return self._ledger.clock
 
     @classmethod
     def _lost(cls, path: Path) -> bool:
@@ -318,42 +327,43 @@ class Coordinator(BaseStore[ShardedReply]):
                 cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
                 cluster._whole(),
             ):
-                cluster._changes.every(Ping())
+                cluster._changes.on_all(Ping())
         except (PrivacyRefused, StorageFailed):
             return True
         return False
 
     def _compare(self) -> None:
-        """Have every shard that can be heard compare where it is; the others do at their return."""
-        patience = MissingShardPolicy(min(_OPENING, self._absence.deadline), answer_without=True)
+        """Have every reachable shard compare where it is; the others do when they are back."""
+        policy = MissingShardPolicy(min(_OPENING, self._policy.deadline), answer_without=True)
         with suppress(ShardMissing):
-            gather(dict(enumerate(self._links)), Ping(), patience)
+            gather(dict(enumerate(self._transports)), Ping(), policy)
 
-    def _settle(self) -> None:
-        for link in self._links:
-            link.settle(self._book.clock)
+    def _delete_votes(self) -> None:
+        """Have shards delete the votes of answers that are durable; a later one may do it, too."""
+        for transport in self._transports:
+            transport.send(DeleteVotes(self._ledger.clock))
 
-    def _desk(self, name: str) -> AudienceState:
-        """Return the desk of an audience whose engine asks the shards."""
-        parts, book = self._parts, self._book
-        args = (parts.database, parts.schema, parts.shard, book.audiences[name], book.version)
-        desk, _ = open_audience_state(*args, self._turn)
-        if desk.lessons is None:
-            return dataclasses.replace(desk, engine=self._asking(name, desk.engine))
-        untaught = self._asking(name, desk.lessons.untaught)
-        lessons = dataclasses.replace(desk.lessons, untaught=untaught)
-        return dataclasses.replace(desk, lessons=lessons, engine=lessons.taught())
+    def _state(self, name: str) -> AudienceState:
+        """Return the state of an audience whose engine works on the shards."""
+        parts, ledger = self._parts, self._ledger
+        args = (parts.database, parts.schema, parts.shard, ledger.audiences[name], ledger.version)
+        state, _ = open_audience_state(*args, self._lock)
+        if state.lessons is None:
+            return dataclasses.replace(state, engine=self._on_shards(name, state.engine))
+        untaught = self._on_shards(name, state.lessons.untaught)
+        lessons = dataclasses.replace(state.lessons, untaught=untaught)
+        return dataclasses.replace(state, lessons=lessons, engine=lessons.taught())
 
-    def _asking(self, name: str, engine: QueryEngine) -> QueryEngine:
+    def _on_shards(self, name: str, engine: QueryEngine) -> QueryEngine:
         return dataclasses.replace(engine, shard=self._shards[name])
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Take the turn, and close the coordinator if its disk fails."""
-        with self._turn:
+        """Hold the lock, finish a pending change, and close the coordinator if its disk fails."""
+        with self._lock:
             if self._failed:
                 raise StorageFailed("The cluster is closed, or has failed. Open it again.")
-            self._book.check()
+            self._ledger.check()
             try:
                 if self._changes.pending:
                     self._changes.finish()
@@ -365,3 +375,23 @@ class Coordinator(BaseStore[ShardedReply]):
                 if isinstance(error, OSError) or not isinstance(error, Exception):
                     self._failed = True
                 raise
+
+
+def _learn_shards(
+    database: Database,
+    records: ShardRecords,
+    cluster: ClusterDescription,
+    transports: Sequence[ShardTransport],
+    policy: MissingShardPolicy,
+) -> None:
+    """Take the shards that are there: a step for clusters of versions that did not keep them.
+
+    Raises
+    ------
+    ShardMissing
+        If one is missing.
+    """
+    tasks = [Join(cluster.identity, number) for number in range(len(transports))]
+    found = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))
+    with database.transaction():
+        records.replace_all(cluster.identity, (ShardRecord(n, *found[n]) for n in sorted(found)))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import errors
-from vicinal.distributed._ray_actors import RayCluster, told
+from vicinal.distributed._ray_actors import RayCluster, run_quietly
 from vicinal.distributed._ray_transport import DONE
 from vicinal.errors import StorageFailed
 from vicinal.store import StoreExtractor
@@ -68,11 +68,11 @@ def spread(engine: RayCluster, extractor: StoreExtractor, pieces: list[Any]) -> 
 
 def _features(extractor: StoreExtractor, piece: Any) -> tuple[str, Any]:
     """Do one task, on some machine; nothing of what goes wrong quotes a record."""
-    return told(lambda: extractor.transform(piece))
+    return run_quietly(lambda: extractor.transform(piece))
 
 
 def _received(engine: RayCluster, task: Any) -> np.ndarray:
-    kind, found = engine.outcome(task)
+    kind, found = engine.result(task)
     if kind == DONE:
         return np.asarray(found)
     refused = getattr(errors, kind, None)

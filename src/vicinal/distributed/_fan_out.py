@@ -1,64 +1,25 @@
-"""One task for every shard, and what comes back: waiting, asking again, and giving up.
-
-A task may be sent as often as one likes: a shard carries out an order, or a change, once.
-"""
+"""One task for every shard, and what comes back: waiting, sending again, and giving up."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from vicinal import _checks
-from vicinal.distributed._tasks import Task
-from vicinal.errors import StorageFailed
+from vicinal.distributed._membership import ShardRecord
+from vicinal.distributed._messages import Message, ShardAnswer, ShardState, Task
+from vicinal.distributed._transport import PendingReply, ShardTransport, ShardUnreachable
+from vicinal.errors import ShardMissing
 
 _PAUSE = 0.02
-"""Seconds between two attempts at a shard that is gone."""
-
-
-class ShardUnreachable(Exception):
-    """A shard cannot be heard at present; it may have done its task, or not.
-
-    Its message says why in public words, or nothing.
-    """
-
-
-class ShardMissing(StorageFailed):
-    """A shard stayed away, so a block was refused; whoever was charged for it stays charged.
-
-    The same queries, asked again before others, are charged no second time. A change of the data
-    that was decided is finished by the next call.
-    """
-
-
-class PendingReply(Protocol):
-    """A task under way."""
-
-    def result(self, seconds: float) -> Any:
-        """Return what the shard sends within so many seconds, or raise ShardUnreachable.
-
-        What the shard refuses is raised as it was raised there.
-        """
-
-
-class ShardTransport(Protocol):
-    """The way to one shard."""
-
-    def send(self, task: Task) -> PendingReply:
-        """Send a task without waiting."""
-
-    def settle(self, turn: int) -> None:
-        """Tell the shard, without waiting, that all answers before `turn` are durable."""
-
-    def close(self) -> None:
-        """Let go of the shard."""
+"""Seconds between two attempts at a shard that cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingShardPolicy:
-    """The operator's public policy for shards that cannot be heard.
+    """The operator's public policy for shards that cannot be reached.
 
     Attributes
     ----------
@@ -76,89 +37,142 @@ class MissingShardPolicy:
         _checks.boolean("answer_without", self.answer_without)
 
 
-@dataclass(slots=True)
-class RetriedTask:
-    """One shard's task: asked again whenever the shard falls silent.
+@dataclass(slots=True, eq=False)
+class CheckedTransport:
+    """A way to a shard whose messages and answers are checked on both sides.
 
     Attributes
     ----------
-    link, task
-        Who is to do what.
-    reason : str
-        Why the shard was silent last, in public words; empty if it only took too long.
+    transport : ShardTransport
+        The way.
+    record : ShardRecord
+        What is known of the shard.
+    cluster : str
+        The cluster's id.
+    clock : callable
+        Returns the coordinator's clock.
     """
 
-    link: ShardTransport
+    transport: ShardTransport
+    record: ShardRecord
+    cluster: str
+    clock: Callable[[], int]
+
+    def send(self, task: Task) -> CheckedReply:
+        """Send a task in a message, without waiting."""
+        record, seen = self.record, self.record.state
+        message = Message(
+            task, self.cluster, record.identity, record.number, self.clock(), record.epochs, seen
+        )
+        return CheckedReply(record, seen, self.transport.send(message))
+
+    def close(self) -> None:
+        """Let go of the shard."""
+        self.transport.close()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedReply:
+    """A message under way."""
+
+    record: ShardRecord
+    seen: ShardState
+    reply: PendingReply
+
+    def result(self, seconds: float) -> Any:
+        """Return what came of the task, or raise StoreOutdated if another shard has done it."""
+        answer: ShardAnswer = self.reply.result(seconds)
+        self.record.accept(self.seen, answer.links)
+        return answer.value
+
+
+TaskTransport = ShardTransport | CheckedTransport
+"""A way that tasks take: checked, or plain for tasks that need no message."""
+
+
+@dataclass(slots=True)
+class RetriedTask:
+    """One shard's task, sent again whenever the shard cannot be reached.
+
+    Attributes
+    ----------
+    shard, task
+        Who is to do what.
+    reason : str
+        Why the shard was last unreachable, in public words; empty if it only took too long.
+    """
+
+    shard: TaskTransport
     task: Task
     reason: str = ""
     _pending: PendingReply | None = None
 
     def send(self) -> None:
         """Send the task for the first time."""
-        self._pending = self.link.send(self.task)
+        self._pending = self.shard.send(self.task)
 
     def result(self, until: float, work: float) -> tuple[Any, bool]:
         """Return what the shard sends until then, and whether it did.
 
-        Each time it was asked it may take `work` seconds, if that is longer.
+        Each time it is sent it may take `work` seconds, if that is longer.
         """
         while True:
             left = until - time.monotonic()
             try:
-                return (self._pending or self.link.send(self.task)).result(max(left, work)), True
-            except ShardUnreachable as silence:
-                self._pending, self.reason = None, str(silence) or self.reason
+                return (self._pending or self.shard.send(self.task)).result(max(left, work)), True
+            except ShardUnreachable as error:
+                self._pending, self.reason = None, str(error) or self.reason
             if left <= _PAUSE:
                 return None, False
             time.sleep(_PAUSE)
 
 
 def gather(
-    links: Mapping[int, ShardTransport],
+    shards: Mapping[int, TaskTransport],
     task: Task | Sequence[Task],
-    absence: MissingShardPolicy,
+    policy: MissingShardPolicy,
     work: float = 0.0,
 ) -> dict[int, Any]:
     """Send shards their tasks and return what came back, by shard.
 
     Parameters
     ----------
-    links : mapping of int to ShardTransport
+    shards : mapping of int to transport
         The shards by number.
     task : Task, or one for every shard
         What they are to do.
-    absence : MissingShardPolicy
+    policy : MissingShardPolicy
         How long to wait, and for whom.
     work : float
-        Seconds that a shard that can be heard may take, if that is longer.
+        Seconds that a shard that can be reached may take, if that is longer.
 
     Raises
     ------
     ShardMissing
         If a shard is missing and the policy is to refuse, or if all are. It says which, and why.
     """
-    tasks = task if isinstance(task, Sequence) else [task] * len(links)
-    until = time.monotonic() + absence.deadline
+    tasks = task if isinstance(task, Sequence) else [task] * len(shards)
+    until = time.monotonic() + policy.deadline
     waiting = {
-        number: RetriedTask(link, its)
-        for (number, link), its in zip(links.items(), tasks, strict=True)
+        number: RetriedTask(shard, its)
+        for (number, shard), its in zip(shards.items(), tasks, strict=True)
     }
     for one in waiting.values():
         one.send()
     results = {number: one.result(until, work) for number, one in waiting.items()}
     found = {number: result for number, (result, came) in results.items() if came}
     missing = {number: waiting[number].reason for number in waiting if number not in found}
-    if missing and (not absence.answer_without or not found):
-        raise ShardMissing(_told(missing, len(waiting), absence))
+    if missing and (not policy.answer_without or not found):
+        raise ShardMissing(_explain(missing, len(waiting), policy))
     return found
 
 
-def _told(missing: Mapping[int, str], shards: int, absence: MissingShardPolicy) -> str:
+def _explain(missing: Mapping[int, str], shards: int, policy: MissingShardPolicy) -> str:
     """Return in public words which shards are missing, and why."""
     why = " ".join(
         f"Shard {number}: {reason or 'No answer in time.'}" for number, reason in missing.items()
     )
     return (
-        f"{len(missing)} of {shards} shards did not come back within {absence.deadline:g} seconds, "
+        f"{len(missing)} of {shards} shards did not come back within {policy.deadline:g} seconds, "
         f"so nothing is answered. Ask again once they are there. {why}"
     )

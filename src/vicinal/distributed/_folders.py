@@ -3,12 +3,12 @@
 =================  =============================================================================
 cluster.json       how many shards there are; written last, so half a cluster is none
 coordinator/       a store without records: plans, answers, quotas, idempotency keys
-shard-0/ ...       records, budgets and the journal of carried blocks; may lie on other machines
+shard-0/ ...       records, budgets and the journal of charged blocks; may lie on other machines
 NAME.witnesses/    beside the cluster: how far each of them had come, and in no backup of it
 =================  =============================================================================
 
 None of these folders is a store by itself, and none is opened as one: a shard that answered alone
-would spend budgets on answers that nobody summed.
+would spend budgets on answers that are never summed.
 """
 
 from __future__ import annotations
@@ -66,13 +66,14 @@ class ShardFolder:
 
     def save(self) -> None:
         """Write who it is, which makes the folder a part of the cluster."""
-        said = {"id": self.folder.identity, "cluster": self.cluster}
-        _write(self.folder.path / _SHARD, {**said, "witness": str(self.folder.witness)})
+        witness = str(self.folder.witness)
+        found = {"id": self.folder.identity, "cluster": self.cluster, "witness": witness}
+        _write(self.folder.path / _SHARD, found)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """What everybody may know about a cluster.
+    """What is public about a cluster.
 
     Attributes
     ----------
@@ -133,10 +134,10 @@ def private_folder(path: Path) -> None:
         path.chmod(PRIVATE_FOLDER)
 
 
-def _write(path: Path, said: dict[str, Any]) -> None:
+def _write(path: Path, described: dict[str, Any]) -> None:
     """Write a description with its digest: for damage; against an editor there is the ledger."""
-    described = {"format": _FORMAT, **said, "digest": _digest(said)}
-    replace_file(path, json.dumps(described, indent=2).encode())
+    content = {"format": _FORMAT, **described, "digest": _digest(described)}
+    replace_file(path, json.dumps(content, indent=2).encode())
 
 
 def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
@@ -163,5 +164,5 @@ def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
     return found
 
 
-def _digest(said: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(described: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

@@ -6,14 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from vicinal.distributed._folders import ClusterDescription, ShardFolder, part_paths
-from vicinal.distributed._joining import known_shards
-from vicinal.distributed._membership import (
-    ShardRecord,
-    ShardRecords,
-    ShardState,
-    know_epoch,
-    member_of,
-)
+from vicinal.distributed._membership import ShardRecord, ShardRecords, member_of, write_epoch
+from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_journal import VoteJournal
 from vicinal.errors import PrivacyRefused
@@ -37,7 +31,7 @@ def accept_cluster_loss(path: str | Path) -> None:
     first, *others = (ShardFolder.read(one) for one in part_paths(Path(path), cluster.shards))
     with ExitStack() as resources:
         coordinator = _opened(first, resources)
-        known = known_shards(coordinator.database, cluster)
+        known = ShardRecords.of(coordinator.database, cluster)
         for number, folder in enumerate(others):
             _check_folder(known, cluster, number, folder)
         shards = [_opened(folder, resources) for folder in others]
@@ -45,7 +39,7 @@ def accept_cluster_loss(path: str | Path) -> None:
             _check_member(cluster, number, coordinator, parts)
         _spend(coordinator, shards)
         with coordinator.database.transaction():
-            known.enter(cluster.identity, map(_record, range(len(shards)), shards))
+            known.replace_all(cluster.identity, map(_record, range(len(shards)), shards))
         coordinator.mark_change()
 
 
@@ -87,13 +81,13 @@ def _another(number: int) -> PrivacyRefused:
 
 
 def _spend(coordinator: OpenStore, shards: list[OpenStore]) -> None:
-    """Spend everything everywhere; the coordinator's clock passes all that shards have heard of."""
-    turns = [VoteJournal(parts.database).turn for parts in shards]
-    coordinator.ledger.clock = max(coordinator.ledger.clock, *turns)
+    """Spend everything everywhere; the coordinator's clock passes all that shards know."""
+    clocks = [VoteJournal(parts.database).clock for parts in shards]
+    coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
     for parts in (coordinator, *shards):
         with parts.ledger.change(LOST):
             parts.ledger.spend_everything()
-            know_epoch(parts.database, b"")
+            write_epoch(parts.database, b"")
         parts.mark_change()
 
 

@@ -14,16 +14,17 @@ that a shard knows is a copy, and another coordinator has asked the shard since.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Self
 
-from vicinal.errors import PrivacyRefused
+from vicinal.distributed._folders import ClusterDescription
+from vicinal.distributed._messages import ShardState
+from vicinal.errors import StoreOutdated
 from vicinal.ledger._chain import ChainLink
 from vicinal.ledger._database import Database
 from vicinal.mechanisms import fresh_key
 
-CLUSTER, _NUMBER, _EPOCH_KNOWN = "cluster", "number", "coordinator"
+CLUSTER, _NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
 """Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""
 
 _EPOCH = 16
@@ -34,33 +35,6 @@ _WRITE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ShardState:
-    """How far a shard's ledger is: number, clock and head of its chain's last link. Private."""
-
-    link: int
-    clock: int
-    head: bytes
-
-    @classmethod
-    def of(cls, database: Database) -> Self:
-        """Return the state of an open ledger."""
-        assert database.chain is not None  # noqa: S101 (it is open)
-        last = database.chain.last
-        return cls(last.number, last.clock, last.head)
-
-    def path(self, links: Iterable[ChainLink]) -> list[ShardState] | None:
-        """Return this state and those after each of `links`; None if one does not follow."""
-        states = [self]
-        for link in links:
-            last = states[-1]
-            expected = ChainLink.after(last.head, last.link + 1, link.clock, link.content)
-            if link != expected:
-                return None
-            states.append(ShardState(link.number, link.clock, link.head))
-        return states
-
-
 def member_of(database: Database) -> tuple[str, int] | None:
     """Return the cluster that a shard's ledger belongs to, and its place there; None if to none."""
     cluster, number = database.get(CLUSTER), database.get(_NUMBER)
@@ -68,14 +42,14 @@ def member_of(database: Database) -> tuple[str, int] | None:
 
 
 def known_epoch(database: Database) -> bytes | None:
-    """Return the coordinator's epoch that a shard heard of last, or None."""
-    found = database.get(_EPOCH_KNOWN)
+    """Return the coordinator's epoch that a shard knows, or None."""
+    found = database.get(_LAST_EPOCH)
     return bytes.fromhex(found) if found else None
 
 
-def know_epoch(database: Database, epoch: bytes) -> None:
-    """Write down an epoch, inside a transaction; an empty one: that of whoever asks next."""
-    database.put(_EPOCH_KNOWN, epoch.hex())
+def write_epoch(database: Database, epoch: bytes) -> None:
+    """Write down an epoch, inside a transaction; an empty one: the next that comes."""
+    database.put(_LAST_EPOCH, epoch.hex())
 
 
 def join(database: Database, cluster: str, number: int) -> None:
@@ -125,13 +99,13 @@ class ShardRecord:
 
         Raises
         ------
-        PrivacyRefused
-            If they do not lead over the state that is known.
+        StoreOutdated
+            If they do not lead through the state that is known.
         """
         path = seen.path(links)
         with self._lock:
             if path is None or not self._agrees(path):
-                raise PrivacyRefused(
+                raise StoreOutdated(
                     f"Shard {self.number} went another way than the coordinator saw it go. Bring "
                     "back the folder that belongs there."
                 )
@@ -179,16 +153,27 @@ class ShardRecords:
         """Yield them by number."""
         return iter(self._records)
 
-    def check(self, cluster: str, shards: int) -> None:
-        """Raise PrivacyRefused unless these are the shards of a cluster, all of them."""
-        numbers = [one.number for one in self._records]
-        if self.cluster != cluster or numbers != list(range(shards)):
-            raise PrivacyRefused(
-                f"The cluster's description names {shards} shards, and its coordinator has others. "
-                "Bring back the cluster.json and the coordinator that belong together."
-            )
+    @classmethod
+    def of(cls, database: Database, cluster: ClusterDescription) -> Self:
+        """Return the shards that a coordinator knows; none if its version did not keep them.
 
-    def enter(self, cluster: str, records: Iterable[ShardRecord]) -> None:
+        Raises
+        ------
+        StoreOutdated
+            If they are not those of the cluster's description, all of them.
+        """
+        found = cls(database)
+        numbers = list(range(cluster.shards))
+        if found.cluster is not None and (
+            found.cluster != cluster.identity or [one.number for one in found] != numbers
+        ):
+            raise StoreOutdated(
+                f"The cluster's description names {cluster.shards} shards, and its coordinator has "
+                "others. Bring back the cluster.json and the coordinator that belong together."
+            )
+        return found
+
+    def replace_all(self, cluster: str, records: Iterable[ShardRecord]) -> None:
         """Write down, inside a transaction, which shards there are."""
         self._records, self._written = list(records), []
         self._database.put(CLUSTER, cluster)

@@ -1,23 +1,204 @@
-"""What travels between coordinator and shard: a task, who sends it to whom, and what comes back.
+"""What travels between coordinator and shard: tasks, the message around each, and what comes back.
 
-Every message says for which shard of which cluster it is, and where the coordinator saw that shard
-last; every answer shows how the shard's chain went on from there. So a folder that is in the wrong
-place, an old copy, or a copy that ran elsewhere is refused at its first message, by one of the two.
+All of it is plain data. Every message says for which shard of which cluster it is, and where the
+coordinator saw that shard last; every answer shows how the shard's chain went on from there. So a
+folder that is in the wrong place, an old copy, or a copy that ran elsewhere is refused at its first
+message, by one of the two. A task may be sent as often as one likes: a shard charges a block once
+and makes a change once. What comes back is private; queries, radii and noise scales are public.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Self
 
-from vicinal.distributed._fan_out import PendingReply, ShardTransport
-from vicinal.distributed._membership import ShardRecord, ShardState
-from vicinal.distributed._tasks import Task
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._checks import SubjectId
 from vicinal.ledger._chain import ChainLink
+from vicinal.ledger._database import Database
+from vicinal.neighbours._integer_features import IntegerMatrix
 
-if TYPE_CHECKING:
-    from vicinal.distributed._shard_server import ShardServer
+Steps = npt.NDArray[np.int64]
+
+VOTES, COUNT, COUNTED = "votes", "count", "counted"
+"""Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those."""
+
+UNKNOWN, ERASED, ENROLLED = 0, 1, 2
+"""What a shard knows of a subject."""
+
+_NAME_BYTES = 16
+
+
+# ---------------------------------------------------------------- votes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VoteRequest:
+    """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
+
+    Attributes
+    ----------
+    name : bytes
+        Names the block. However often it comes, it is charged once.
+    clock : int
+        The coordinator's clock when it made the request.
+    audience : str
+        Whose budgets pay.
+    round : str
+        :data:`VOTES`, :data:`COUNT` or :data:`COUNTED`.
+    queries : int8 or float32 (q, d)
+        Integer features.
+    thresholds : int64 (q,)
+        Radii as similarities.
+    scales : int64 (q,)
+        Noise scales of the votes in grid steps; empty where queries are counted.
+    """
+
+    name: bytes
+    clock: int
+    audience: str
+    round: str
+    queries: IntegerMatrix
+    thresholds: Steps
+    scales: Steps
+
+    def digest(self) -> bytes:
+        """Return a digest of everything that charges follow from."""
+        parts = [self.name, self.clock.to_bytes(8), self.audience.encode(), self.round.encode()]
+        for array in (self.queries, self.thresholds, self.scales):
+            parts += [f"{array.dtype} {array.shape}".encode(), array.tobytes()]
+        return hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
+
+
+def block_name(*parts: bytes) -> bytes:
+    """Return the name of a block that is made of these parts."""
+    digest = hashlib.blake2b(digest_size=_NAME_BYTES)
+    for part in parts:
+        digest.update(len(part).to_bytes(8) + part)
+    return digest.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVotes:
+    """Delete the votes of all blocks before `clock`: their answers are durable."""
+
+    clock: int
+
+
+# ---------------------------------------------------------------- changes, in the order of clocks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Add:
+    """Add records: int8 or float32 (n, d), int32 (n,) and n ids."""
+
+    clock: int
+    integers: IntegerMatrix
+    labels: npt.NDArray[np.int32]
+    subjects: list[SubjectId]
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Erase subjects; answered with the number of records that went."""
+
+    clock: int
+    subjects: list[SubjectId]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAudience:
+    """Give every subject on the shard a further budget; the plan is the coordinator's, pinned."""
+
+    clock: int
+    number: int
+    name: str
+    plan: str
+
+
+# ---------------------------------------------------------------- care
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Become a shard of a cluster; answered with its id and :class:`ShardState`."""
+
+    cluster: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Answer, if the shard can be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSubjects:
+    """Say of each subject: UNKNOWN, ERASED or ENROLLED; answered with int8 (subjects,)."""
+
+    subjects: Sequence[SubjectId]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verify:
+    """Check every invariant on the shard's disk; answered with a Verification."""
+
+    erased: Sequence[SubjectId] = ()
+    rows: npt.NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Return what only a curator may know, as plain values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """Write a backup into a new folder, on the machine of the shard."""
+
+    path: Path
+
+
+Task = (
+    VoteRequest | DeleteVotes | Add | Erase | OpenAudience | Join | Ping | KnownSubjects | Verify
+    | Facts | Backup
+)  # fmt: skip
+"""What a shard does."""
+
+
+# ---------------------------------------------------------------- what is around a task
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """How far a shard's ledger is: number, clock and head of its chain's last link. Private."""
+
+    link: int
+    clock: int
+    head: bytes
+
+    @classmethod
+    def of(cls, database: Database) -> Self:
+        """Return the state of an open ledger."""
+        assert database.chain is not None  # noqa: S101 (it is open)
+        last = database.chain.last
+        return cls(last.number, last.clock, last.head)
+
+    def path(self, links: Iterable[ChainLink]) -> list[ShardState] | None:
+        """Return this state and those after each of `links`; None if one does not follow."""
+        states = [self]
+        for link in links:
+            last = states[-1]
+            expected = ChainLink.after(last.head, last.link + 1, link.clock, link.content)
+            if link != expected:
+                return None
+            states.append(ShardState(link.number, link.clock, link.head))
+        return states
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +213,7 @@ class Message:
         Ids of the cluster and of the shard, in hexadecimal digits.
     number : int
         The shard's place.
-    turn : int
+    clock : int
         The coordinator's clock.
     epochs : tuple of bytes
         The coordinator's epochs since the shard last answered, this opening's last.
@@ -44,13 +225,9 @@ class Message:
     cluster: str
     shard: str
     number: int
-    turn: int
+    clock: int
     epochs: tuple[bytes, ...]
     seen: ShardState
-
-    def done_by(self, keeper: ShardServer) -> ShardAnswer:
-        """Have a shard check the message and do the task."""
-        return keeper.perform(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,56 +236,3 @@ class ShardAnswer:
 
     value: Any
     links: tuple[ChainLink, ...]
-
-
-@dataclass(slots=True, eq=False)
-class CheckedTransport:
-    """A way to a shard whose messages and answers are checked on both sides.
-
-    Attributes
-    ----------
-    link : ShardTransport
-        The way.
-    record : ShardRecord
-        What is known of the shard.
-    cluster : str
-        The cluster's id.
-    turn : callable
-        Returns the coordinator's clock.
-    """
-
-    link: ShardTransport
-    record: ShardRecord
-    cluster: str
-    turn: Callable[[], int]
-
-    def send(self, task: Task) -> CheckedPending:
-        """Send a task without waiting."""
-        record, seen = self.record, self.record.state
-        message = Message(
-            task, self.cluster, record.identity, record.number, self.turn(), record.epochs, seen
-        )
-        return CheckedPending(record, seen, self.link.send(message))
-
-    def settle(self, turn: int) -> None:
-        """Tell the shard, without waiting, that all answers before `turn` are durable."""
-        self.link.settle(turn)
-
-    def close(self) -> None:
-        """Let go of the shard."""
-        self.link.close()
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedPending:
-    """A message under way."""
-
-    record: ShardRecord
-    seen: ShardState
-    pending: PendingReply
-
-    def result(self, seconds: float) -> Any:
-        """Return what came of the task, or raise PrivacyRefused if another shard has done it."""
-        answer: ShardAnswer = self.pending.result(seconds)
-        self.record.accept(self.seen, answer.links)
-        return answer.value

@@ -1,7 +1,7 @@
 """Shards as Ray actors: thin wrappers whose restarts are harmless.
 
 Ray restarts an actor that dies, without end, and the coordinator sends its calls again: a shard
-carries out an order once, whoever sends it how often. Nothing that Ray keeps, logs or reports
+charges a block once, however often the request comes. Nothing that Ray keeps, logs or reports
 holds anything private but the sums on their way to the coordinator: whatever goes wrong inside an
 actor comes back as a kind and a public sentence, never as a traceback.
 """
@@ -14,11 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vicinal.distributed._fan_out import ShardUnreachable
-from vicinal.distributed._local_transport import ReopeningShard
-from vicinal.distributed._ray_transport import DONE, SILENT, Outcome, RayTransport, outcome
-from vicinal.distributed._tasks import Task
-from vicinal.distributed._vote_request import joined
+from vicinal.distributed._messages import Message, Task
+from vicinal.distributed._ray_transport import (
+    DONE,
+    UNREACHABLE,
+    CallResult,
+    RayTransport,
+    call_result,
+    join_message,
+)
+from vicinal.distributed._reopening import ReopeningShard
+from vicinal.distributed._transport import ShardUnreachable
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.neighbours._integer_features import IntegerMatrix
 
@@ -29,13 +35,13 @@ _STARTING = 120.0
 
 _RULE = "RAY_AUTH_MODE"
 
-_OBITUARY = ("RAY_timeout_ms_task_wait_for_death_info", "50")
-"""Milliseconds that Ray holds back the news of an actor that is gone, to learn why it went: 1000 if
+_DEATH_NEWS = ("RAY_timeout_ms_task_wait_for_death_info", "50")
+"""Milliseconds that Ray holds back the news of an actor that is gone, to learn why: 1000 if
 nobody says otherwise, in which the spare could have answered."""
 
 
 class ShardActor:
-    """One shard in a process of its own; see :class:`~vicinal.distributed._shard_server.ShardServer`.
+    """One shard in a process of its own.
 
     The folder is opened by the first call, not here: an actor that cannot be made is not restarted.
 
@@ -48,33 +54,29 @@ class ShardActor:
     def __init__(self, path: str) -> None:
         self._shard = ReopeningShard(Path(path))
 
-    def do(self, task: Task, *more: IntegerMatrix) -> Outcome:
-        """Do a task, or an order that was cut into pieces; what comes of it is private."""
-        return told(lambda: self._shard.do(joined(task, more)))
-
-    def settle(self, turn: int) -> Outcome:
-        """Have the votes before `turn` deleted."""
-        return told(lambda: self._shard.settle(turn))
+    def handle(self, message: Message | Task, *more: IntegerMatrix) -> CallResult:
+        """Do a task whose queries may come in pieces; what comes of it is private."""
+        return run_quietly(lambda: self._shard.handle(join_message(message, more)))
 
     def process(self) -> int:
         """Return the number of the actor's process."""
         return os.getpid()
 
-    def leave(self) -> Outcome:
+    def close(self) -> CallResult:
         """Close the folder."""
-        return told(self._shard.close)
+        return run_quietly(self._shard.close)
 
 
-def told(work: Callable[[], Any]) -> Outcome:
-    """Do some work; return its result, or what may be said about why there is none."""
+def run_quietly(work: Callable[[], Any]) -> CallResult:
+    """Do some work; return its result, or a public sentence why there is none."""
     try:
         return DONE, work()
     except (InvalidInput, PrivacyRefused) as error:
         return type(error).__name__, str(error)
     except (ShardUnreachable, VicinalError) as error:
-        return SILENT, str(error)
+        return UNREACHABLE, str(error)
     except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
-        return SILENT, f"A shard met with a fault ({type(error).__name__})."
+        return UNREACHABLE, f"A shard met with a fault ({type(error).__name__})."
 
 
 class RayCluster:
@@ -116,10 +118,10 @@ class RayCluster:
             )
         except Exception as error:  # noqa: BLE001 (Ray raises many kinds; none is about records)
             raise StorageFailed(f"Ray cannot be used ({type(error).__name__}).") from None
-        self._links: list[RayTransport] = []
-        self._patience: float | None = None if address else _STARTING
+        self._transports: list[RayTransport] = []
+        self._start_timeout: float | None = None if address else _STARTING
 
-    def links(self, paths: Sequence[Path]) -> list[RayTransport]:
+    def transports(self, paths: Sequence[Path]) -> list[RayTransport]:
         """Return the ways to actors for the shards in these folders; the actors are made.
 
         A shard runs on the machine that offers the resource `vicinal-` and the folder's name, such
@@ -127,16 +129,16 @@ class RayCluster:
         must have the same path there as it would have here.
 
         On an engine that was started here this waits until the actors run, for two minutes at most:
-        no query's patience should go on starting processes. Elsewhere a machine may be away.
+        no query should wait for processes to start. Elsewhere a machine may be away.
         """
         offered = self._ray.cluster_resources()
-        self._links = [self._link(path, _place(path.name, offered)) for path in paths]
-        if self._patience is not None:
-            running = [link.actor.process.remote() for link in self._links]
-            self._ray.wait(running, num_returns=len(running), timeout=self._patience)
-        return self._links
+        self._transports = [self._transport(path, _place(path.name, offered)) for path in paths]
+        if self._start_timeout is not None:
+            running = [one.actor.process.remote() for one in self._transports]
+            self._ray.wait(running, num_returns=len(running), timeout=self._start_timeout)
+        return self._transports
 
-    def _link(self, path: Path, place: dict[str, float]) -> RayTransport:
+    def _transport(self, path: Path, place: dict[str, float]) -> RayTransport:
         """Make an actor, and have a spare made where it finds the folder for certain."""
         # Ray looks for a free core when it places an actor, and counts none while it runs.
         options = self._ray.remote(ShardActor).options(max_restarts=-1, resources=place)
@@ -147,13 +149,13 @@ class RayCluster:
         alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
         return RayTransport(self._ray, make(), make if place or alone else None)
 
-    def task(self, work: Callable[..., Outcome]) -> Any:
+    def task(self, work: Callable[..., CallResult]) -> Any:
         """Return a function that does `work` on the engine; Ray does it again if it is lost."""
         return self._ray.remote(work)
 
-    def outcome(self, task: Any) -> Outcome:
+    def result(self, task: Any) -> CallResult:
         """Wait for a task and return what came of it."""
-        return outcome(self._ray, task)
+        return call_result(self._ray, task)
 
     def cores(self) -> int:
         """Return how many cores the engine has."""
@@ -166,8 +168,10 @@ class RayCluster:
 
     def processes(self) -> list[int]:
         """Return the processes that have the shards now, once they run."""
-        asked = [link.actor.process.options(max_task_retries=-1) for link in self._links]
-        return [int(pid) for pid in self._ray.get([one.remote() for one in asked])]
+        calls = [
+            one.actor.process.options(max_task_retries=-1).remote() for one in self._transports
+        ]
+        return [int(pid) for pid in self._ray.get(calls)]
 
     def stop(self) -> None:
         """Leave the engine; one that was started here ends, and all actors with it."""
@@ -187,7 +191,7 @@ def ray_module() -> Any:
     can submit work can read the records. Ray reads that rule when it is imported, and never again.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault(*_OBITUARY)
+    os.environ.setdefault(*_DEATH_NEWS)
     if "ray" not in sys.modules:
         os.environ.setdefault(_RULE, "token")
     try:
@@ -201,8 +205,8 @@ def ray_module() -> Any:
 
 def _check_token() -> None:
     """Raise StorageFailed if a token is asked for and none is here: Ray may end the process."""
-    told_where = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
-    here = told_where or Path.home().joinpath(".ray", "auth_token").is_file()
+    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    here = named or Path.home().joinpath(".ray", "auth_token").is_file()
     if os.environ.get(_RULE) == "token" and not here:
         raise StorageFailed(
             "Whoever uses a Ray engine must show its token, and this machine has none. Give it the "

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from vicinal import errors
-from vicinal.distributed._fan_out import ShardUnreachable
-from vicinal.distributed._tasks import Task
-from vicinal.distributed._vote_request import cut
+import numpy as np
 
-DONE, SILENT = "done", "silent"
-_PARTING = 10.0
+from vicinal import errors
+from vicinal.distributed._messages import Message, Task, VoteRequest
+from vicinal.distributed._transport import ShardUnreachable
+from vicinal.neighbours._integer_features import IntegerMatrix
+
+DONE, UNREACHABLE = "done", "unreachable"
+_CLOSING = 10.0
 """Seconds that an actor has for closing its files; afterwards the system closes them."""
 
-Outcome = tuple[str, Any]
-"""What came of a call: its kind, and the sums or a public sentence."""
+_PIECE = 64 << 10
+"""Bytes of queries in one argument of a call: above 100 KB Ray puts an argument elsewhere."""
+
+CallResult = tuple[str, Any]
+"""What came of a call: DONE and its value; or UNREACHABLE, or an error's name, and a sentence."""
 
 
 @dataclass(slots=True, eq=False)
 class RayTransport:
     """The way to an actor, and to its spare.
 
-    Whichever is asked opens the shard's folder, if the other has not got it: the folder's lock
+    Whichever is called opens the shard's folder, if the other has not got it: the folder's lock
     decides, which the system takes back only from a process that is dead. So the spare owns nothing
     until the other has died; then it answers at once, having been started and imported long before.
     Ray starts the dead one anew, and that is the spare from now on.
 
-    An order travels in the message itself. Ray would put one that is large into its store and send
-    a reference: then the shard's machine asks where it lies, and asks for it, which on a slow
+    A vote request travels in the call itself. Ray would put one that is large into its store and
+    send a reference: then the shard's machine asks where it lies, and asks for it, which on a slow
     network is two ways there and back more. So it is cut into arguments that are not large.
 
     Attributes
@@ -38,39 +43,35 @@ class RayTransport:
     ray
         The module.
     actor
-        Who is asked now.
-    hire : callable or None
-        Makes a spare. It is called when the shard has answered for the first time: until then its
+        Who is called now.
+    start_spare : callable or None
+        Starts a spare. It is called when the shard has answered for the first time: until then its
         machine has better things to do.
     """
 
     ray: Any
     actor: Any
-    hire: Callable[[], Any] | None = None
+    start_spare: Callable[[], Any] | None = None
     _spare: Any = None
 
-    def send(self, task: Task) -> RayReply:
-        """Send a task without waiting."""
-        return RayReply(self, self.actor, self.actor.do.remote(*cut(task)))
-
-    def settle(self, turn: int) -> None:
-        """Tell the actor without waiting."""
-        self.actor.settle.remote(turn)
+    def send(self, message: Message | Task) -> RayReply:
+        """Send a message without waiting."""
+        return RayReply(self, self.actor, self.actor.handle.remote(*split_message(message)))
 
     def close(self) -> None:
         """Have the folder closed, if an actor is there, and end the actors."""
         for actor in filter(None, (self.actor, self._spare)):
             with suppress(self.ray.exceptions.RayError):
-                self.ray.get(actor.leave.remote(), timeout=_PARTING)
+                self.ray.get(actor.close.remote(), timeout=_CLOSING)
             self.ray.kill(actor)
 
-    def heard(self) -> None:
-        """Take note that the shard has answered."""
-        if self._spare is None and self.hire is not None:
-            self._spare = self.hire()
+    def note_answer(self) -> None:
+        """Note that the shard has answered."""
+        if self._spare is None and self.start_spare is not None:
+            self._spare = self.start_spare()
 
-    def unheard(self, actor: Any) -> None:
-        """Take note that an actor cannot be reached, or has not got the folder: ask the other."""
+    def switch_to_spare(self, actor: Any) -> None:
+        """Call the other actor from now on: this one cannot be reached, or lacks the folder."""
         if self._spare is not None and actor is self.actor:
             self.actor, self._spare = self._spare, self.actor
 
@@ -79,34 +80,49 @@ class RayTransport:
 class RayReply:
     """A call under way."""
 
-    link: RayTransport
+    transport: RayTransport
     actor: Any
     call: Any
 
     def result(self, seconds: float) -> Any:
         """Return what came of it, or raise what the shard refused, or ShardUnreachable."""
-        kind, found = outcome(self.link.ray, self.call, seconds)
-        if kind == SILENT:
-            self.link.unheard(self.actor)
+        kind, found = call_result(self.transport.ray, self.call, seconds)
+        if kind == UNREACHABLE:
+            self.transport.switch_to_spare(self.actor)
         else:
-            self.link.heard()
-        return delivered(kind, found)
+            self.transport.note_answer()
+        if kind == DONE:
+            return found
+        raise ShardUnreachable(found) if kind == UNREACHABLE else getattr(errors, kind)(found)
 
 
-def outcome(ray: Any, call: Any, seconds: float | None = None) -> Outcome:
+def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
     """Wait for a call and return what came of it; raise ShardUnreachable if it takes too long."""
     try:
-        found: Outcome = ray.get(call, timeout=seconds)
+        found: CallResult = ray.get(call, timeout=seconds)
     except ray.exceptions.GetTimeoutError:
         raise ShardUnreachable from None  # it may be at work, so nobody else could do it
     except ray.exceptions.RayError as error:
         # Ray's own words could quote an actor.
-        return SILENT, f"Its process cannot be reached ({type(error).__name__})."
+        return UNREACHABLE, f"Its process cannot be reached ({type(error).__name__})."
     return found
 
 
-def delivered(kind: str, found: Any) -> Any:
-    """Return what came of a call, or raise what was refused, or ShardUnreachable."""
-    if kind == DONE:
-        return found
-    raise ShardUnreachable(found) if kind == SILENT else getattr(errors, kind)(found)
+def split_message(message: Message | Task) -> list[Any]:
+    """Return a message with the first queries of its vote request, and the others in pieces."""
+    if not (isinstance(message, Message) and isinstance(message.task, VoteRequest)):
+        return [message]
+    request = message.task
+    rows = max(1, _PIECE * len(request.queries) // max(1, request.queries.nbytes))
+    end = max(1, len(request.queries))
+    first, *more = [request.queries[at : at + rows] for at in range(0, end, rows)]
+    return [replace(message, task=replace(request, queries=first)), *more]
+
+
+def join_message(message: Any, more: Sequence[IntegerMatrix]) -> Any:
+    """Return what :func:`split_message` has split, or any other message as it is."""
+    if not more:
+        return message
+    request = message.task
+    whole = replace(request, queries=np.concatenate([request.queries, *more]))
+    return replace(message, task=whole)

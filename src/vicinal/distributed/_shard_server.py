@@ -1,13 +1,13 @@
-"""A shard with its own folder: integer tiles, budgets, and a journal of the blocks it has carried.
+"""A shard with its own folder: integer tiles, budgets, and a journal of the blocks it has charged.
 
-It is the shard of one machine (:class:`vicinal.predictors.ind_knn._shard.Shard`) on the files and the ledger
-of a store. It adds no noise and gives no answers. Order of durability: the charge, and the votes
-that it pays for, are durable before the votes leave.
+It is the shard of one machine (:class:`vicinal.predictors.ind_knn._shard.Shard`) on the files and
+the ledger of a store. It adds no noise and gives no answers. Order of durability: the charge, and
+the votes that it pays for, are durable before the votes leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -16,38 +16,44 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._checks import SubjectId
+from vicinal.distributed import _messages as tasks
 from vicinal.distributed._folders import ShardFolder
-from vicinal.distributed._membership import (
+from vicinal.distributed._membership import join, known_epoch, links_after, member_of, write_epoch
+from vicinal.distributed._messages import (
+    COUNT,
+    COUNTED,
+    ENROLLED,
+    Message,
+    ShardAnswer,
     ShardState,
-    join,
-    know_epoch,
-    known_epoch,
-    links_after,
-    member_of,
+    Steps,
+    Task,
+    VoteRequest,
 )
-from vicinal.distributed._messages import Message, ShardAnswer
-from vicinal.distributed._splitting import put_records
-from vicinal.distributed._tasks import HERE
-from vicinal.distributed._vote_journal import CarriedVotes, VoteJournal
-from vicinal.distributed._vote_request import COUNT, COUNTED, Steps, VoteRequest
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
 from vicinal.predictors.ind_knn._shard import SharedShard
 from vicinal.predictors.ind_knn._shards import TwoRoundQuery
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
+from vicinal.store._checksums import write_digests
 from vicinal.store._opening import OpenStore, open_folder
+from vicinal.store._record_files import tiles_from
 from vicinal.store._status import curator_facts
 from vicinal.store._verify import Verification, traces, verify
 
 _CHANGED = "changed"
+"""Where the database keeps the clock of the last change that was made."""
+
 _ANOTHER = (
     "Shard {} is another shard, of this cluster or of another one. Bring back the folder that "
     "belongs there."
 )
-
 _NOBODY = np.zeros(0, dtype=np.bool_)
+_NO_SCALES = np.zeros(0, dtype=np.int64)
+_ALL = tasks.Verify()
 
 
 class ShardServer:
@@ -66,11 +72,11 @@ class ShardServer:
     def __init__(self, parts: OpenStore, cluster: str) -> None:
         self._parts = parts
         self._cluster = cluster
-        self._carried = VoteJournal(parts.database)
-        self._turn = ForkSafeLock()
+        self._journal = VoteJournal(parts.database)
+        self._lock = ForkSafeLock()
         self._failed = False
         self._changed = int(parts.database.get(_CHANGED) or 0)
-        self._desks = {name: self._desk(name) for name in parts.ledger.audiences}
+        self._audience_states = {name: self._state(name) for name in parts.ledger.audiences}
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -81,7 +87,7 @@ class ShardServer:
         InvalidInput
             If there is none.
         PrivacyRefused
-            If another process has it open, or if it is an old copy.
+            StoreOutdated if it is an old copy; StoreInUse if another process has it open.
         StorageFailed
             If a file or the database is damaged.
         """
@@ -95,44 +101,57 @@ class ShardServer:
 
     def close(self) -> None:
         """Let go of files, database and lock. Closing twice does no harm."""
-        with self._turn:
+        with self._lock:
             self._failed = True
             self._parts.resources.close()
 
-    def perform(self, message: Message) -> ShardAnswer:
-        """Do what a coordinator asks, if the message is for this shard as it is.
+    @property
+    def is_consistent(self) -> bool:
+        """Whether it does tasks; once it does not, it must be opened again. Public."""
+        return not self._failed and self._parts.ledger.is_consistent
+
+    def handle(self, task: Message | Task) -> Any:
+        """Do a task of a coordinator: in a message that is for this shard as it is, or unchecked.
 
         Raises
         ------
-        PrivacyRefused
+        StoreOutdated
             If this shard is another one, or an old copy, or one that ran elsewhere; or if that is
             true of the coordinator. Nothing was done.
+        InvalidInput
+            If the task needs a message, or is none that this version knows.
         """
-        with self._whole():
-            self._admit(message)
-        value = message.task.done_by(self)
-        with self._whole():
-            return ShardAnswer(value, links_after(self._parts.database, message.seen) or ())
+        if not isinstance(task, Message):
+            if not isinstance(task, _UNCHECKED):
+                raise InvalidInput("The task must come in a message, which says for which shard.")
+            return self._do(task)
+        with self._serving():
+            self._check(task)
+        value = self._do(task.task)
+        with self._serving():
+            return ShardAnswer(value, links_after(self._parts.database, task.seen) or ())
 
-    def join(self, cluster: str, number: int) -> tuple[str, ShardState]:
+    def join(self, task: tasks.Join) -> tuple[str, ShardState]:
         """Become a shard of a cluster, unless it is one; return its id and how far it is.
 
         Raises
         ------
-        PrivacyRefused
+        StoreOutdated
             If it belongs to another cluster, or to another place in it.
         """
-        with self._whole():
+        with self._serving():
             database = self._parts.database
-            if member_of(database) is None and self._cluster == cluster:
+            if member_of(database) is None and self._cluster == task.cluster:
                 with self._durable():
-                    join(database, cluster, number)
-            if member_of(database) != (cluster, number):
-                raise PrivacyRefused(_ANOTHER.format(number))
+                    join(database, task.cluster, task.number)
+            if member_of(database) != (task.cluster, task.number):
+                raise StoreOutdated(_ANOTHER.format(task.number))
             return self._parts.folder.identity, ShardState.of(database)
 
-    def carry(self, order: VoteRequest) -> Steps:
-        """Carry out an order, or find what it gave when it came first.
+    # ------------------------------------------------------------ votes
+
+    def charge_and_sum(self, request: VoteRequest) -> Steps:
+        """Charge a block, or find what it gave when it came first.
 
         Returns
         -------
@@ -143,213 +162,192 @@ class ShardServer:
         Raises
         ------
         InvalidInput
-            If the order is not about this shard's features, or its name belongs to another.
+            If the request is not about this shard's features, or its name belongs to another.
         PrivacyRefused
             If the block is over. Nothing was charged.
         StorageFailed
             If the charge could not be made durable; the shard must be opened again.
         """
-        with self._whole():
-            found = self._carried.find(order)
+        with self._serving():
+            found = self._journal.find(request)
             if found is None:
-                self._carried.check(order)
-                found = self._charged(order)
+                self._journal.check(request)
+                found = self._charge_durably(request)
         return found.sums
 
-    def settle(self, turn: int) -> None:
-        """Take note that all answers before `turn` are durable, and delete their votes."""
-        with self._whole():
-            self._drop(turn)
+    def delete_votes(self, task: tasks.DeleteVotes) -> None:
+        """Delete the votes of all blocks before a clock."""
+        with self._serving():
+            self._delete_before(task.clock)
 
     # ------------------------------------------------------------ changes of the data
 
-    def known(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.int8]:
-        """Return whether each subject is here, has left, or is unknown; see tasks. Private."""
-        with self._whole():
-            book = self._parts.ledger
-            found = [
-                HERE if who in book.slot_table.slot_of else book.has_budget(who) for who in subjects
-            ]
+    def known(self, task: tasks.KnownSubjects) -> npt.NDArray[np.int8]:
+        """Return UNKNOWN, ERASED or ENROLLED for each subject, int8 (subjects,). Private."""
+        with self._serving():
+            ledger = self._parts.ledger
+            enrolled = ledger.slot_table.slot_of
+            found = [ENROLLED if s in enrolled else ledger.has_budget(s) for s in task.subjects]
             return np.array(found, dtype=np.int8)
 
-    def add(
-        self,
-        turn: int,
-        integers: IntegerMatrix,
-        labels: npt.NDArray[np.int32],
-        subjects: list[SubjectId],
-    ) -> None:
-        """Add records durably, once; a subject that is known, or was, keeps what it has left.
-
-        Parameters
-        ----------
-        turn : int
-            The coordinator's number of the change. Blocks before it are over.
-        integers, labels, subjects
-            int8 or float32 (n, d), int32 (n,) and n ids.
-        """
-        with self._whole():
-            if turn > self._changed:
+    def add(self, task: tasks.Add) -> None:
+        """Add records durably, once; a subject that is known, or was, keeps what it has left."""
+        with self._serving():
+            if task.clock > self._changed:
                 with self._parts.ledger.change("add"):
-                    put_records(self._parts, integers, labels, subjects)
-                    self._mark(turn)
-                self._told(turn)
+                    append_records(self._parts, task.integers, task.labels, task.subjects)
+                    self._write_clock(task.clock)
+                self._note_change(task.clock)
 
-    def erase(self, turn: int, subjects: list[SubjectId]) -> int:
+    def erase(self, task: tasks.Erase) -> int:
         """Erase subjects from every file, once; return how many records went. Private.
 
-        Told again, it returns 0: nothing is kept of how many there were.
+        The second time it returns 0: nothing is kept of how many there were.
 
         Raises
         ------
         StorageFailed
-            If the disk fails; the shard must be opened again, which goes on with the erasure.
+            If the disk fails; the shard must be opened again, which continues the erasure.
         """
-        with self._whole():
-            if turn <= self._changed:
+        with self._serving():
+            if task.clock <= self._changed:
                 return 0
             parts = self._parts
-            self._drop(turn)  # votes of those who are to go must not outlive them
-            gone = _erasure.decide(parts.ledger, parts.shard, subjects)
-            self._failed = True  # until it is through
-            self._told(turn)
+            self._delete_before(task.clock)  # votes of erased subjects must not outlive them
+            erased = _erasure.decide(parts.ledger, parts.shard, task.subjects)
+            self._failed = True  # until the erasure is complete
+            self._note_change(task.clock)
             _erasure.finish(parts.database, parts.record_files, parts.witness)
-            if left := list(traces(parts)):
-                raise StorageFailed(" ".join(left))
+            if faults := list(traces(parts)):
+                raise StorageFailed(" ".join(faults))
             with self._durable():
-                self._mark(turn)
-            self._changed, self._failed = turn, False
-        return gone
+                self._write_clock(task.clock)
+            self._failed = False
+        return erased
 
-    def open_audience(self, turn: int, number: int, name: str, plan: str) -> None:
-        """Give everybody here a further budget, once; the plan is the coordinator's, pinned."""
-        with self._whole():
-            if turn > self._changed:
+    def open_audience(self, task: tasks.OpenAudience) -> None:
+        """Give every subject here a further budget, once."""
+        with self._serving():
+            if task.clock > self._changed:
                 with self._parts.ledger.change("audience"):
-                    audience = self._parts.ledger.open_audience(name, plan)
-                    if audience.number != number:
+                    audience = self._parts.ledger.open_audience(task.name, task.plan)
+                    if audience.number != task.number:
                         raise PrivacyRefused("The shard has other audiences than the coordinator.")
-                    self._mark(turn)
-                self._told(turn)
-                self._desks[name] = self._desk(name)
+                    self._write_clock(task.clock)
+                self._note_change(task.clock)
+                self._audience_states[task.name] = self._state(task.name)
 
     # ------------------------------------------------------------ care
 
-    @property
-    def is_consistent(self) -> bool:
-        """Whether it carries orders; once it does not, it must be opened again. Public."""
-        return not self._failed and self._parts.ledger.is_consistent
+    def ping(self, _: tasks.Ping) -> bool:
+        """Return whether it does tasks."""
+        return self.is_consistent
 
-    def verify(
-        self, erased: Sequence[SubjectId] = (), rows: npt.NDArray[Any] | None = None
-    ) -> Verification:
+    def verify(self, task: tasks.Verify = _ALL) -> Verification:
         """Check every invariant on the disk, see :meth:`vicinal.store.Store.verify`."""
-        with self._whole():
-            return verify(self._parts, erased, rows)
+        with self._serving():
+            return verify(self._parts, task.erased, task.rows)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, _: tasks.Facts) -> dict[str, Any]:
         """Return what only a curator may know."""
-        with self._whole():
+        with self._serving():
             return curator_facts(self._parts)
 
-    def backup(self, path: Path) -> None:
+    def backup(self, task: tasks.Backup) -> None:
         """Write everything into a new folder, as it is at one moment."""
-        with self._whole():
-            _backups.pack(self._parts, path)
+        with self._serving():
+            _backups.pack(self._parts, task.path)
 
-    def _admit(self, message: Message) -> None:
+    # ------------------------------------------------------------ inside
+
+    def _do(self, task: Task) -> Any:
+        return _METHODS[type(task)](self, task)
+
+    def _check(self, message: Message) -> None:
         """Raise PrivacyRefused unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
         mine = (member_of(database), self._parts.folder.identity)
         if mine != ((message.cluster, number), message.shard):
-            raise PrivacyRefused(_ANOTHER.format(number))
+            raise StoreOutdated(_ANOTHER.format(number))
         if links_after(database, message.seen) is None:
-            raise PrivacyRefused(
+            raise StoreOutdated(
                 f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
                 "the coordinator saw it last. Nothing was charged. Bring back the folder that "
                 "belongs there, or accept the loss, which spends every budget for good."
             )
         epoch = known_epoch(database) or message.epochs[0]
-        if message.turn < self._carried.turn or epoch not in message.epochs:
-            raise PrivacyRefused(
+        if message.clock < self._journal.clock or epoch not in message.epochs:
+            raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards."
             )
         if known_epoch(database) != message.epochs[-1]:
             with self._durable():
-                know_epoch(database, message.epochs[-1])
+                write_epoch(database, message.epochs[-1])
 
-    def _mark(self, turn: int) -> None:
-        """Put on record, inside a transaction, that a change is made and earlier blocks over."""
-        self._carried.drop(turn)
-        self._parts.database.put(_CHANGED, str(turn))
+    def _write_clock(self, clock: int) -> None:
+        """Write, inside a transaction, that a change is made and earlier blocks are over."""
+        self._journal.delete_before(clock)
+        self._parts.database.put(_CHANGED, str(clock))
 
-    def _told(self, turn: int) -> None:
-        self._carried.passed(turn)
-        self._changed = turn
+    def _note_change(self, clock: int) -> None:
+        self._journal.note_durable(clock)
+        self._changed = clock
         self._parts.mark_change()
 
-    def _drop(self, turn: int) -> None:
-        if turn > self._carried.turn:
+    def _delete_before(self, clock: int) -> None:
+        if clock > self._journal.clock:
             with self._durable():
-                self._carried.drop(turn)
-            self._carried.passed(turn)
+                self._journal.delete_before(clock)
+            self._journal.note_durable(clock)
 
-    def _charged(self, order: VoteRequest) -> CarriedVotes:
-        desk = self._desk_of(order.audience)
+    def _charge_durably(self, request: VoteRequest) -> ChargedVotes:
+        if request.audience not in self._audience_states:
+            raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+        state, ledger = self._audience_states[request.audience], self._parts.ledger
         try:
-            outcome = self._outcome(desk, order)
+            votes = self._charge(state, request)
         except BaseException:
-            desk.drop_answers()
-            self._parts.ledger.keep_charges(desk.audience, desk.audience.slack)
+            state.drop_answers()
+            ledger.keep_charges(state.audience, state.audience.slack)
             raise
         with self._durable():
-            self._parts.ledger.write_charges(desk.audience, 0)
-            self._parts.database.put("clock", str(self._parts.ledger.clock))
-            self._carried.write(order, outcome)
-        self._carried.passed(order.turn)
-        return outcome
+            ledger.write_charges(state.audience, 0)
+            self._parts.database.put("clock", str(ledger.clock))
+            self._journal.write(request, votes)
+        self._journal.note_durable(request.clock)
+        return votes
 
-    def _outcome(self, desk: AudienceState, order: VoteRequest) -> CarriedVotes:
-        """Charge in memory, at the mechanism's own price: the order says noise scales only."""
-        engine = desk.engine
-        shard = _shard_of(engine)
-        if order.round == COUNT:
-            return self._counted(engine, order)
-        release = engine.votes.release(order.scales / engine.votes.grid.steps)
-        # The coordinator meters what the grid costs; here nothing is released.
-        desk.slack.resume(desk.audience.slack)
-        if order.round == COUNTED:
-            near = shard.search(order.queries, order.thresholds)
-            sums = TwoRoundQuery(shard, slice(0, len(near)), near.keep(self._payers(order)))
-            return CarriedVotes(sums.charge_and_sum(release), _NOBODY)
-        return CarriedVotes(shard.charge_and_sum(release, order.queries, order.thresholds), _NOBODY)
+    def _charge(self, state: AudienceState, request: VoteRequest) -> ChargedVotes:
+        """Charge in memory, at the mechanism's own price: a request has noise scales only."""
+        engine, shard = state.engine, _shard_of(state.engine)
+        if request.round == COUNT:
+            return _counted(engine, shard, request)
+        release = engine.votes.release(request.scales / engine.votes.grid.steps)
+        # The coordinator charges what the grid costs; here nothing is released.
+        state.slack.resume(state.audience.slack)
+        if request.round == COUNTED:
+            hits = shard.search(request.queries, request.thresholds)
+            paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(self._payers(request)))
+            return ChargedVotes(paid.charge_and_sum(release), _NOBODY)
+        sums = shard.charge_and_sum(release, request.queries, request.thresholds)
+        return ChargedVotes(sums, _NOBODY)
 
-    def _counted(self, engine: QueryEngine, order: VoteRequest) -> CarriedVotes:
-        shard = _shard_of(engine)
-        if engine.count is None:
-            raise InvalidInput("The audience's counts are public: its queries are not counted.")
-        near = shard.search(order.queries, order.thresholds)
-        counts, part, spent = engine.count.contribute_and_charge(near, shard.subject_table)
-        shard.ledger.note_charged_total(spent)
-        return CarriedVotes(counts, part)
-
-    def _payers(self, order: VoteRequest) -> np.ndarray:
+    def _payers(self, request: VoteRequest) -> npt.NDArray[np.bool_]:
         """Return which hits of the second round had paid for the first."""
         first = VoteRequest(
-            order.name, order.turn, order.audience, COUNT, order.queries, order.thresholds,
-            np.zeros(0, dtype=np.int64),
+            request.name, request.clock, request.audience, COUNT, request.queries,
+            request.thresholds, _NO_SCALES,
         )  # fmt: skip
-        found = self._carried.find(first)
+        found = self._journal.find(first)
         if found is None:
             raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
-        return found.part
-
-    # ------------------------------------------------------------ inside
+        return found.payers
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        with self._turn:
+    def _serving(self) -> Iterator[None]:
+        """Hold the lock, of a shard that has not failed."""
+        with self._lock:
             if self._failed:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
             self._parts.ledger.check()
@@ -366,20 +364,53 @@ class ShardServer:
             self._failed = True
             raise
 
-    def _desk_of(self, audience: str) -> AudienceState:
-        if audience not in self._desks:
-            raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
-        return self._desks[audience]
+    def _state(self, name: str) -> AudienceState:
+        parts, ledger = self._parts, self._parts.ledger
+        args = (parts.database, parts.schema, parts.shard, ledger.audiences[name], ledger.version)
+        return open_audience_state(*args, self._lock)[0]
 
-    def _desk(self, name: str) -> AudienceState:
-        parts = self._parts
-        audience = parts.ledger.audiences[name]
-        desk, _ = open_audience_state(
-            parts.database, parts.schema, parts.shard, audience, parts.ledger.version, self._turn
-        )
-        return desk
+
+_UNCHECKED = (tasks.Join, tasks.Ping)
+"""Tasks that may come without a message: they charge, change and show nothing."""
+
+_METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
+    VoteRequest: ShardServer.charge_and_sum,
+    tasks.DeleteVotes: ShardServer.delete_votes,
+    tasks.Add: ShardServer.add,
+    tasks.Erase: ShardServer.erase,
+    tasks.OpenAudience: ShardServer.open_audience,
+    tasks.Join: ShardServer.join,
+    tasks.Ping: ShardServer.ping,
+    tasks.KnownSubjects: ShardServer.known,
+    tasks.Verify: ShardServer.verify,
+    tasks.Facts: ShardServer.facts,
+    tasks.Backup: ShardServer.backup,
+}
+
+
+def append_records(
+    parts: OpenStore,
+    integers: IntegerMatrix,
+    labels: npt.NDArray[np.int32],
+    subjects: list[SubjectId],
+) -> None:
+    """Add records to a shard, inside a change of its ledger."""
+    before = len(parts.shard)
+    parts.shard.add(integers, labels, subjects)
+    parts.record_files.append(before, integers, labels, parts.shard.subject_table.slots[before:])
+    size = len(parts.shard)
+    write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
+
+
+def _counted(engine: QueryEngine, shard: SharedShard, request: VoteRequest) -> ChargedVotes:
+    if engine.count is None:
+        raise InvalidInput("The audience's counts are public: its queries are not counted.")
+    hits = shard.search(request.queries, request.thresholds)
+    counts, payers, spent = engine.count.contribute_and_charge(hits, shard.subject_table)
+    shard.ledger.note_charged_total(spent)
+    return ChargedVotes(counts, payers)
 
 
 def _shard_of(engine: QueryEngine) -> SharedShard:
-    assert isinstance(engine.shard, SharedShard)  # noqa: S101 (open_desk made it)
+    assert isinstance(engine.shard, SharedShard)  # noqa: S101 (open_audience_state made it)
     return engine.shard

@@ -1,8 +1,8 @@
 """From a store to a cluster: every subject moves with all records and the budget that is left.
 
-Budgets may not exist twice. So the cluster is made whole first; then the store retires, durably,
-to being an old backup that nobody can answer from; only then is there a cluster. A split that was
-broken off before the last step is finished by whoever opens the cluster.
+Budgets may not exist twice. So the cluster is completed first; then the store retires, durably,
+to being an old backup that cannot answer; only then is there a cluster. A split that was
+broken off before the last step is finished by the next opening.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from vicinal.distributed._folders import (
     shard_paths,
     witness_of,
 )
-from vicinal.distributed._membership import ShardRecord, ShardRecords, ShardState, join
+from vicinal.distributed._membership import ShardRecord, ShardRecords, join
+from vicinal.distributed._messages import ShardState
+from vicinal.distributed._shard_server import append_records
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._audiences import Analyst, Audience
@@ -36,14 +38,12 @@ from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._departed import SPELLINGS
 from vicinal.ledger._files import sync_folder
 from vicinal.mechanisms import fresh_key
-from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.store._checksums import write_digests
 from vicinal.store._folder import copy_file, read_config, write_config
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._indexes import CELLS
 from vicinal.store._naming import NAMING, NEXT_NUMBER
 from vicinal.store._opening import OpenStore, create_store, open_store
-from vicinal.store._record_files import tiles_from
 
 Place = Callable[[SubjectId], int]
 _COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows")
@@ -84,11 +84,9 @@ def split(
         identity = fresh_key(16).hex()
         records = _write_shards(source, target, identity, _places(source, shards, place), shards)
         _write_coordinator(source, target, identity, records)
-        # Absolute, as whoever finishes a broken split may stand elsewhere.
-        place_of_store = str(Path(store).absolute())
-        cluster = ClusterDescription(
-            identity, shards, SPLITTING, place_of_store, source.ledger.clock
-        )
+        # Absolute, as a split that broke off may be finished from another folder.
+        source_path = str(Path(store).absolute())
+        cluster = ClusterDescription(identity, shards, SPLITTING, source_path, source.ledger.clock)
         cluster.save(target)
         _retire(source)
     finally:
@@ -143,7 +141,7 @@ def _places(source: OpenStore, shards: int, place: Place | None) -> npt.NDArray[
 
 
 def place_by_hash(hashed: bytes, shards: int) -> int:
-    """Return the shard of a subject that nobody has placed, of the keyed hash of its id."""
+    """Return the shard of a subject that was not placed, from the keyed hash of its id."""
     return int.from_bytes(hashed[:8]) % shards
 
 
@@ -164,10 +162,10 @@ def _write_shards(
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
         parts = create_store(folder.folder, source.schema)
         try:
-            # Hashes of two spellings of one id must lie together, and nobody can tell which do.
+            # Hashes of two spellings of one id must lie together, and they do not show which do.
             at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
-            gone = [row for row, where in zip(departed, at, strict=True) if where == number]
-            _fill(source, parts, np.flatnonzero(shard_of_row == number), gone)
+            erased = [row for row, its in zip(departed, at, strict=True) if its == number]
+            _fill(source, parts, np.flatnonzero(shard_of_row == number), erased)
             with parts.database.transaction():
                 parts.database.put(SPELLINGS, "1" if respelled and number == 0 else "0")
                 join(parts.database, cluster, number)
@@ -186,7 +184,7 @@ def _fill(
     source: OpenStore,
     parts: OpenStore,
     rows: npt.NDArray[np.int64],
-    departed: list[tuple[Any, ...]],
+    erased: list[tuple[Any, ...]],
 ) -> None:
     """Move records, their subjects and budgets into an empty shard, in one change."""
     size = len(source.shard)
@@ -199,29 +197,15 @@ def _fill(
             _open_like(parts, audience)
         if len(rows):
             labels = source.record_files.column("labels", size)[rows]
-            put_records(parts, integers.astype(source.schema.precision.dtype), labels, subjects)
+            append_records(parts, integers.astype(source.schema.precision.dtype), labels, subjects)
         else:
             write_digests(parts.database, parts.record_files, 0)
         parts.database.execute_many(
-            "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", departed
+            "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", erased
         )
         for audience in source.ledger.audiences.values():
-            left = [units for _, number, units in departed if number == audience.number]
+            left = [units for _, number, units in erased if number == audience.number]
             _move_budgets(source, parts, audience, left)
-
-
-def put_records(
-    parts: OpenStore,
-    integers: IntegerMatrix,
-    labels: npt.NDArray[np.int32],
-    subjects: list[SubjectId],
-) -> None:
-    """Add records to a shard, inside a change of its book."""
-    before = len(parts.shard)
-    parts.shard.add(integers, labels, subjects)
-    parts.record_files.append(before, integers, labels, parts.shard.subject_table.slots[before:])
-    size = len(parts.shard)
-    write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 
 def _open_like(parts: OpenStore, audience: Audience) -> None:
@@ -235,20 +219,20 @@ def _open_like(parts: OpenStore, audience: Audience) -> None:
 
 
 def _move_budgets(
-    source: OpenStore, parts: OpenStore, audience: Audience, departed: list[int]
+    source: OpenStore, parts: OpenStore, audience: Audience, erased: list[int]
 ) -> None:
-    """Give everybody what they have left, and count what they had spent as spent.
+    """Give every subject what it has left, and count what it had spent as spent.
 
-    To everybody who is on the shard, or was, a full budget counts as granted once.
+    For every subject that is on the shard, or was, a full budget counts as granted once.
     """
     here = parts.ledger.slot_table.slot_of
-    theirs = [source.ledger.slot_table.slot_of[subject] for subject in here]
-    units = audience.account.durable[theirs]
+    slots_before = [source.ledger.slot_table.slot_of[subject] for subject in here]
+    units = audience.account.durable[slots_before]
     copy = parts.ledger.audiences[audience.name]
     slots = np.fromiter(here.values(), np.int32, len(here))
     copy.account.assign(slots, units, parts.ledger.size)
-    copy.granted = len(here) + len(departed)
-    copy.folded = copy.granted * UNITS - exact_sum(units) - sum(departed)
+    copy.granted = len(here) + len(erased)
+    copy.folded = copy.granted * UNITS - exact_sum(units) - sum(erased)
     copy.checkpoint(parts.database)
 
 
@@ -271,7 +255,7 @@ def _write_coordinator(
             if naming := source.database.get(NAMING):
                 parts.database.put(NAMING, naming)
             parts.database.put(ONE_FORM_EVERYWHERE, "1")
-            ShardRecords(parts.database).enter(cluster, records)
+            ShardRecords(parts.database).replace_all(cluster, records)
         parts.witness.advance(source.ledger.clock, parts.ledger.head)
     finally:
         parts.resources.close()

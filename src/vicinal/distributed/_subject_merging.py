@@ -1,4 +1,4 @@
-"""Merging subjects of a closed cluster who are one person under two spellings of an id."""
+"""Merging subjects of a closed cluster that are one person under two spellings of an id."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from vicinal.store._subject_merging import Merged, merge_in
 
 
 def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
-    """Merge all subjects of a closed cluster who are one person; return whom.
+    """Merge all subjects of a closed cluster that are one person; return them.
 
-    On every shard first, then across shards: a person stays on the first shard that knows them,
+    On every shard first, then across shards: a subject stays on the first shard that knows it,
     with the charges of all spellings, and is erased from the others; records erased there must be
     added again. Broken off, it can be repeated; charges may then count twice, never less than once.
 
@@ -44,18 +44,18 @@ def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
         for name, spelled in found.spellings.items():
             merged[name] = merged.get(name, []) + spelled
     twice = _erase_all_but_first(folders)
-    _charge_who_left_elsewhere(folders)
+    _add_charges_of_erased(folders)
     _mark(place / COORDINATOR)
-    return Merged({**twice, **merged})
+    return Merged({**twice, **merged}, tuple(twice))
 
 
 def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]]:
-    """Erase everybody who is on several shards from all of them but the first; return whom."""
+    """Erase every subject that is on several shards from all of them but the first; return them."""
     known: set[SubjectId] = set()
     twice: dict[SubjectId, list[SubjectId]] = {}
     for folder in folders:
         with ExitStack() as resources:
-            parts = _opened(folder, resources)
+            parts = _open(folder, resources)
             names = list(parts.ledger.slot_table.slot_of)
             again = [name for name in names if name in known]
             if again:
@@ -67,16 +67,16 @@ def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]
     return twice
 
 
-def _opened(folder: Path, resources: ExitStack) -> OpenStore:
+def _open(folder: Path, resources: ExitStack) -> OpenStore:
     parts = open_folder(ShardFolder.read(folder).folder)
     resources.callback(parts.resources.close)
     return parts
 
 
-def _charge_who_left_elsewhere(folders: list[Path]) -> None:
-    """Charge everybody what another shard remembers of a spelling that left there."""
+def _add_charges_of_erased(folders: list[Path]) -> None:
+    """Charge every subject what another shard remembers of a spelling that was erased there."""
     with ExitStack() as resources:
-        shards = [_opened(folder, resources) for folder in folders]
+        shards = [_open(folder, resources) for folder in folders]
         for other in shards:
             departed = {h for (h,) in other.database.execute("SELECT hash FROM departed")}
             for parts in shards:
@@ -87,15 +87,15 @@ def _charge_who_left_elsewhere(folders: list[Path]) -> None:
 def _charge(parts: OpenStore, other: OpenStore, departed: set[bytes]) -> None:
     """Charge those on one shard what they were charged on another one, which forgets them."""
     found = {
-        who: hashes
-        for who in parts.ledger.slot_table.slot_of
-        if (hashes := departed.intersection(parts.ledger.every_hash(who)))
+        subject: hashes
+        for subject in parts.ledger.slot_table.slot_of
+        if (hashes := departed.intersection(parts.ledger.every_hash(subject)))
     }
     if not found:
         return
     with parts.ledger.change("merge"):
-        for who, hashes in found.items():
-            _add_charges(parts, who, _left(other, hashes))
+        for subject, hashes in found.items():
+            _add_charges(parts, subject, _charges_left(other, hashes))
         for audience in parts.ledger.audiences.values():
             audience.checkpoint(parts.database)
     with other.ledger.change("merge"):
@@ -105,7 +105,7 @@ def _charge(parts: OpenStore, other: OpenStore, departed: set[bytes]) -> None:
         one.mark_change()
 
 
-def _left(other: OpenStore, hashes: set[bytes]) -> list[tuple[int, int]]:
+def _charges_left(other: OpenStore, hashes: set[bytes]) -> list[tuple[int, int]]:
     """Return audience and units of everything that is left under some hashes."""
     query = "SELECT audience, units FROM departed WHERE hash = ?"
     return [
@@ -113,8 +113,8 @@ def _left(other: OpenStore, hashes: set[bytes]) -> list[tuple[int, int]]:
     ]
 
 
-def _add_charges(parts: OpenStore, who: SubjectId, left: list[tuple[int, int]]) -> None:
-    slots = parts.ledger.slot_table.slots_of([who])
+def _add_charges(parts: OpenStore, subject: SubjectId, left: list[tuple[int, int]]) -> None:
+    slots = parts.ledger.slot_table.slots_of([subject])
     for audience in parts.ledger.audiences.values():
         before = int(audience.account.durable[slots[0]])
         after = joined([before, *(units for number, units in left if number == audience.number)])
@@ -124,8 +124,8 @@ def _add_charges(parts: OpenStore, who: SubjectId, left: list[tuple[int, int]]) 
 
 
 def _forget(other: OpenStore, hashes: set[bytes]) -> None:
-    """Count what was left under some hashes as charged: nobody can come back to it."""
-    for number, units in _left(other, hashes):
+    """Count what was left under some hashes as charged: no subject can come back to it."""
+    for number, units in _charges_left(other, hashes):
         for audience in other.ledger.audiences.values():
             if audience.number == number:
                 audience.folded += units
@@ -135,6 +135,6 @@ def _forget(other: OpenStore, hashes: set[bytes]) -> None:
 
 def _mark(coordinator: Path) -> None:
     with ExitStack() as resources:
-        database = _opened(coordinator, resources).database
+        database = _open(coordinator, resources).database
         with database.transaction():
             database.put(ONE_FORM_EVERYWHERE, "1")

@@ -195,10 +195,11 @@ class FileJournal:
             ) from None
 
     def _refuse(self, what: str) -> NoReturn:
+        witness = default_witness_path(self.folder)
         raise PrivacyRefused(
             f"The journal {self._path} {what}: going on could spend budgets that are spent. Put "
-            f"the last journal and {default_witness_path(self.folder)} back, or choose another folder "
-            "and take these budgets as spent."
+            f"the last journal and {witness} back, or choose another folder and take these budgets "
+            "as spent."
         )
 
 

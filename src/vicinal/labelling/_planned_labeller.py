@@ -43,7 +43,8 @@ class FixedPlanLabeller:
     Raises
     ------
     InvalidInput
-        If a classifier limits its answers (n_answers): a limit would have to be carried over kills.
+        If a classifier limits its answers (n_answers): a limit would have to be carried over kills;
+        or has an epsilon of its own.
     """
 
     def __init__(
@@ -61,6 +62,11 @@ class FixedPlanLabeller:
         for classifier in self._classifiers():
             if classifier.n_answers is not None:
                 raise InvalidInput("The 'n_answers' parameter must be None in rounds.")
+            if classifier.epsilon is not None:
+                raise InvalidInput(
+                    "The 'epsilon' parameter must be None in rounds, which are priced together. "
+                    "Give the noise."
+                )
             if classifier.interactions != 1:
                 raise InvalidInput("The 'interactions' parameter must be 1 in rounds.")
 
@@ -150,7 +156,7 @@ class FixedPlanLabeller:
         return guarantee_of(
             self.plan(),
             summed(chain.from_iterable(each.draws().items() for each in settings)),
-            simulated=any(each.seed is not None for each in settings),
+            simulated=any(each.simulation_seed is not None for each in settings),
             public=classifiers[0]._also_public,
             assumed=classifiers[0]._also_assumed,
         )

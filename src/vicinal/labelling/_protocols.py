@@ -55,7 +55,8 @@ class Learner(Protocol[AnyStudent]):
         """Return a student trained on answers about `rows` of public examples, for round `number`.
 
         `labels` are positions of classes; `guide()` returns what all answers together say of all
-        examples, see :func:`vicinal.labelling._soft_labels.guide`. Nothing else may be learnt from.
+        examples, see :func:`vicinal.labelling._soft_labels.soft_labels`. Nothing else may be
+        learnt from.
         """
         ...
 

@@ -2,8 +2,8 @@
 
 A network that sees a thousand answers, the surest, has weak opinions of classes that overlap; it
 then confirms its own mistakes on the examples that nobody answered. Kernel ridge regression on the
-round's features (:mod:`vicinal.predictors.ind_knn._public_model`) knows less of easy classes and more of
-those. It sees released answers only, all of them, and so costs nothing.
+round's features (:mod:`vicinal.predictors.ind_knn._public_model`) knows less of easy classes and
+more of those. It sees released answers only, all of them, and so costs nothing.
 """
 
 from __future__ import annotations

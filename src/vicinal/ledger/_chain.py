@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from vicinal.errors import StorageFailed
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import keyed_digest
 
-Rows = Iterable[Sequence[Any]]
+Rows = Sequence[Sequence[Any]]
 
 HEAD = 32
 """Bytes of a head."""
@@ -109,13 +109,13 @@ class Chain:
 
     def enter(self, table: str, removed: Rows, added: Rows) -> None:
         """Take note of rows that a transaction takes away and writes."""
-        change = self.total(table, added) - self.total(table, removed)
+        change = self.total(table, [added]) - self.total(table, [removed])
         self._pending[table] = self._pending.get(table, 0) + change
 
-    def total(self, table: str, rows: Rows) -> int:
-        """Return the sum of the digests of rows."""
+    def total(self, table: str, batches: Iterable[Rows]) -> int:
+        """Return the sum of the digests of rows, which come a good many at a time."""
         prefix = self._prefix(table)
-        return sum(_sum_of(prefix, part) for part in _parts(rows)) % _MODULUS
+        return sum(_sum_of(prefix, rows) for rows in batches) % _MODULUS
 
     def forget(self) -> None:
         """Take note that a transaction was rolled back."""
@@ -176,7 +176,8 @@ def attach(database: Database, key: bytes) -> Chain:
     database.chain = chain
     with database.transaction():
         for table in _digested(database):
-            chain.enter(table, (), database.scan(table))
+            for rows in database.scan(table):
+                chain.enter(table, (), rows)
     return chain
 
 
@@ -204,7 +205,7 @@ def has_digests(database: Database) -> bool:
 
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
-    links = links_from(database, 0)
+    links = list(_links_backward(database))[::-1]
     sums = stored_sums(database)
     found = faults_of(database, Chain(key), sums, links[-1] if links else _NO_LINK)
     if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
@@ -231,22 +232,28 @@ def content_of(sums: dict[str, int]) -> bytes:
     return found.digest()
 
 
-def links_from(database: Database, clock: int) -> list[ChainLink]:
-    """Return all links of this clock and later ones, oldest first."""
-    rows = database.execute(
-        "SELECT number, clock, content, head FROM chain WHERE clock >= ? ORDER BY number", (clock,)
-    )
-    return [_link_of(row) for row in rows]
-
-
 def descends(database: Database, clock: int, head: bytes) -> bool:
-    """Tell whether the ledger was at this clock with this head once, and has gone on from there."""
-    links = links_from(database, clock)
-    places = [at for at, link in enumerate(links) if (link.clock, link.head) == (clock, head)]
-    if not places:
-        return False
-    later = links[places[0] :]
-    return all(link.follows(before) for before, link in pairwise(later))
+    """Tell whether the ledger was at this clock with this head once, and has gone on from there.
+
+    It reads the links since then, by number, and no others: the clock never goes back.
+    """
+    later: ChainLink | None = None
+    for link in _links_backward(database):
+        if link.clock < clock or (later is not None and not later.follows(link)):
+            return False
+        if (link.clock, link.head) == (clock, head):
+            return True
+        later = link
+    return False
+
+
+def _links_backward(database: Database, batch: int = 256) -> Iterator[ChainLink]:
+    """Yield all links, the last one first, without holding all of them."""
+    query = "SELECT number, clock, content, head FROM chain WHERE number < ? "
+    number = 1 << 62
+    while rows := database.execute(f"{query} ORDER BY number DESC LIMIT {batch}", (number,)):
+        yield from map(_link_of, rows)
+        number = rows[-1][0]
 
 
 def _link_of(row: Sequence[Any]) -> ChainLink:
@@ -262,14 +269,7 @@ def _digested(database: Database) -> list[str]:
     return [name for name in database.tables() if name not in OUTSIDE]
 
 
-def _parts(rows: Rows, size: int = 1 << 10) -> Iterator[list[Sequence[Any]]]:
-    """Yield rows a good many at a time."""
-    left = iter(rows)
-    while part := list(islice(left, size)):
-        yield part
-
-
-def _sum_of(prefix: bytes, rows: list[Sequence[Any]]) -> int:
+def _sum_of(prefix: bytes, rows: Rows) -> int:
     blake2b = hashlib.blake2b
     digests = b"".join(
         [blake2b(row, digest_size=_DIGEST).digest() for row in _encoded(prefix, rows)]
@@ -278,7 +278,7 @@ def _sum_of(prefix: bytes, rows: list[Sequence[Any]]) -> int:
     return sum(int(word) << 32 * place for place, word in enumerate(words.tolist()))
 
 
-def _encoded(prefix: bytes, rows: list[Sequence[Any]]) -> list[bytes]:
+def _encoded(prefix: bytes, rows: Rows) -> list[bytes]:
     """Return rows as bytes that no other row has."""
     # Most rows of a store are subjects, and opening it takes as long as this line.
     if {len(row) for row in rows} == {2} and {(type(a), type(b)) for a, b in rows} == {_SUBJECT}:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Value = int | str | bytes | None
 Row = tuple[Any, ...]
 
+BATCH = 1 << 10
+"""Rows that a scan yields at a time."""
+
 _SUM = (
     "INSERT INTO sums (name, total) VALUES (?, ?) "
     "ON CONFLICT (name) DO UPDATE SET total = excluded.total"
@@ -86,8 +89,8 @@ class Database(ABC):
             for values in rows:
                 self.execute(statement, values)
 
-    def scan(self, table: str) -> Iterator[Row]:
-        """Yield all rows of a table, in any order, without holding all of them."""
+    def scan(self, table: str) -> Iterator[list[Row]]:
+        """Yield all rows of a table, in any order, a good many at a time."""
         self._check()
         with self._guarded():
             yield from self._scan(f"SELECT * FROM {table}")  # noqa: S608 (from the catalogue)
@@ -187,7 +190,7 @@ class Database(ABC):
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]: ...
 
     @abstractmethod
-    def _scan(self, statement: str) -> Iterator[Row]: ...
+    def _scan(self, statement: str) -> Iterator[list[Row]]: ...
 
     @abstractmethod
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None: ...
@@ -233,7 +236,9 @@ class Database(ABC):
         assert self.chain is not None  # noqa: S101 (else there is no write)
         with self._guarded():
             self._run_many(statement, rows)
-            self.chain.enter(write.table, (), (self._row(write, values) for values in rows))
+            for start in range(0, len(rows), BATCH):
+                part = rows[start : start + BATCH]
+                self.chain.enter(write.table, (), [self._row(write, values) for values in part])
 
     def _row(self, write: Write, values: Sequence[Value]) -> Sequence[Value]:
         """Return the values of an insertion as the table's columns stand."""

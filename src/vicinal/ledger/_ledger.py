@@ -27,7 +27,7 @@ from vicinal.ledger._id_encoding import (
     framed,
     keyed_digest,
     keyed_hash,
-    unframed,
+    unframed_all,
 )
 from vicinal.ledger._protocols import Slots
 from vicinal.ledger._rollback_guard import name_digest
@@ -53,8 +53,7 @@ class Ledger:
         self._broken = False
         self._chain = attach(database, key)
         size = int(database.get("slots") or 0)
-        rows = database.execute("SELECT slot, id FROM subjects")
-        self.slot_table = SlotTable({unframed(stored): slot for slot, stored in rows}, size)
+        self.slot_table = SlotTable(_stored_slots(database), size)
         self.audiences = load_audiences(database, size)
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
@@ -120,6 +119,11 @@ class Ledger:
     def head(self) -> bytes:
         """What stands for the whole history up to the last commit, 32 bytes; see `chain`."""
         return self._chain.head
+
+    @property
+    def last_commit(self) -> tuple[int, bytes]:
+        """Clock and head of the last commit, whatever has been begun since."""
+        return self._chain.last.clock, self._chain.head
 
     def descends(self, clock: int, head: bytes) -> bool:
         """Tell whether this ledger was at this clock with this head once, and went on from it."""
@@ -347,6 +351,14 @@ def _assign_initial_budgets(
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)
+
+
+def _stored_slots(database: Database) -> dict[SubjectId, int]:
+    found: dict[SubjectId, int] = {}
+    for rows in database.scan("subjects"):
+        slots, ids = zip(*rows, strict=True)
+        found.update(zip(unframed_all(ids), slots, strict=True))
+    return found
 
 
 def _write_analyst(database: Database, audience: Audience, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from vicinal.errors import MissingExtra, PrivacyRefused
+from vicinal.errors import MissingExtra, StoreInUse
 from vicinal.ledger._files import PRIVATE_FILE, guarded
 
 
@@ -19,7 +19,7 @@ class Lock:
 
     Raises
     ------
-    PrivacyRefused
+    StoreInUse
         If another process has the lock: both could spend the same budgets.
     MissingExtra
         If the system has no such locks.
@@ -49,7 +49,7 @@ def locked(descriptor: int, path: Path, refusal: str) -> None:
 
     Raises
     ------
-    PrivacyRefused
+    StoreInUse
         With the sentence `refusal`, if another process has the lock.
     MissingExtra
         If the system has no such locks.
@@ -62,4 +62,4 @@ def locked(descriptor: int, path: Path, refusal: str) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PrivacyRefused(refusal) from None
+            raise StoreInUse(refusal) from None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vicinal.errors import MissingExtra, PrivacyRefused, StorageFailed
-from vicinal.ledger._database import Database, Row, Value
+from vicinal.ledger._database import BATCH, Database, Row, Value
 
 SCHEMA = "vicinal"
 """Tables live in a schema of this name: one store a database."""
@@ -114,9 +114,11 @@ class PostgresDatabase(Database):
         cursor = self._connection.execute(_translate(statement), values, binary=True)
         return cursor.fetchall() if cursor.description else []
 
-    def _scan(self, statement: str) -> Iterator[Row]:
+    def _scan(self, statement: str) -> Iterator[list[Row]]:
         with self._connection.cursor(binary=True) as cursor:
-            yield from cursor.execute(statement)
+            cursor.execute(statement)
+            while rows := cursor.fetchmany(BATCH):
+                yield rows
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         with self._connection.cursor() as cursor:

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed
-from vicinal.ledger._database import Database, Row, Value
+from vicinal.ledger._database import BATCH, Database, Row, Value
 from vicinal.ledger._files import PRIVATE_FILE, guarded
 
 _SETTINGS = (
@@ -166,8 +166,10 @@ class SQLiteDatabase(Database):
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         return self._connection.execute(statement, values).fetchall()
 
-    def _scan(self, statement: str) -> Iterator[Row]:
-        return self._connection.execute(statement)
+    def _scan(self, statement: str) -> Iterator[list[Row]]:
+        cursor = self._connection.execute(statement)
+        while rows := cursor.fetchmany(BATCH):
+            yield rows
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         self._connection.executemany(statement, rows)

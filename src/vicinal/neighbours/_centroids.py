@@ -28,8 +28,9 @@ class PublicCentroids(Index):
     """Records by cell, cells around centroids learnt from public data; rows come cell by cell.
 
     Record i is a candidate of query q if q looks at the cell that i falls into. Both are functions
-    of the record, the query and public numbers (:class:`vicinal.neighbours._cells.CentroidCells`). With
-    centroids learnt from the private records themselves this would be false.
+    of the record, the query and public numbers (see
+    :class:`vicinal.neighbours._cells.CentroidCells`). With centroids learnt from the private
+    records themselves this would be false.
 
     Parameters
     ----------

@@ -160,9 +160,10 @@ def of_queries(near: NeighbourLists, which: npt.NDArray[np.bool_]) -> NeighbourL
 
 @compiled
 def _first(starts, rows, similarities, coins, slots, seen, chosen):  # type: ignore[no-untyped-def]
-    """Fill `chosen`, (q, k); see :meth:`PoissonKNN.first`. `seen` is empty if every record is a subject.
+    """Fill `chosen`, (q, k); see :meth:`PoissonKNN.first`.
 
-    A key orders records: a larger similarity first, then a smaller row.
+    `seen` is empty if every record is a subject of its own. A key orders records: a larger
+    similarity first, then a smaller row.
     """
     k = chosen.shape[1]
     longest = 0

@@ -3,8 +3,9 @@
 Proof note: cks20.md. Source: Canonne, Kamath & Steinke 2020, Algorithms 1 to 3; the acceptance
 probability of Algorithm 3 is split into factors whose numerators and denominators fit 64 bits.
 
-Every function reads its bits through `words` and `place` (see :mod:`vicinal.noise._uniform_bits`) and may
-raise `OutOfBits`. Arguments n, d and `scale` are integers, 0 <= n and 1 <= d, scale <= 2^40.
+Every function reads its bits through `words` and `place`, see :mod:`vicinal.noise._uniform_bits`,
+and may raise `OutOfBits`. Arguments n, d and `scale` are integers, 0 <= n and
+1 <= d, scale <= 2^40.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ class SystemNoise(NoiseSource):
     """Exact sampling (Canonne, Kamath & Steinke 2020; proof note cks20.md).
 
     Bits come from the operating system, in blocks, each bit used for one draw and then zeroed.
-    Draws are made ahead (see :class:`~vicinal.noise._presampled.PresampledNoise` for what time reveals).
+    Draws are made ahead; see :class:`~vicinal.noise._presampled.PresampledNoise` for what time
+    reveals.
 
     Threads may share a source: one lock guards bits and draws. A forked child starts with neither,
     and so does a copy or an unpickled source: no two of them ever hand out the same draw. What

@@ -3,3 +3,5 @@
 Nothing here looks at a ledger. What is shown is public facts of a plan, answers, and (in
 comparisons on public demonstration data only) simulations, which are marked as such.
 """
+
+__all__: list[str] = []

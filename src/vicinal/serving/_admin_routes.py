@@ -1,4 +1,4 @@
-"""What curators do: add records, erase people. Responses hold no numbers of either unasked."""
+"""What curators do: add records, erase subjects. Responses count neither unless asked to."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ async def add_records(request: Request) -> JSONResponse:
     name = idempotency_key(request)
     async with state.bodies.read(request) as (_, content):
         body, rows, size = await state.decode_json(RecordsRequest, content)
-    people = None if body.subjects is None else checked_ids(body.subjects)
-    if len(body.labels) != size or (people is not None and len(people) != size):
+    subjects = None if body.subjects is None else checked_ids(body.subjects)
+    if len(body.labels) != size or (subjects is not None and len(subjects) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
     labels = np.array(body.labels, dtype=object)
     work = partial(state.store.add, curator=key.name, idempotency_key=name)
-    made = await state.with_store(work, rows, labels, people, adding=True)
-    return JSONResponse({"done": "added", "version": made})
+    version = await state.with_store(work, rows, labels, subjects, adding=True)
+    return JSONResponse({"done": "added", "version": version})
 
 
 async def erase_subject(request: Request) -> JSONResponse:
-    """Erase a person from every file.
+    """Erase a subject from every file.
 
-    The response is the same whether they were there, unless `outcome=true` asks for that.
+    The response is the same whether it was there, unless `outcome=true` asks for that.
     """
     state = AppState.of(request)
     state.admit(request, curator=True)
     wanted = wants_outcome(request)
     ids = checked_ids([request.path_params["subject"]])
     before = await state.with_store(_erase, state, ids, adding=True)
-    done: dict[str, Any] = {"done": "erased", "version": await version(state)}
+    done: dict[str, Any] = {"done": "erased", "version": await data_version(state)}
     return JSONResponse({**done, "outcome": asdict(before)} if wanted else done)
 
 
@@ -79,7 +79,7 @@ def _path_fault(text: str) -> str | None:
     return "a part of dots alone, which no path can name" if dots else None
 
 
-async def version(state: AppState) -> int:
+async def data_version(state: AppState) -> int:
     """Return the version of the data."""
     facts = await state.with_store(state.store.facts)
     return int(facts["version"])

@@ -22,7 +22,7 @@ from vicinal.serving._problems import Problem, of_status
 from vicinal.serving._read_routes import guarantee, health, history, metrics, quota, status
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import AppState
-from vicinal.serving._store_protocol import ServedStore
+from vicinal.store._base_store import AnyStore
 
 _STATIC = Path(__file__).parent / "static"
 _CONSOLE = {
@@ -45,15 +45,13 @@ _ROUTES = [
 ]
 
 
-def create_app(
-    store: ServedStore, folder: Path, settings: ServiceSettings | None = None
-) -> Starlette:
+def create_app(store: AnyStore, folder: Path, settings: ServiceSettings | None = None) -> Starlette:
     """Return the ASGI application that serves an open store.
 
     Parameters
     ----------
-    store : ServedStore
-        A store or a cluster, open; used by one thread of the service. Whoever opened it closes it,
+    store : AnyStore
+        A store or a cluster, open; used by one thread of the service. The caller closes it,
         afterwards.
     folder : Path
         The store's, where the keys are.

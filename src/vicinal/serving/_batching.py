@@ -9,22 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from vicinal.distributed._fan_out import ShardMissing
+from vicinal.errors import ShardMissing, StoreOutdated
 from vicinal.serving._metrics import Metrics
 from vicinal.serving._problems import busy
 from vicinal.serving._settings import ServiceSettings
-from vicinal.serving._store_protocol import ServedStore
 from vicinal.store import Query, Reply
+from vicinal.store._base_store import AnyStore
 
 T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
+_OPERATORS = (ShardMissing, StoreOutdated)
+"""Errors whose sentences only the operator sees, in the log."""
 
 
 @dataclass(eq=False)
@@ -41,20 +43,20 @@ class RequestBatcher:
 
     Parameters
     ----------
-    store : ServedStore
+    store : AnyStore
         Used by one thread of this object's.
     settings : ServiceSettings
         Sizes and waiting times.
     metrics : Metrics
-        Told of every block.
+        Counts every block.
 
     Notes
     -----
-    Whoever asks gets nothing before the store has returned, which is after the commit. If they do
-    not wait for it, what was charged stays stored under their idempotency key.
+    No client gets anything before the store has returned, which is after the commit. If a client
+    does not wait for it, what was charged stays stored under its idempotency key.
     """
 
-    def __init__(self, store: ServedStore, settings: ServiceSettings, metrics: Metrics) -> None:
+    def __init__(self, store: AnyStore, settings: ServiceSettings, metrics: Metrics) -> None:
         self._store = store
         self._settings = settings
         self._metrics = metrics
@@ -69,22 +71,22 @@ class RequestBatcher:
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
-        """Answer everybody who waits, then end. Nobody is taken any more."""
+        """Answer all requests that wait, then end. No further request is taken."""
         self._closing = True
         self._arrived.set()
         if self._task is not None:
             await self._task
         self._thread.shutdown(wait=True)
 
-    async def ask(self, query: Query, size: int) -> Reply:
+    async def submit(self, query: Query, size: int) -> Reply:
         """Return the store's reply to a request of `size` queries.
 
         Raises
         ------
         Problem
-            503 if too many queries are waiting, or the service is going down.
+            503 if too many queries are waiting, or the service is ending.
         VicinalError
-            The store's, for this request alone or, if it failed, for everybody.
+            The store's, for this request alone or, if it failed, for all of the block.
         """
         if self._closing or self._metrics.waiting + size > self._settings.waiting_queries:
             raise busy()
@@ -101,17 +103,17 @@ class RequestBatcher:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except OSError as error:
-            self._metrics.failed |= not _away(error)
+            self._metrics.failed |= _is_failure(error)
             raise
 
     # ------------------------------------------------------------ the work
 
     async def _work(self) -> None:
-        while await self._someone():
+        while await self._wait_for_request():
             await self._gather()
             await self._serve(self._block())
 
-    async def _someone(self) -> bool:
+    async def _wait_for_request(self) -> bool:
         """Wait for a request; return False when there is none and there will be none."""
         while not self._queue and not self._closing:
             self._arrived.clear()
@@ -119,9 +121,9 @@ class RequestBatcher:
         return bool(self._queue)
 
     async def _gather(self) -> None:
-        """Let others join, or wait for the next beat."""
+        """Let others join, or wait for the next interval."""
         if self._settings.response_interval_ms:
-            await self._beat()
+            await self._wait_for_interval()
         elif self._metrics.waiting < self._settings.block_queries and not self._closing:
             await asyncio.sleep(self._settings.wait_ms / 1e3)
 
@@ -137,7 +139,7 @@ class RequestBatcher:
         return block
 
     async def _serve(self, block: list[_PendingRequest]) -> None:
-        """Have a block answered; every request of it gets an answer or an error, come what may."""
+        """Have a block answered; every request of it gets an answer or an error."""
         size = sum(waiting.size for waiting in block)
         self._metrics.blocks.add(size)
         queries = [waiting.query for waiting in block]
@@ -145,35 +147,32 @@ class RequestBatcher:
         try:
             work = partial(self._store.predict_many, queries)
             replies = list(await asyncio.get_running_loop().run_in_executor(self._thread, work))
-        except Exception as error:  # noqa: BLE001 (handed to everybody who waits for it)
-            self._metrics.failed |= isinstance(error, OSError) and not _away(error)
+        except Exception as error:  # noqa: BLE001 (every request of the block gets it)
+            self._metrics.failed |= _is_failure(error)
             replies = [error] * len(block)
-        self._note(replies)
+        fault = next((reply for reply in replies if isinstance(reply, _OPERATORS)), None)
+        if fault is not None:  # which shard, and why: both are public
+            self._metrics.missing += isinstance(fault, ShardMissing)
+            _LOG.warning("%s", fault)
         if self._settings.response_interval_ms:
-            await self._beat()
+            await self._wait_for_interval()
         self._metrics.waiting -= size
         for waiting, reply in zip(block, replies, strict=True):
             _resolve_future(waiting.answer, reply)
 
-    def _note(self, replies: Sequence[Reply | Exception]) -> None:
-        """Tell the operator which shard is away, and why; both are public."""
-        if (missing := next(filter(_away, replies), None)) is not None:
-            self._metrics.missing += 1
-            _LOG.warning("%s", missing)
-
-    async def _beat(self) -> None:
-        """Sleep until the clock shows a multiple of the pace."""
-        pace, now = self._settings.response_interval_ms / 1e3, asyncio.get_running_loop().time()
-        await asyncio.sleep(pace - now % pace)
+    async def _wait_for_interval(self) -> None:
+        """Sleep until the clock shows a multiple of the interval."""
+        interval = self._settings.response_interval_ms / 1e3
+        await asyncio.sleep(interval - asyncio.get_running_loop().time() % interval)
 
 
-def _away(reply: object) -> bool:
-    """Tell whether a shard was away: it may be back for the next block."""
-    return isinstance(reply, ShardMissing)
+def _is_failure(error: Exception) -> bool:
+    """Tell whether the store has failed; a missing shard may be back for the next block."""
+    return isinstance(error, OSError) and not isinstance(error, ShardMissing)
 
 
 def _resolve_future(answer: asyncio.Future[Reply], reply: Reply | Exception) -> None:
-    if answer.done():  # whoever asked is gone
+    if answer.done():  # the client has left
         return
     if isinstance(reply, Exception):
         answer.set_exception(reply)

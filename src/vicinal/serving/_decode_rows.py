@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from vicinal.serving._models import RowsBody
 from vicinal.serving._problems import Problem, of_validation
-from vicinal.serving._store_protocol import ServedStore
+from vicinal.store._base_store import AnyStore
 
 AnyBody = TypeVar("AnyBody", bound=RowsBody)
 
 
-def width_of(store: ServedStore) -> int | None:
+def width_of(store: AnyStore) -> int | None:
     """Return how long a vector must be, or None where the store alone can tell."""
     extractor = store.schema.extractor
     plain = extractor.kind == "columns" and extractor.public_map is None
@@ -29,7 +29,7 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
         raise of_validation(error, frozenset(model.model_fields)) from None
 
 
-def decode_rows(body: RowsBody, store: ServedStore, most: int) -> tuple[Any, int]:
+def decode_rows(body: RowsBody, store: AnyStore, most: int) -> tuple[Any, int]:
     """Return raw rows for the store, and how many.
 
     Raises

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vicinal import _checks
-from vicinal.distributed._folders import is_cluster
+from vicinal.distributed import is_cluster
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger._files import PRIVATE_FILE, guarded, replace_file
 from vicinal.mechanisms._randomness import fresh_key

@@ -1,7 +1,7 @@
 """What the process has done, as Prometheus text: requests, times, blocks. Nothing private.
 
-Everything here is known to whoever sends the requests. Numbers of records, people, neighbours and
-charges never come near; queries used stand behind a key.
+Everything here is known to the clients that send the requests. It never holds numbers of records,
+people, neighbours or charges; queries used stand behind a key.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class BucketCounts:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def lines(self, name: str, words: str) -> list[str]:
+    def lines(self, name: str, text: str) -> list[str]:
         """Return the exposition."""
-        lines, below = _head(name, words, "histogram"), 0
+        lines, below = _head(name, text, "histogram"), 0
         for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
             below += count
             lines.append(f'{name}_bucket{{le="{bound}"}} {below}')
@@ -47,12 +47,12 @@ class Metrics:
 
     Parameters
     ----------
-    sound : callable
+    is_consistent : callable
         Returns whether the store is open and has not failed.
     """
 
-    def __init__(self, sound: Callable[[], bool]) -> None:
-        self._sound = sound
+    def __init__(self, is_consistent: Callable[[], bool]) -> None:
+        self._is_consistent = is_consistent
         self.failed = False
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.seconds = BucketCounts(SECONDS)
@@ -67,7 +67,7 @@ class Metrics:
     @property
     def up(self) -> bool:
         """Whether the store answers: it is open, and nothing that the worker did has failed."""
-        return self._sound() and not self.failed
+        return self._is_consistent() and not self.failed
 
     def answered(self, queries: int, seconds: float) -> None:
         """Count an answered prediction request."""
@@ -114,5 +114,5 @@ class Metrics:
         }
 
 
-def _head(name: str, words: str, kind: str) -> list[str]:
-    return [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
+def _head(name: str, text: str, kind: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]

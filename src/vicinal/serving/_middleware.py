@@ -45,7 +45,7 @@ class SecurityHeadersMiddleware:
     app : ASGI application
         What answers.
     metrics : Metrics
-        Told of every response.
+        Counts every response.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -65,7 +65,7 @@ class SecurityHeadersMiddleware:
         begin, status = time.perf_counter(), 0
         extra = _CONSOLE if scope["path"].startswith("/console") else API_HEADERS
 
-        async def dressed(message: Message) -> None:
+        async def with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -73,11 +73,11 @@ class SecurityHeadersMiddleware:
             await send(message)
 
         try:
-            await self._app(scope, receive, dressed)
+            await self._app(scope, receive, with_headers)
         except Exception as error:  # noqa: BLE001 (the client gets a problem, the log a place)
             log.error("%s at %s", type(error).__name__, _place(error))
             if not status:
-                await internal().response()(scope, receive, dressed)
+                await internal().response()(scope, receive, with_headers)
         self._note(scope, status, time.perf_counter() - begin)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:

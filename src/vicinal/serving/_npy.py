@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from vicinal.serving._problems import Problem
-from vicinal.serving._store_protocol import ServedStore
+from vicinal.store._base_store import AnyStore
 
 NPY = "application/octet-stream"
 
@@ -26,7 +26,7 @@ _DIMENSIONS = {"vectors": (2,), "images": (3, 4)}
 _LARGEST = 1e30
 
 
-def npy_rows(content: bytes, store: ServedStore, most: int) -> tuple[np.ndarray, int]:
+def npy_rows(content: bytes, store: AnyStore, most: int) -> tuple[np.ndarray, int]:
     """Return the rows of a .npy file (version 1.0, C order) for the store, and how many.
 
     Raises

@@ -38,7 +38,7 @@ async def predict(request: Request) -> Response:
         else:
             _, rows, size = await state.decode_json(PredictRequest, content)
     try:
-        reply = await state.batcher.ask(Query(rows, key.audience, key.name, name), size)
+        reply = await state.batcher.submit(Query(rows, key.audience, key.name, name), size)
     except VicinalError as error:
         raise of_error(error) from None
     state.metrics.answered(size, time.perf_counter() - begin)

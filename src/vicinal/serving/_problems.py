@@ -8,8 +8,14 @@ from http import HTTPStatus
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from vicinal.distributed._fan_out import ShardMissing
-from vicinal.errors import KeyReused, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.errors import (
+    KeyReused,
+    PrivacyRefused,
+    ShardMissing,
+    StorageFailed,
+    StoreOutdated,
+    VicinalError,
+)
 
 MEDIA = "application/problem+json"
 _TYPE = "https://vicinal.invalid/problems/"
@@ -51,13 +57,13 @@ class Problem(Exception):
 
 
 def busy() -> Problem:
-    """Return what a client is told that finds too many before it."""
+    """Return the problem of a request that finds too many before it."""
     detail = "Too many queries are waiting. Nothing was charged. Send it again, with the same key."
     return Problem(503, "busy", detail, {"Retry-After": "1"})
 
 
 def internal() -> Problem:
-    """Return what a client is told of a fault of ours."""
+    """Return the problem of a fault of ours."""
     detail = "Something went wrong. Send it again with the same Idempotency-Key: it costs nothing."
     return Problem(500, "internal", detail)
 
@@ -73,13 +79,13 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
 
     The sentences are ours: those of the store name files and arguments, which are not for clients.
     """
-    if isinstance(error, PrivacyRefused):
-        return _refused()
     if isinstance(error, ShardMissing):
         return _missing()
-    if isinstance(error, StorageFailed):
+    if isinstance(error, StorageFailed | StoreOutdated):
         detail = "The store has failed and answers nothing until its operator opens it again."
         return Problem(503, "storage-failed", detail)
+    if isinstance(error, PrivacyRefused):
+        return _refused()
     if isinstance(error, KeyReused):
         return _key_used(adding=adding)
     what = "records, labels or subjects" if adding else "queries"

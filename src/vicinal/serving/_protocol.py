@@ -36,7 +36,7 @@ class ConnectionGuard:
     most : int
         Connections at once.
     metrics : Metrics
-        Told of every connection that is dropped.
+        Counts every connection that is dropped.
     """
 
     def __init__(self, settings: ServiceSettings, most: int, metrics: Metrics) -> None:
@@ -45,7 +45,7 @@ class ConnectionGuard:
         self.metrics = metrics
         self.waiting: dict[BoundedHttpProtocol, None] = {}
 
-    def make_room(self) -> bool:
+    def drop_longest_waiting(self) -> bool:
         """Drop the connection that has waited longest without a request; tell if there was one."""
         longest = next(iter(self.waiting), None)
         if longest is not None:
@@ -63,7 +63,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     It is dropped if it sends no complete head in time, does not read its response in time, or sends
     a longer head, more headers or more framing than allowed. When there are too many connections,
     a new one takes the place of the one that has waited longest without a request, so that idle
-    ones keep nobody out.
+    ones keep no client out.
     """
 
     guard: ConnectionGuard
@@ -76,7 +76,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._problem: Problem | None = None
         full = len(self.connections) > self.guard.most
         self.guard.metrics.connections = len(self.connections)
-        if full and not self.guard.make_room():
+        if full and not self.guard.drop_longest_waiting():
             self._refuse(busy(), "too-many")
         else:
             self._wait(self.guard.settings.head_seconds)

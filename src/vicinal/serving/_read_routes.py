@@ -38,16 +38,16 @@ async def quota(request: Request) -> JSONResponse:
         "left": own.analyst_left,
     }
     audiences = {
-        name: {"planned": p.planned, "used": p.used, "left": p.left, "wear": _worn(facts[name])}
-        for name, p in plans.items()
+        name: {"planned": q.planned, "used": q.used, "left": q.left, "wear": _usage(facts[name])}
+        for name, q in plans.items()
     }
     return JSONResponse({"mine": mine, "audiences": audiences})
 
 
-def _worn(audience: dict[str, Any]) -> float | None:
+def _usage(audience: dict[str, Any]) -> float | None:
     """Return the mean share of a budget that public points have used up."""
-    wear = audience["wear"]
-    return None if wear is None else wear["mean"]
+    usage = audience["wear"]
+    return None if usage is None else usage["mean"]
 
 
 async def status(request: Request) -> JSONResponse:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.serving._settings import ServiceSettings
-from vicinal.serving._store_protocol import ServedStore
+from vicinal.store._base_store import AnyStore
 
 if TYPE_CHECKING:
     import uvicorn
@@ -29,21 +29,21 @@ _RESERVED_FILES = 64
 
 
 def serve(
-    opened: AbstractContextManager[ServedStore],
+    opened: AbstractContextManager[AnyStore],
     folder: Path,
     host: str,
     port: int,
     settings: ServiceSettings,
     announce: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve a store, or a cluster, until the process is told to end (SIGTERM, SIGINT).
+    """Serve a store, or a cluster, until the process gets a signal to end (SIGTERM, SIGINT).
 
-    Then no connection is taken any more, everybody who waits gets their answer, and the store is
+    Then no connection is taken any more, all requests that wait are answered, and the store is
     closed.
 
     Parameters
     ----------
-    opened : context manager of ServedStore
+    opened : context manager of AnyStore
         Opens the store at the beginning, and closes it at the end.
     folder : Path
         The store's, where the keys are.
@@ -76,7 +76,7 @@ def serve(
         gc.freeze()
         server = server_of(app, host, port, announce)
         try:
-            with _signals_end_no_more_than_the_service():
+            with _no_signal_after_the_end():
                 server.run()
         except SystemExit:
             raise InvalidInput(f"The service cannot listen at {host}:{port}.") from None
@@ -138,8 +138,8 @@ def connection_limit() -> int:
 
 
 @contextmanager
-def _signals_end_no_more_than_the_service() -> Iterator[None]:
-    """Let nothing happen when uvicorn, gone down in good order, sends its signal once more.
+def _no_signal_after_the_end() -> Iterator[None]:
+    """Ignore the signal that uvicorn sends once more after it has ended in good order.
 
     Else the process would die of it before the store is closed.
     """

@@ -36,7 +36,7 @@ class ServiceSettings:
     wait_ms : float
         How long a block that is not full waits for others to join.
     waiting_queries : int
-        Queries that may wait for a block; beyond that requests are told to come back (503).
+        Queries that may wait for a block; beyond that requests get 503.
     rate, burst : float
         Requests a second of one key, and how many it may send at once; rate 0: no limit.
     response_interval_ms : float

@@ -18,7 +18,7 @@ from vicinal.serving._limits import BodyLimits, BodyReader, RateLimit
 from vicinal.serving._metrics import Metrics
 from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._settings import ServiceSettings
-from vicinal.serving._store_protocol import ServedStore
+from vicinal.store._base_store import AnyStore
 
 _SHORT_BODY = 32 << 10
 """Bytes that the event loop decodes itself: a millisecond, which is what a thread would cost."""
@@ -29,7 +29,7 @@ class AppState:
 
     Parameters
     ----------
-    store : ServedStore
+    store : AnyStore
         Open.
     folder : Path
         Where the keys are.
@@ -37,7 +37,7 @@ class AppState:
         Limits.
     """
 
-    def __init__(self, store: ServedStore, folder: Path, settings: ServiceSettings) -> None:
+    def __init__(self, store: AnyStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
         self.metrics = Metrics(lambda: store.is_consistent)
@@ -62,7 +62,7 @@ class AppState:
             401 without a valid key; 403 if it is an analyst's where a curator's is needed; 429 if
             it comes too often.
         """
-        key = self._found(request)
+        key = self._key_of(request)
         if key is None:
             detail = "Send a valid key as: Authorization: Bearer KEY"
             raise Problem(401, "key", detail, {"WWW-Authenticate": "Bearer"})
@@ -73,7 +73,7 @@ class AppState:
             raise Problem(403, "audience", "The store has no such audience as this key's.")
         return key
 
-    def _found(self, request: Request) -> ApiKey | None:
+    def _key_of(self, request: Request) -> ApiKey | None:
         sent = request.headers.getlist("authorization")
         if len(sent) != 1:
             return None
@@ -117,6 +117,6 @@ class AppState:
             raise of_error(error, adding=adding) from None
 
     async def stop(self) -> None:
-        """Answer everybody who waits, then end both threads."""
+        """Answer all requests that wait, then end both threads."""
         await self.batcher.stop()
         self._decoder.shutdown()

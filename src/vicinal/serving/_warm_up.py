@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from vicinal.errors import VicinalError
-from vicinal.serving._store_protocol import ServedStore
 from vicinal.store import Query, Store
+from vicinal.store._base_store import AnyStore
 
 _LOG = logging.getLogger(__name__)
 _RECORDS, _QUERIES = 64, 8
 _SMALL = {"n_queries": _QUERIES, "n_records": _RECORDS, "n_neighbors": 8, "noise_multiplier": 10.0}
 
 
-def warm_up(store: ServedStore) -> None:
+def warm_up(store: AnyStore) -> None:
     """Answer queries from stores of made-up rows, one a plan, in temporary folders.
 
     Compiled code then lies in memory, or is compiled: the first query need not wait for it. Only
@@ -33,7 +33,7 @@ def warm_up(store: ServedStore) -> None:
                 _LOG.warning("The first query will wait for compiled code: %s", error)
 
 
-def _answer_once(store: ServedStore, folder: Path, plan: dict[str, Any]) -> None:
+def _answer_once(store: AnyStore, folder: Path, plan: dict[str, Any]) -> None:
     frame = store.schema
     rows = np.random.default_rng(0).random((3 * _RECORDS, frame.n_features))  # noqa: TID251 (no secret)
     private, public, queries = np.split(rows, 3)

@@ -3,7 +3,7 @@
 Who differs between two neighbours is of one of two types, so given how many records s of these two
 were drawn everything else has the same law in both, and s is published with the counts. The
 divergence is therefore the mean over s of the divergence of two types with sample size s: exactly,
-for drawing without replacement, by coins, and with replacement (SMOOTHED, section 3).
+for drawing without replacement, by coins, and with replacement (docs/theory.md, section 8c).
 """
 
 from __future__ import annotations

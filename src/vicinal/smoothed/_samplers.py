@@ -62,7 +62,7 @@ class Sampler(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FixedSize(Sampler):
-    """`size` records, uniformly without replacement (the paper's SHM; T in SMOOTHED)."""
+    """`size` records, uniformly without replacement (T in docs/theory.md, section 8)."""
 
     size: int
 

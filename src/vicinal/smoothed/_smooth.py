@@ -33,7 +33,7 @@ WARNINGS = (
     "Publishing more finely (precincts, many queries) makes types rarer: rare types are revealed.",
     "Neighbours replace one record.",
 )
-"""What has to be said with every smoothed delta (SMOOTHED, section 6)."""
+"""What has to be said with every smoothed delta (docs/theory.md, section 8d)."""
 
 _CLOSE = 1e-6
 _MOST_COLUMNS = 3000

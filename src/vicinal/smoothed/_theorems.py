@@ -1,7 +1,7 @@
 r"""Theorems about publishing the counts of T of n records: bounds above and a floor below.
 
-With lambda = 1 - T/n, E = exp(epsilon) and KL(a||b) the divergence of two coins (SMOOTHED,
-section 2; types i have probability at least f_i in every plausible distribution):
+With lambda = 1 - T/n, E = exp(epsilon) and KL(a||b) the divergence of two coins (docs/theory.md,
+section 8b; types i have probability at least f_i in every plausible distribution):
 
 * one-sided, E > 1 / lambda, K = KL(1 - 1/E || T/n): smoothed delta is at most the sum over types
   of (1 - f_i (1 - e^-K))^n. It is the argument of Theorem 3 (a) of LWX23 with its constants kept.

@@ -21,7 +21,12 @@ from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
-from vicinal.predictors.ind_knn._parameters import GATE, NO_REUSE, IndKNNSettings
+from vicinal.predictors.ind_knn._parameters import (
+    GATE,
+    NO_REUSE,
+    IndKNNSettings,
+    plan_parameters,
+)
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, Shares
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.store._reuse_replay import ReuseReplay
@@ -90,10 +95,10 @@ class AudienceState:
     @property
     def noise_scale(self) -> float | None:
         """Noise of an answer of typical count, in votes; None if a gate sets it from day to day."""
-        if self.settings.multiplier is None:
+        if self.settings.noise_multiplier is None:
             return None
         count = self.settings.typical_count(self.settings.n_neighbors)
-        return float(self.settings.multiplier * np.sqrt(count))
+        return float(self.settings.noise_multiplier * np.sqrt(count))
 
     def guarantee(self) -> Guarantee:
         """Return what this audience's answers guarantee to every subject."""
@@ -121,7 +126,7 @@ class AudienceState:
         fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
         release = "label" if self.settings.label_only else "votes"
         told = {"n_queries": self.settings.n_queries, "release": release}
-        return {**fixed, **told, "reuse_predictions": self.settings.reuse, **pinned}
+        return {**fixed, **told, "reuse_predictions": self.settings.reuse_predictions, **pinned}
 
 
 def new_plan(frame: StoreSchema, parameters: dict[str, Any]) -> str:
@@ -145,7 +150,7 @@ def pinned_plan(plan: str, settings: IndKNNSettings, assembled: PlannedEngine) -
 
     But for the noise behind a gate: it follows what is asked, from the same public facts.
     """
-    gated = settings.reuse == GATE and settings.multiplier is None
+    gated = settings.reuse_predictions == GATE and settings.noise_multiplier is None
     pinned: dict[str, Any] = {"n_records": assembled.n_records}
     if not gated:
         pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
@@ -181,7 +186,7 @@ def open_audience_state(
     answers = AnswerLog(database, audience, n_classes, version)
     engine = dataclasses.replace(assembled.engine, lock=turn)
     lessons = None
-    if settings.reuse != NO_REUSE:
+    if settings.reuse_predictions != NO_REUSE:
         lessons = ReuseReplay(database, audience, frame, engine, n_classes)
         engine = lessons.taught()
     worn = _worn(database, audience)
@@ -202,7 +207,8 @@ def _settings(frame: StoreSchema, parameters: dict[str, Any]) -> IndKNNSettings:
         "norm_bound": frame.bound or "auto",
         "reference_cost": frame.reference_cost,
     }
-    return IndKNNSettings.of(form_of({"classes": frame.classes, **shared, **parameters}))
+    named = plan_parameters(parameters)
+    return IndKNNSettings.of(form_of({"classes": frame.classes, **shared, **named}))
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:

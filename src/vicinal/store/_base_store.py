@@ -21,7 +21,7 @@ from vicinal.store._opening import OpenStore
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import audience_state
 from vicinal.store._requests import Query, Reply, checked_name
-from vicinal.store._status import Quota, remaining_quota
+from vicinal.store._status import Presence, Quota, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
 
 DEFAULT = "default"
@@ -174,7 +174,19 @@ class BaseStore(ABC, Generic[AnyReply]):
             self._add(records, addition)
             return book.version
 
+    @abstractmethod
+    def erase(self, subjects: npt.ArrayLike) -> int:
+        """Erase subjects from every file; return how many records were erased. Private."""
+
+    @abstractmethod
+    def presence(self, subjects: npt.ArrayLike) -> Presence:
+        """Return how many of some ids are enrolled, were erased, or never were. Private."""
+
     # ------------------------------------------------------------ public facts
+
+    @abstractmethod
+    def facts(self, *, curator: bool = False) -> dict[str, Any]:
+        """Return public facts as plain values; with `curator` also private ones."""
 
     @property
     def audiences(self) -> tuple[str, ...]:
@@ -202,3 +214,7 @@ class BaseStore(ABC, Generic[AnyReply]):
     def is_consistent(self) -> bool:
         """Whether it answers; once it does not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent
+
+
+AnyStore = BaseStore[Any]
+"""A store, or a cluster of shards. Whatever it returns is durable and paid for."""

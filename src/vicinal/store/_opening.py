@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.errors import PrivacyRefused, StorageFailed
+from vicinal.errors import PrivacyRefused, StorageFailed, StoreInUse, StoreOutdated
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
@@ -43,7 +43,7 @@ class OpenStore:
 
     def mark(self) -> None:
         """Tell the witness how far the ledger is; after every commit, before an answer leaves."""
-        self.witness.advance(self.ledger.clock, self.ledger.head)
+        self.witness.advance(*self.ledger.last_commit)
 
     def supersede(self) -> None:
         """Make the folder that this one was restored from an old copy, durably."""
@@ -192,7 +192,7 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
     database = folder.database(create=create)
     resources.callback(database.close)
     if not database.lock():
-        raise PrivacyRefused(
+        raise StoreInUse(
             "Another process has this ledger open; two could spend the same budgets. Close that "
             "one first."
         )
@@ -245,7 +245,7 @@ def goes_on_from(database: Database, state: WitnessState) -> bool:
 
 def _refuse_loss(accept_loss: bool, reason: str) -> None:
     if not accept_loss:
-        raise PrivacyRefused(
+        raise StoreOutdated(
             f"The store cannot tell what has been charged. {reason} Bring back what belongs to it; "
             "or accept the loss, which spends every budget that is not known, for good."
         )

@@ -1,7 +1,7 @@
 """The store: private records on disk, budgets that outlive the process, answers that are paid for.
 
-Order of durability (THEORY, section 7): charge and answer become durable together, then the answer
-is returned. See docs/store.md for what a reader of the folder finds where.
+Order of durability (docs/theory.md, section 7): charge and answer become durable together, then the
+answer is returned. See docs/store.md for what a reader of the folder finds where.
 """
 
 from __future__ import annotations
@@ -265,11 +265,11 @@ class Store(BaseStore[Reply]):
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer many requests in one block an audience and one commit, see :class:`BaseStore`."""
         with self._whole():
-            replies = RequestBatch(
-                self._parts.ledger, self._parts.schema, self._audience_states
-            ).run(queries)
-            self._parts.mark()
-        return replies
+            batch = RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
+            try:
+                return batch.run(queries)
+            finally:
+                self._parts.mark()  # charges of a block that broke off are committed, too
 
     # ------------------------------------------------------------ care
 

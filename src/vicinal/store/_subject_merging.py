@@ -39,9 +39,12 @@ class Merged:
     ----------
     spellings : dict
         By one id: the spellings of it that the store held.
+    erased : tuple of int or str
+        Ids that several shards of a cluster held: only the records on the first of them are left.
     """
 
     spellings: dict[SubjectId, list[SubjectId]]
+    erased: tuple[SubjectId, ...] = ()
 
     def __len__(self) -> int:
         """Return how many people had another spelling than their one id, or several."""

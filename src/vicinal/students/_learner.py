@@ -113,7 +113,7 @@ class StudentLearner:
         begin: Begin,
         guide: Guide | None = None,
     ) -> Student:
-        """Return the student of round `number`, see :class:`vicinal.labelling._protocols.Learner`."""
+        """Return the student of round `number`, see ``Learner`` of ``labelling._protocols``."""
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
         step = begin(f"round {number + 1}: student", recipe.steps)
         names = self._classes[labels]

@@ -61,8 +61,8 @@ class Recipe:
     sharpness : float
         UDA's targets are sharpened by this temperature; 1 leaves them as they are.
     guided : float
-        Share of UDA's targets that is the guide's opinion (:mod:`vicinal.labelling._soft_labels`), the
-        rest being the averaged student's; 0 for no guide.
+        Share of UDA's targets that comes from soft labels (:mod:`vicinal.labelling._soft_labels`);
+        the rest comes from the averaged student. 0 for none.
     seed : int
         Repeats a training exactly, on the same machine with as many threads. No privacy hangs on
         it: what goes in is released already.

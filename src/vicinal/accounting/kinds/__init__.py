@@ -21,3 +21,4 @@ KINDS: dict[str, Kind] = {
     "smooth_release": SMOOTH_RELEASE,
     "ind_knn": IND_KNN,
 }
+"""Every kind of release, by the name that a plan gives it."""

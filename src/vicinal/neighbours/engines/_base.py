@@ -83,8 +83,8 @@ class ScanEngine(ABC):
     """Finds the pairs (record, query) with ``factor * <x, q> - offset(x) >= floor(q)``, exactly.
 
     All engines return the same hits, bit for bit, because every product of integer features is
-    exact whatever computes it (:mod:`vicinal.neighbours._integer_features`). An engine knows nothing of
-    labels, budgets or noise, and takes no decision from what it sees.
+    exact whatever computes it (:mod:`vicinal.neighbours._integer_features`). An engine knows
+    nothing of labels, budgets or noise, and takes no decision from what it sees.
     """
 
     name: str

@@ -25,7 +25,7 @@ class Claiming(Protocol):
         """The names of the classes."""
 
     @property
-    def seed(self) -> int | None:
+    def simulation_seed(self) -> int | None:
         """The seed of a simulation, which protects nobody."""
 
     @property
@@ -77,7 +77,7 @@ def claim(
     sized = getattr(settings, "n_records", 0) is None
     state = vars(estimator)
     before, several = state.get("_interaction"), state.get("_one_of")
-    if settings.seed is not None or settings.interactions == 0:
+    if settings.simulation_seed is not None or settings.interactions == 0:
         estimator._interaction = None
         return None
     given = Claimed.of(records.features, named(labels, settings.classes), records.ids)

@@ -16,12 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
+from vicinal.accounting._calibrate import calibrate
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import NEIGHBOURING, account
 from vicinal.accounting._plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import only_release
+from vicinal.predictors._common.parameters import Real
 from vicinal.predictors.ind_knn._engine import ForkSafeLock
 
 ABSTAIN = -1
@@ -38,6 +40,9 @@ ASSUMED = (
 
 GRID_SHARE = 5e-11
 """Share of delta that whole steps of noise may cost: less than the accounting rounds up by."""
+
+VOTE_NOISE = Real(least=1e-2, most=1e9)
+"""What a noise scale in votes must be."""
 
 _PER_DRAW = 1 / 6
 METHODS = {
@@ -161,11 +166,52 @@ def guarantee_of(
     )
 
 
+def affordable_noise(plan: Plan, epsilon: float, noise: str) -> float:
+    """Return the least value of the field `noise`, of the last release, that keeps `epsilon`.
+
+    Parameters
+    ----------
+    plan : dict
+        The JSON of a plan, for all interactions together.
+    epsilon : float
+        The target at the plan's delta. The plan never costs more, and hardly less.
+
+    Raises
+    ------
+    PrivacyRefused
+        If no value keeps it.
+    """
+    return _affordable(json.dumps(plan, sort_keys=True), epsilon, noise)
+
+
+@lru_cache(maxsize=64)
+def _affordable(plan: str, epsilon: float, noise: str) -> float:
+    releases = json.loads(plan)
+    last = len(releases["releases"]) - 1
+    return float(calibrate(releases, epsilon, noise, last).value)
+
+
+def check_answers(n_answers: int | None, n_queries: int, epsilon: float | None) -> None:
+    """Refuse more answers than queries, and an epsilon for no answers."""
+    if n_answers is None:
+        return
+    _checks.integer("n_answers", n_answers, least=0 if epsilon is None else 1, most=n_queries)
+
+
+def check_one_noise(epsilon: float | None, name: str, noise: float | None) -> None:
+    """Refuse a target epsilon beside a noise scale: each follows from the other."""
+    if epsilon is not None and noise is not None:
+        raise InvalidInput(
+            f"The 'epsilon' parameter must be None where {name!r} is given. Leave {name!r} at "
+            "'auto', or read the epsilon of this noise off guarantee()."
+        )
+
+
 class FixedPlanSettings(Protocol):
     """Checked settings, as far as prices and answers need them."""
 
     @property
-    def seed(self) -> int | None:
+    def simulation_seed(self) -> int | None:
         """The seed of a simulation."""
 
     @property
@@ -248,7 +294,7 @@ class FixedPlanClassifier(ClassifierMixin, BaseEstimator, ABC):
         return guarantee_of(
             self.plan(delta),
             planned.draws(),
-            simulated=planned.seed is not None,
+            simulated=planned.simulation_seed is not None,
             interactions=planned.interactions,
             public=self._also_public,
             assumed=self._also_assumed,

@@ -52,7 +52,7 @@ _MODEL = (
 
 def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
     """Return the guarantee of an Ind-KNN classifier over all its answers since ``fit``."""
-    void = settings.seed is not None or settings.interactions == 0
+    void = settings.simulation_seed is not None or settings.interactions == 0
     size = (
         "the number of records, as estimated once with noise"
         if settings.n_records is None
@@ -80,7 +80,7 @@ def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
             "all answers given",
             *((_MODEL,) if settings.model_share else ()),
         ),
-        method=_METHODS["label" if settings.label_only else settings.method] + _paid(settings),
+        method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
         assumptions=(
             (
                 "each person's records carry that person's subject id (without ids, one record is "

@@ -93,10 +93,10 @@ def plan_engine(
 
     The one look at private data is the size: declared, or estimated with noise and charged.
     """
-    slack, noise = slack_meter(settings), randomness(settings.seed)
+    slack, noise = slack_meter(settings), randomness(settings.simulation_seed)
     ledger, model = MemoryLedger(), None
     kernel_for(settings, public)  # refuses what is missing, before anything is drawn
-    if settings.model_share != 0.0 and public is not None:
+    if settings.may_train and public is not None:
         slots = ledger.enroll(subjects)
         people = SubjectTable(labels, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
         settings = _sized(settings, people, ledger, noise, slack, interaction)
@@ -146,7 +146,7 @@ def _trained(
 
 def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
-    needed = settings.method == "gdp" and not settings.label_only
+    needed = settings.accounting == "gdp" and not settings.label_only
     kept = SLACK_SHARE_OF_MARGINALS if settings.reference_cost else 0.0
     return DeltaSlackAccountant(settings.grid_delta * (1 - kept), needed=needed, spent=spent)
 
@@ -164,7 +164,7 @@ def engine_on(
 ) -> PlannedEngine:
     """Return an engine over records that are there already, planned as :func:`assemble` does."""
     reference = None if public is None else Reference(kernel, kernel.encode(public))
-    noise = noise or randomness(settings.seed)
+    noise = noise or randomness(settings.simulation_seed)
     n_records = settings.n_records or _estimated_size(
         settings, shard.subject_table, shard.ledger, noise, slack, interaction
     )
@@ -212,9 +212,9 @@ def _check_reference(settings: IndKNNSettings, public: FloatMatrix | None) -> No
     if public is not None:
         return
     needs = {
-        "min_similarity='adaptive'": settings.tau is None,
-        "count='public'": not settings.private_count,
-        "noise_multiplier='auto'": settings.multiplier is None,
+        "min_similarity='adaptive'": settings.min_similarity is None,
+        "neighbor_count='public'": not settings.private_count,
+        "noise_multiplier='auto'": settings.noise_multiplier is None,
         "norm_bound='auto'": settings.kernel == "rbf" and settings.norm_bound is None,
         "index='centroids'": settings.index["kind"] == CENTROIDS,
     }
@@ -228,7 +228,11 @@ def _check_reference(settings: IndKNNSettings, public: FloatMatrix | None) -> No
 
 def _check_bandwidth(settings: IndKNNSettings) -> None:
     """A fixed radius is a kernel value, which means nothing before the bandwidth is known."""
-    if settings.kernel == "rbf" and settings.bandwidth is None and settings.tau is not None:
+    if (
+        settings.kernel == "rbf"
+        and settings.bandwidth is None
+        and settings.min_similarity is not None
+    ):
         raise InvalidInput(
             "The 'bandwidth' parameter must be a number when 'min_similarity' is one. Got "
             "'auto'; give the bandwidth that the radius was chosen for."
@@ -283,8 +287,8 @@ def _radius(
     left: float,
 ) -> tuple[int | None, Radius]:
     """Return the number of neighbours to expect, if it is the same for all, and the radius."""
-    if settings.tau is not None:
-        return None, FixedRadius(kernel, settings.tau, n_features, reference, n_records)
+    if settings.min_similarity is not None:
+        return None, FixedRadius(kernel, settings.min_similarity, n_features, reference, n_records)
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     least = math.ceil(n_records / len(reference))
     k = settings.n_neighbors or _planning.fitting_neighbors(
@@ -311,8 +315,8 @@ def _pace(
     count: float,
     left: float,
 ) -> _planning.NoiseSchedule:
-    if settings.multiplier is not None:
-        return _planning.NoiseSchedule(settings.multiplier)
+    if settings.noise_multiplier is not None:
+        return _planning.NoiseSchedule(settings.noise_multiplier)
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     reference = Reference(kernel, reference.points)
     if settings.private_count:
@@ -324,7 +328,7 @@ def _pace(
         return left * settings.affordable(shift)
 
     multiplier = _planning.planned_multiplier(found, n_records, settings.n_asked, count, affordable)
-    if settings.reuse == GATE:
+    if settings.reuse_predictions == GATE:
         unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
         return _planning.GatedNoiseSchedule(unit, settings.n_queries)
     return _planning.NoiseSchedule(multiplier)
@@ -353,10 +357,10 @@ def _memory(
     settings: IndKNNSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
 ) -> AnswerReuse:
     kernel = votes.kernel
-    if settings.reuse == GATE:
+    if settings.reuse_predictions == GATE:
         points = None if reference is None else reference.points
         return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
-    if settings.reuse == NEIGHBORS:
+    if settings.reuse_predictions == NEIGHBORS:
         block = 1 if settings.sequential else BLOCK
         return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
     return NoReuse(BLOCK)

@@ -59,7 +59,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         what the plan can afford, from public facts.
     kernel : {"cosine", "rbf"}
         Weight of a neighbour.
-    min_similarity : "adaptive" or float
+    min_similarity : float or "adaptive"
         "adaptive": as near as the k n-th share of the public reference. A float: records whose
         kernel value is at least this.
     neighbor_count : {"public", "private"}
@@ -85,8 +85,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         noise follows the questions still expected, and answers go on after `n_queries`.
     noise_schedule : {"planned", "usage"}
         Whether the noise stays as planned, for queries that fall as the public points do, or
-        follows the wear of these points, which are charged as records are
-        (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or one region.
+        follows the budget usage of these points, which are charged as records are
+        (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or
+        one region.
     model_share : float or "auto"
         The largest share of a budget that trains a linear model on the private records in `fit`,
         0 <= share < 1; each subject pays for the length of its own gradients only. The model is
@@ -223,9 +224,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         return cls(
             classes, epsilon, delta, n_queries,
-            noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau, neighbor_count="private",
-            accounting="rdp", execution=execution, bandwidth=bandwidth, norm_bound=norm_bound,
-            simulation_seed=simulation_seed,
+            noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
+            neighbor_count="private", accounting="rdp", execution=execution,
+            bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
         )  # fmt: skip
 
     def fit(
@@ -354,7 +355,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 f"{what} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
             )
-        if self._settings.reuse == GATE:
+        if self._settings.reuse_predictions == GATE:
             raise InvalidInput(
                 f"{what} cannot be given with reuse_predictions='gate': most queries are not put "
                 "to the vote. Use predict or ask, or fit without the gate."
@@ -479,8 +480,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         pace = self._engine.schedule
         if not isinstance(pace, ProxyNoiseSchedule):
             raise InvalidInput(
-                "BudgetUsage is estimated on the public reference, with public counts. Pass 'public' to "
-                "fit, and neighbor_count='public'."
+                "Budget usage is estimated on the public reference, with public counts. Pass "
+                "'public' to fit, and neighbor_count='public'."
             )
         with self._engine.lock:
             return pace.shadow.budget_usage(regions)
@@ -525,7 +526,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _warn_beyond_plan(self, size: int) -> None:
         """Warn once that budgets will run out; behind a gate they are made to last."""
-        if self._settings.reuse == GATE or self._model is not None:
+        if self._settings.reuse_predictions == GATE or self._model is not None:
             return
         if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
             warnings.warn(

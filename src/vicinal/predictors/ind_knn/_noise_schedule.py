@@ -1,4 +1,4 @@
-"""Noise that follows the wear of public points: see :mod:`vicinal.predictors.ind_knn._proxy_ledger`.
+"""Noise that follows the budget usage of public points, see the module ``_proxy_ledger``.
 
 A plan's multiplier sigma2 = sqrt(u T) lasts for T queries that fall as the public points do. At a
 query q with R questions still expected, points around it that have the share r left, and that were
@@ -42,7 +42,7 @@ class Horizon(Protocol):
         """Return the questions still to be expected, the next block's included."""
 
     def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
-        """Take note of a block, as :meth:`vicinal.predictors.ind_knn._planning.NoiseSchedule.passed` does."""
+        """Take note of a block, as ``NoiseSchedule.update`` of ``_planning`` does."""
 
 
 class PlannedHorizon:

@@ -1,4 +1,4 @@
-"""What an Ind-KNN classifier is asked for: checked parameters, and the budget they stand for."""
+"""What an Ind-KNN classifier takes: its parameters, and the budget they stand for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy.typing as npt
 
@@ -15,11 +15,22 @@ from vicinal.accounting import _budget as budgets
 from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._grid import SLACK_SHARE
-from vicinal.mechanisms._interactions import interactions
 from vicinal.neighbours import LEAST_COUNT
+from vicinal.predictors._common.parameters import (
+    AUTO,
+    SEED,
+    Check,
+    Choice,
+    ClassNames,
+    Integer,
+    Interactions,
+    Real,
+    Settings,
+    Unless,
+    parameter,
+)
 from vicinal.predictors.ind_knn import _planning
 
-AUTO = "auto"
 ADAPTIVE = "adaptive"
 NEIGHBORS = "neighbors"
 GATE = "gate"
@@ -32,6 +43,8 @@ CENTROIDS = "centroids"
 NO_REUSE = "none"
 PLANNED = "planned"
 USAGE = "usage"
+PUBLIC = "public"
+PRIVATE = "private"
 
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
     EXACT: (),
@@ -40,91 +53,138 @@ _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-class IndKNNParameters(Protocol):
-    """The estimator's parameters, as its constructor takes them; meanings are told there."""
+@dataclass(frozen=True, slots=True)
+class Reuse(Check):
+    """Which use is made of earlier answers."""
 
-    classes: Any
-    epsilon: float
-    delta: float
-    n_queries: int
-    n_neighbors: int | str
-    noise_multiplier: float | str
-    kernel: str
-    min_similarity: float | str
-    neighbor_count: str
-    accounting: str
-    release: str
-    index: str | Mapping[str, Any]
-    execution: str
-    reuse_predictions: bool | str
-    noise_schedule: str
-    model_share: float | str
-    n_records: int | None
-    bandwidth: float | str
-    norm_bound: float | str
-    reference_cost: float
-    interactions: int | str
-    simulation_seed: int | None
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        return f'False, True, "{NEIGHBORS}" or "{GATE}"'
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """Another word, and what is neither word nor boolean."""
+        return ("memory", 1, None)
+
+    def __call__(self, name: str, value: object) -> str:
+        """Return a word; True is the paper's reuse."""
+        if isinstance(value, str):
+            return _checks.choice(name, value, (NEIGHBORS, GATE))
+        return NEIGHBORS if _checks.boolean(name, value) else NO_REUSE
 
 
 @dataclass(frozen=True, slots=True)
-class IndKNNSettings:
+class IndexOptions(Check):
+    """The kind of an index, alone or in a mapping with its options."""
+
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        return f"{Choice(tuple(_INDEX_OPTIONS)).type_name} or mapping"
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """Another kind, an option of another kind, and none."""
+        return ("hnsw", {"kind": EXACT, "bits": 8}, {"kind": "hnsw"}, {}, None)
+
+    def __call__(self, name: str, value: object) -> dict[str, Any]:
+        """Return kind and options, all by name; the index checks the values of options."""
+        options = dict(value) if isinstance(value, Mapping) else {"kind": value}
+        kind = _checks.choice(name, options.get("kind"), tuple(_INDEX_OPTIONS))
+        unknown = [option for option in options if option not in ("kind", *_INDEX_OPTIONS[kind])]
+        if unknown:
+            raise InvalidInput(
+                f"The {name!r} parameter must not have {unknown[0]!r}: for {kind!r} it takes "
+                f"{', '.join(_INDEX_OPTIONS[kind]) or 'no options'}."
+            )
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class IndKNNSettings(Settings):
     """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
 
-    classes: npt.NDArray[Any]
-    epsilon: float
-    delta: float
-    n_queries: int
-    n_neighbors: int | None
-    multiplier: float | None
-    kernel: str
-    tau: float | None
-    private_count: bool
-    method: str
-    label_only: bool
-    sequential: bool
-    reuse: str
-    follows_usage: bool
-    model_share: float | None
-    index: dict[str, Any]
-    n_records: int | None
-    bandwidth: float | None
-    norm_bound: float | None
-    reference_cost: float
-    interactions: int
-    seed: int | None
+    classes: npt.NDArray[Any] = parameter(ClassNames())
+    epsilon: float = parameter(Real(above=0), 1.0)
+    delta: float = parameter(Real(above=0, below=1), 1e-5)
+    n_queries: int = parameter(Integer(least=1), 1000)
+    n_neighbors: int | None = parameter(Unless(AUTO, Integer(least=1)), AUTO)
+    noise_multiplier: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
+    kernel: str = parameter(Choice(("cosine", "rbf")), "cosine")
+    min_similarity: float | None = parameter(Unless(ADAPTIVE, Real(least=-1, most=1)), ADAPTIVE)
+    neighbor_count: str = parameter(Choice((PUBLIC, PRIVATE)), PUBLIC)
+    accounting: str = parameter(Choice(budgets.METHODS), "gdp")
+    release: str = parameter(Choice(("votes", "label")), "votes")
+    index: dict[str, Any] = parameter(IndexOptions(), EXACT)
+    execution: str = parameter(Choice(("block", "sequential")), "block")
+    reuse_predictions: str = parameter(Reuse(), False)
+    noise_schedule: str = parameter(Choice((PLANNED, USAGE)), PLANNED)
+    model_share: float | None = parameter(Unless(AUTO, Real(least=0, below=1)), AUTO)
+    n_records: int | None = parameter(Unless(None, Integer(least=1)), None)
+    bandwidth: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
+    norm_bound: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
+    reference_cost: float = parameter(Real(least=0), 0.0)
+    interactions: int = parameter(Interactions(), 1)
+    simulation_seed: int | None = parameter(SEED, None)
 
-    @classmethod
-    def of(cls, given: IndKNNParameters) -> Self:
-        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        return cls(
-            classes=_checks.class_names(given.classes),
-            epsilon=_checks.real("epsilon", given.epsilon, above=0),
-            delta=_checks.real("delta", given.delta, above=0, below=1),
-            n_queries=_checks.integer("n_queries", given.n_queries, least=1),
-            n_neighbors=_unless(AUTO, given.n_neighbors, "n_neighbors", _whole),
-            multiplier=_unless(AUTO, given.noise_multiplier, "noise_multiplier", _positive),
-            kernel=_checks.choice("kernel", given.kernel, ("cosine", "rbf")),
-            tau=_unless(ADAPTIVE, given.min_similarity, "min_similarity", _kernel_value),
-            private_count=_checks.choice(
-                "neighbor_count", given.neighbor_count, ("public", "private")
+    def check_together(self) -> None:
+        """Refuse noise that follows usage where noise, radius or count is fixed."""
+        needs = {
+            "noise_multiplier": (AUTO, self.noise_multiplier is None),
+            "min_similarity": (ADAPTIVE, self.min_similarity is None),
+            "neighbor_count": (PUBLIC, not self.private_count),
+        }
+        for name, (value, met) in needs.items():
+            if self.follows_usage and not met:
+                raise InvalidInput(
+                    f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
+                    "noise follows the budget usage of public points."
+                )
+        if self.model_share and self.against_model:
+            raise InvalidInput(
+                f"The 'model_share' parameter must be 0 unless {self.against_model}."
             )
-            == "private",
-            method=_checks.choice("accounting", given.accounting, budgets.METHODS),
-            label_only=_checks.choice("release", given.release, ("votes", "label")) == "label",
-            sequential=_checks.choice("execution", given.execution, ("block", "sequential"))
-            == "sequential",
-            reuse=_reuse(given),
-            follows_usage=_follows_usage(given),
-            model_share=_model_share(given),
-            index=_index(given.index),
-            n_records=_unless(None, given.n_records, "n_records", _whole),
-            bandwidth=_unless(AUTO, given.bandwidth, "bandwidth", _positive),
-            norm_bound=_unless(AUTO, given.norm_bound, "norm_bound", _positive),
-            reference_cost=_checks.real("reference_cost", given.reference_cost, least=0),
-            interactions=interactions(given.interactions),
-            seed=_unless(None, given.simulation_seed, "simulation_seed", _seed),
+
+    @property
+    def against_model(self) -> str:
+        """What a private model needs and does not have; "" if it can be trained."""
+        needs = {
+            "kernel='cosine'": self.kernel == "cosine",
+            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
+            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            f"noise_schedule={PLANNED!r}": not self.follows_usage,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+        }
+        return next((need for need, met in needs.items() if not met), "")
+
+    @property
+    def may_train(self) -> bool:
+        """Whether a private model is wanted, or left to the rule."""
+        planned = self.n_neighbors is None and self.noise_multiplier is None
+        return bool(self.model_share) or (
+            self.model_share is None and planned and not self.against_model
         )
+
+    @property
+    def private_count(self) -> bool:
+        """Whether the number of neighbours is released with noise."""
+        return self.neighbor_count == PRIVATE
+
+    @property
+    def label_only(self) -> bool:
+        """Whether labels leave, and no votes."""
+        return self.release == "label"
+
+    @property
+    def sequential(self) -> bool:
+        """Whether queries are answered one by one."""
+        return self.execution == "sequential"
+
+    @property
+    def follows_usage(self) -> bool:
+        """Whether the noise follows the proxy ledger."""
+        return self.noise_schedule == USAGE
 
     @property
     def charges(self) -> ChargeTable:
@@ -142,8 +202,8 @@ class IndKNNSettings:
         """
         if self.label_only:
             return self.charges.zcdp
-        share = 1 - SLACK_SHARE if self.method == "gdp" else 1.0
-        whole = budgets.budget(self.epsilon, self.delta * share, self.method)
+        share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
+        whole = budgets.budget(self.epsilon, self.delta * share, self.accounting)
         return _part(_less(whole, self.reference_cost), self.parts)
 
     @property
@@ -159,7 +219,7 @@ class IndKNNSettings:
     @property
     def terms(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
-        method = ("label", len(self.classes)) if self.label_only else (self.method,)
+        method = ("label", len(self.classes)) if self.label_only else (self.accounting,)
         return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
 
     def affordable(self, shift: float = 0.0) -> float:
@@ -168,10 +228,11 @@ class IndKNNSettings:
 
     @property
     def n_asked(self) -> int:
-        """How many questions the plan expects to be asked of private records."""
+        """How many queries the plan expects to put to private records."""
         if self.model_share:
             return math.ceil(ASKED * self.n_queries)
-        return _planning.asked_of(self.n_queries) if self.reuse == GATE else self.n_queries
+        gated = self.reuse_predictions == GATE
+        return _planning.asked_of(self.n_queries) if gated else self.n_queries
 
     @property
     def index_options(self) -> dict[str, Any]:
@@ -181,8 +242,8 @@ class IndKNNSettings:
     @property
     def even_noise(self) -> bool:
         """Whether the noise is the same in all answers."""
-        fixed = self.private_count or self.tau is not None
-        return not (fixed or self.follows_usage or self.reuse != NO_REUSE)
+        fixed = self.private_count or self.min_similarity is not None
+        return not (fixed or self.follows_usage or self.reuse_predictions != NO_REUSE)
 
     def least_count(self, n_neighbors: int | None) -> float:
         """Return the count below which no noise scale is taken: what the grid must fit."""
@@ -218,92 +279,23 @@ def _part(budget: float, parts: int) -> float:
     return budget if parts == 1 else math.nextafter(budget / parts, 0)
 
 
-def _follows_usage(given: IndKNNParameters) -> bool:
-    """Tell whether the noise follows the proxy ledger; refuse it where noise is fixed."""
-    if _checks.choice("noise_schedule", given.noise_schedule, (PLANNED, USAGE)) == PLANNED:
-        return False
-    needs = {"noise_multiplier": AUTO, "min_similarity": ADAPTIVE, "neighbor_count": "public"}
-    for name, value in needs.items():
-        found = getattr(given, name)
-        if not (isinstance(found, str) and found == value):
-            raise InvalidInput(
-                f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose noise follows "
-                "the wear of public points."
-            )
-    return True
+_OLD_NAMES = {
+    "radius": "min_similarity",
+    "count": "neighbor_count",
+    "budget": "accounting",
+    "pace": "noise_schedule",
+}
+_OLD_SCHEDULES = {"plan": PLANNED, "shadow": USAGE}
 
 
-def _model_share(given: IndKNNParameters) -> float | None:
-    """Return the share of budgets for the private model, or None for the rule's."""
-    wanted = given.model_share
-    fits = _model_fits(given)
-    if isinstance(wanted, str):
-        _checks.choice("model_share", wanted, (AUTO,))
-        planned = all(isinstance(n, str) for n in (given.n_neighbors, given.noise_multiplier))
-        return None if planned and not fits else 0.0
-    share = _checks.real("model_share", wanted, least=0, below=1)
-    if share and fits:
-        raise InvalidInput(f"The 'model_share' parameter must be 0 unless {fits}.")
-    return share
+def plan_parameters(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a stored plan by the names of today.
 
-
-def _model_fits(given: IndKNNParameters) -> str:
-    """Return what a private model needs and is not given; "" if it can be trained."""
-    needs = {
-        "kernel": "cosine",
-        "min_similarity": ADAPTIVE,
-        "neighbor_count": "public",
-        "noise_schedule": PLANNED,
-        "reuse_predictions": False,
-    }
-    for name, value in needs.items():
-        found = getattr(given, name)
-        if not (isinstance(found, type(value)) and found == value):
-            return f"{name}={value!r}"
-    return ""
-
-
-def _reuse(given: IndKNNParameters) -> str:
-    """Return which use of earlier answers is wanted; True is the paper's."""
-    value = given.reuse_predictions
-    if isinstance(value, str):
-        return _checks.choice("reuse_predictions", value, (NEIGHBORS, GATE))
-    return NEIGHBORS if _checks.boolean("reuse_predictions", value) else NO_REUSE
-
-
-def _index(given: object) -> dict[str, Any]:
-    """Return the kind of index with its options, all by name; the index checks their values."""
-    options = dict(given) if isinstance(given, Mapping) else {"kind": given}
-    kind = _checks.choice("index", options.get("kind"), tuple(_INDEX_OPTIONS))
-    unknown = [name for name in options if name not in ("kind", *_INDEX_OPTIONS[kind])]
-    if unknown:
-        raise InvalidInput(
-            f"The 'index' parameter must not have {unknown[0]!r}: for {kind!r} it takes "
-            f"{', '.join(_INDEX_OPTIONS[kind]) or 'no options'}."
-        )
-    return options
-
-
-def _unless(automatic: str | None, value: Any, name: str, check: Any) -> Any:
-    """Return None for the automatic value, else what `check` makes of the given one."""
-    if value is None and automatic is None:
-        return None
-    if isinstance(value, str) and value == automatic:
-        return None
-    return check(name, value)
-
-
-def _whole(name: str, value: object) -> int:
-    return _checks.integer(name, value, least=1)
-
-
-def _seed(name: str, value: object) -> int:
-    return _checks.integer(name, value, least=0)
-
-
-def _positive(name: str, value: object) -> float:
-    return _checks.real(name, value, above=0)
-
-
-def _kernel_value(name: str, value: object) -> float:
-    return _checks.real(name, value, least=-1, most=1)
+    Older stores wrote radius, count, budget, and pace with the values "plan" and "shadow". A
+    parameter that has its name of today stays as it is.
+    """
+    named = {_OLD_NAMES.get(name, name): value for name, value in stored.items()}
+    if "noise_schedule" in named:
+        schedule = named["noise_schedule"]
+        named["noise_schedule"] = _OLD_SCHEDULES.get(schedule, schedule)
+    return named

@@ -128,9 +128,7 @@ def reembed(
         planned = classifier._settings
         settings = _settings(classifier, planned, n_queries, share)
         claims.OneOfSeveralFits(interaction=classifier._interaction).join(classifier)
-        if settings.seed is not None:
-            # Simulated noise must not repeat itself from round to round.
-            settings = replace(settings, seed=settings.seed + classifier.n_answers_ + 1)
+        settings = _another_seed(settings, classifier.n_answers_)
         ledger = classifier._shard.ledger
         if not isinstance(ledger, MemoryLedger):
             raise InvalidInput("The classifier must hold its budgets in memory. Got a store.")
@@ -159,7 +157,7 @@ def resume(
     """Fit `classifier` with the budgets that an earlier process left, instead of new ones.
 
     Arguments as of :func:`reembed`; the records must be those of the earlier process, in the
-    same order, and `spent` what :func:`spending` said there last.
+    same order, and `spent` what :func:`spent_budget` returned there last.
 
     Raises
     ------
@@ -170,8 +168,7 @@ def resume(
         claims.OneOfSeveralFits(resumed=True).join(classifier)
         settings = _settings(classifier, IndKNNSettings.of(classifier), n_queries, share)
         settings = replace(settings, n_records=spent.n_records)
-        if settings.seed is not None:
-            settings = replace(settings, seed=settings.seed + spent.answers + 1)
+        settings = _another_seed(settings, spent.answers)
         ledger = MemoryLedger()
         rows = len(np.asarray(y)) if subjects is None else 0
         ids = list(range(rows)) if subjects is None else inputs.subjects(subjects, np.shape(X)[0])
@@ -190,6 +187,13 @@ def _settings(
     """Return settings that plan for a round; the size is not estimated again."""
     known = getattr(classifier, "n_records_", settings.n_records)
     return replace(settings, n_queries=planned_queries(n_queries, share), n_records=known)
+
+
+def _another_seed(settings: IndKNNSettings, answers: int) -> IndKNNSettings:
+    """Return settings whose simulated noise does not repeat that of `answers` answers."""
+    if settings.simulation_seed is None:
+        return settings
+    return replace(settings, simulation_seed=settings.simulation_seed + answers + 1)
 
 
 def _plan_on(classifier: IndKNNClassifier, settings: IndKNNSettings, n_queries: int) -> None:

@@ -161,7 +161,7 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         n_records, weights = settings.train(rows, self._unit(n_features))
         self._settings = settings
         self.classes_ = settings.classes
-        self.noise_multiplier_ = settings.multiplier
+        self.noise_multiplier_ = settings.noise_multiplier
         self.n_records_ = n_records
         self.coef_, self.intercept_ = weights[:-1].T.copy(), BIAS * weights[-1]
 
@@ -205,7 +205,7 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         given = self.delta if delta is None else delta
         plan = {
             "delta": _checks.real("delta", given, above=0, below=1),
-            "releases": settings.releases(settings.multiplier),
+            "releases": settings.releases(settings.noise_multiplier),
         }
         return several(plan, settings.interactions)
 
@@ -221,7 +221,7 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         return guarantee_of(
             self.plan(delta),
             settings.draws(n_features),
-            simulated=settings.seed is not None,
+            simulated=settings.simulation_seed is not None,
             interactions=settings.interactions,
             public=("the public rows that features are standardised by", "the trained weights"),
         )

@@ -6,19 +6,27 @@ import json
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import _checks
 from vicinal.accounting._calibrate import calibrate
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
-from vicinal.mechanisms._interactions import interactions
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
 from vicinal.predictors._common.fixed_plan import Plan, several, summed
+from vicinal.predictors._common.parameters import (
+    SEED,
+    ClassNames,
+    Integer,
+    Interactions,
+    Real,
+    Settings,
+    Unless,
+    parameter,
+)
 
 SIZE_NOISE = 50.0
 """The noise on the number of subjects has scale 50 / epsilon: less than 1 % of the cost."""
@@ -26,66 +34,34 @@ SIZE_NOISE = 50.0
 Floats = npt.NDArray[np.float64]
 
 
-class NoisySGDParameters(Protocol):
-    """The estimator's parameters, as its constructor takes them; meanings are told there."""
-
-    classes: Any
-    epsilon: float
-    delta: float
-    n_steps: int
-    gamma: float
-    clip: float
-    learning_rate: float
-    momentum: float
-    n_records: int | None
-    interactions: int | str
-    simulation_seed: int | None
-
-
 @dataclass(frozen=True, slots=True)
-class NoisySGDSettings:
+class NoisySGDSettings(Settings):
     """Checked parameters of a NoisySGD classifier."""
 
-    classes: npt.NDArray[Any]
-    epsilon: float
-    delta: float
-    n_steps: int
-    gamma: float
-    clip: float
-    learning_rate: float
-    momentum: float
-    n_records: int | None
-    interactions: int
-    seed: int | None
-
-    @classmethod
-    def of(cls, given: NoisySGDParameters) -> Self:
-        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        return cls(
-            classes=_checks.class_names(given.classes),
-            epsilon=_checks.real("epsilon", given.epsilon, above=0),
-            delta=_checks.real("delta", given.delta, above=0, below=1),
-            n_steps=_checks.integer("n_steps", given.n_steps, least=1, most=10**6),
-            gamma=_checks.real("gamma", given.gamma, above=0, most=1),
-            clip=_checks.real("clip", given.clip, least=1e-6, most=1e6),
-            learning_rate=_checks.real("learning_rate", given.learning_rate, above=0),
-            momentum=_checks.real("momentum", given.momentum, least=0, below=1),
-            n_records=None
-            if given.n_records is None
-            else _checks.integer("n_records", given.n_records, least=1),
-            interactions=interactions(given.interactions),
-            seed=None
-            if given.simulation_seed is None
-            else _checks.integer("simulation_seed", given.simulation_seed, least=0),
-        )
+    classes: npt.NDArray[Any] = parameter(ClassNames())
+    epsilon: float = parameter(Real(above=0), 1.0)
+    delta: float = parameter(Real(above=0, below=1), 1e-5)
+    n_steps: int = parameter(Integer(least=1, most=10**6), 200)
+    gamma: float = parameter(Real(above=0, most=1), 0.1)
+    clip: float = parameter(Real(least=1e-6, most=1e6), 0.5)
+    learning_rate: float = parameter(Real(above=0), 4.0)
+    momentum: float = parameter(Real(least=0, below=1), 0.9)
+    n_records: int | None = parameter(Unless(None, Integer(least=1)), None)
+    interactions: int = parameter(Interactions(), 1)
+    simulation_seed: int | None = parameter(SEED, None)
 
     @property
     def terms(self) -> Hashable:
         """What interactions that share the guarantee must have in common: all of the plan."""
-        return "NoisySGD", json.dumps(self.releases(self.multiplier)), self.epsilon, self.delta
+        return (
+            "NoisySGD",
+            json.dumps(self.releases(self.noise_multiplier)),
+            self.epsilon,
+            self.delta,
+        )
 
     @property
-    def multiplier(self) -> float:
+    def noise_multiplier(self) -> float:
         """The noise multiplier with which the plan just keeps (epsilon, delta)."""
         return _calibrated(
             self.epsilon, self.delta, self.gamma, self.n_steps,
@@ -100,16 +76,16 @@ class NoisySGDSettings:
 
     def draws(self, n_features: int) -> dict[int, float]:
         """Return how many draws of noise are planned at each scale in steps."""
-        steps = (gradient_grid(self.multiplier)[1], float(self.n_steps) * n_features)
+        steps = (gradient_grid(self.noise_multiplier)[1], float(self.n_steps) * n_features)
         size = (gradient_grid(SIZE_NOISE / self.epsilon)[1], float(self.n_records is None))
         return summed([(steps[0], steps[1] * len(self.classes)), size])
 
     def train(self, records: SubjectRows, unit: float) -> tuple[float, Floats]:
         """Return the number that means are taken by, and the averaged weights, float64 (d, c)."""
-        noise = randomness(self.seed)
+        noise = randomness(self.simulation_seed)
         gradient = NoisyGradient(
-            records, len(self.classes), unit, self.gamma, self.clip, self.multiplier,
-            ReleaseCounter(self.n_steps, "steps"), noise, bernoulli_source(self.seed),
+            records, len(self.classes), unit, self.gamma, self.clip, self.noise_multiplier,
+            ReleaseCounter(self.n_steps, "steps"), noise, bernoulli_source(self.simulation_seed),
         )  # fmt: skip
         size = float(self.n_records or 0)
         if self.n_records is None:

@@ -35,18 +35,23 @@ class PATEClassifier(FixedPlanClassifier):
         All class names. Public, and an input.
     n_teachers : int
         How many teachers there are.
-    sigma_votes : float
-        Scale of the Gaussian noise on the votes of every class (gnmax, confident_gnmax).
+    sigma_votes : float or "auto"
+        Scale of the Gaussian noise on the votes of every class (gnmax, confident_gnmax). "auto":
+        the least that keeps `epsilon` over the whole plan; 40 without an `epsilon`.
     mechanism : {"gnmax", "lnmax", "confident_gnmax"}
         Gaussian noise on the votes; Laplace noise; Gaussian noise, on those queries only whose
         largest vote count, with noise of scale `sigma_screen`, reaches `threshold`.
     teacher : scikit-learn classifier, optional
         What every teacher is a clone of; logistic regression, if left out. It must read nothing
         but its arguments and its ``random_state``.
-    scale : float
-        Scale of the Laplace noise (lnmax).
+    scale : float or "auto"
+        Scale of the Laplace noise (lnmax). "auto": the least that keeps `epsilon` over the whole
+        plan; 20 without an `epsilon`.
     sigma_screen, threshold : float, optional
         Noise scale and threshold of the screening, in votes (confident_gnmax).
+    epsilon : float, optional
+        The guarantee for a subject at `delta` over the whole plan, instead of `sigma_votes` or
+        `scale`.
     n_queries : int
         How many queries are planned. More are refused.
     n_answers : int, optional
@@ -71,6 +76,8 @@ class PATEClassifier(FixedPlanClassifier):
         Class names as declared.
     n_features_in_ : int
         Number of features.
+    vote_noise_ : float
+        `sigma_votes`, or `scale` with lnmax, as planned; public.
     n_asked_, n_answers_ : int
         Queries asked, and answered, since ``fit``.
 
@@ -91,13 +98,14 @@ class PATEClassifier(FixedPlanClassifier):
         self,
         classes: Iterable[Any],
         n_teachers: int = 250,
-        sigma_votes: float = 40.0,
+        sigma_votes: float | str = "auto",
         *,
         mechanism: str = "gnmax",
         teacher: Any = None,
-        scale: float = 20.0,
+        scale: float | str = "auto",
         sigma_screen: float | None = None,
         threshold: float | None = None,
+        epsilon: float | None = None,
         n_queries: int = 1000,
         n_answers: int | None = None,
         delta: float = 1e-5,
@@ -114,6 +122,7 @@ class PATEClassifier(FixedPlanClassifier):
         self.scale = scale
         self.sigma_screen = sigma_screen
         self.threshold = threshold
+        self.epsilon = epsilon
         self.n_queries = n_queries
         self.n_answers = n_answers
         self.delta = delta
@@ -153,6 +162,7 @@ class PATEClassifier(FixedPlanClassifier):
         records = inputs.records(self, X, subjects)
         labels = inputs.labels(y, len(records), settings.classes)
         claims.claim(self, settings, records, labels)
+        self.vote_noise_ = settings.vote_noise
         self._begin(PATERelease(settings, records, labels), settings)
 
     def _planned(self) -> PATESettings:
@@ -214,7 +224,7 @@ class PATEClassifier(FixedPlanClassifier):
             The second time.
         """
         given = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
-        if self._planned().smooth is None or not getattr(self, "n_answers_", 0):
+        if self._planned().smooth_cost is None or not getattr(self, "n_answers_", 0):
             raise InvalidInput(
                 "The cost can be published after answers were given by a classifier with "
                 "'smooth_cost'."

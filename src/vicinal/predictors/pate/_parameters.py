@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from vicinal.accounting._smooth_cost import SmoothCost
 from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import fresh_key, randomness
-from vicinal.mechanisms._interactions import interactions
 from vicinal.mechanisms._noisy_max import GaussianMax, LaplaceMax, NoisyMax
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
@@ -28,111 +27,201 @@ from vicinal.mechanisms._screening import FINEST, NoisyThreshold
 from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
 from vicinal.mechanisms._teachers import Teacher, count_votes, randomness_of, teachers_of
 from vicinal.predictors._common import inputs
-from vicinal.predictors._common.fixed_plan import Plan, check_abstention, summed
+from vicinal.predictors._common.fixed_plan import (
+    VOTE_NOISE,
+    Plan,
+    affordable_noise,
+    check_abstention,
+    check_answers,
+    check_one_noise,
+    several,
+    summed,
+)
+from vicinal.predictors._common.parameters import (
+    AUTO,
+    SEED,
+    Check,
+    Choice,
+    ClassNames,
+    Integer,
+    Interactions,
+    Real,
+    Settings,
+    Unless,
+    parameter,
+)
 
-MECHANISMS = ("gnmax", "lnmax", "confident_gnmax")
+GNMAX = "gnmax"
+LNMAX = "lnmax"
+CONFIDENT_GNMAX = "confident_gnmax"
+MECHANISMS = (GNMAX, LNMAX, CONFIDENT_GNMAX)
 """How votes become answers; see :class:`PATEClassifier`."""
+
+DEFAULT_NOISE = {"sigma_votes": 40.0, "scale": 20.0}
+"""The noise where neither it nor an epsilon is given."""
 
 _BLOCK = 1000
 
 
-class PATEParameters(Protocol):
-    """The estimator's parameters, as its constructor takes them; meanings are told there."""
+@dataclass(frozen=True, slots=True)
+class TeacherModel(Check):
+    """A scikit-learn classifier; logistic regression where none is given."""
 
-    classes: Any
-    n_teachers: int
-    sigma_votes: float
-    mechanism: str
-    teacher: Any
-    scale: float
-    sigma_screen: float | None
-    threshold: float | None
-    n_queries: int
-    n_answers: int | None
-    delta: float
-    release: str
-    smooth_cost: tuple[float, float, float] | None
-    interactions: int | str
-    simulation_seed: int | None
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        return "scikit-learn classifier, optional"
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """What is no classifier."""
+        return ("a teacher", 3, [])
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """Return it."""
+        if value is None:
+            from sklearn.linear_model import LogisticRegression
+
+            return LogisticRegression(max_iter=200)
+        if not all(hasattr(value, method) for method in ("fit", "predict", "get_params")):
+            raise InvalidInput(
+                f"The {name!r} parameter must be a scikit-learn classifier. Got {value!r}."
+            )
+        return value
 
 
 @dataclass(frozen=True, slots=True)
-class PATESettings:
-    """Checked parameters of a PATE classifier."""
+class SmoothCostNumbers(Check):
+    """Order, beta and sigma of a published cost."""
 
-    classes: npt.NDArray[Any]
-    n_teachers: int
-    mechanism: str
-    noise: float
-    teacher: Any
-    sigma_screen: float
-    threshold: float
-    n_queries: int
-    n_answers: int
-    label_only: bool
-    smooth: tuple[float, float, float] | None
-    interactions: int
-    seed: int | None
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        return "tuple of float (order, beta, sigma), optional"
 
-    @classmethod
-    def of(cls, given: PATEParameters) -> Self:
-        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        mechanism = _checks.choice("mechanism", given.mechanism, MECHANISMS)
-        screened = mechanism == "confident_gnmax"
-        classes = _checks.class_names(given.classes)
-        sigma = _checks.real("sigma_votes", given.sigma_votes, least=1e-2, most=1e9)
-        scale = _checks.real("scale", given.scale, least=1e-3, most=1e6)
-        n_queries = _checks.integer("n_queries", given.n_queries, least=1, most=10**9)
-        _checks.real("delta", given.delta, above=0, below=1)
-        label = _checks.choice("release", given.release, ("votes", "label")) == "label"
-        if screened:
-            check_abstention(classes)
-        return cls(
-            classes=classes,
-            n_teachers=_checks.integer("n_teachers", given.n_teachers, least=1, most=10**6),
-            mechanism=mechanism,
-            noise=scale if mechanism == "lnmax" else sigma,
-            teacher=_teacher(given.teacher),
-            sigma_screen=_screening("sigma_screen", given.sigma_screen, screened, 1e-2, 1e9),
-            threshold=_screening("threshold", given.threshold, screened, -1e7, 1e7),
-            n_queries=n_queries,
-            n_answers=_answers(given.n_answers, n_queries, screened),
-            label_only=label or mechanism == "lnmax",
-            smooth=_smooth(given.smooth_cost, label and mechanism == "gnmax"),
-            interactions=interactions(given.interactions),
-            seed=None
-            if given.simulation_seed is None
-            else _checks.integer("simulation_seed", given.simulation_seed, least=0),
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """Not three numbers."""
+        return ((2.0, 0.1), 3.0, "auto", (2.0, 0.1, 1.0, 1.0))
+
+    def __call__(self, name: str, value: Any) -> tuple[float, float, float] | None:
+        """Return the three numbers, or None."""
+        if value is None:
+            return None
+        if not isinstance(value, tuple | list) or len(value) != 3:
+            raise _not_smooth(value)
+        return (
+            _checks.real(f"{name} order", value[0], least=1 + 1e-6, most=1e6),
+            _checks.real(f"{name} beta", value[1], above=0, most=3.9),
+            _checks.real(f"{name} sigma", value[2], least=1e-3, most=1e3),
         )
+
+
+def _not_smooth(value: object) -> InvalidInput:
+    return InvalidInput(
+        "The 'smooth_cost' parameter must be None or three numbers (order, beta, sigma), the "
+        "latter with mechanism='gnmax', release='label' and without 'epsilon'. Got "
+        f"{value!r}."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PATESettings(Settings):
+    """Checked parameters of a PATE classifier; None stands for "auto", and for no screening."""
+
+    classes: npt.NDArray[Any] = parameter(ClassNames())
+    n_teachers: int = parameter(Integer(least=1, most=10**6), 250)
+    sigma_votes: float | None = parameter(Unless(AUTO, VOTE_NOISE), AUTO)
+    mechanism: str = parameter(Choice(MECHANISMS), GNMAX)
+    teacher: Any = parameter(TeacherModel(), None)
+    scale: float | None = parameter(Unless(AUTO, Real(least=1e-3, most=1e6)), AUTO)
+    sigma_screen: float | None = parameter(Unless(None, VOTE_NOISE), None)
+    threshold: float | None = parameter(Unless(None, Real(least=-1e7, most=1e7)), None)
+    epsilon: float | None = parameter(Unless(None, Real(above=0)), None)
+    n_queries: int = parameter(Integer(least=1, most=10**9), 1000)
+    n_answers: int | None = parameter(Unless(None, Integer(least=0)), None)
+    delta: float = parameter(Real(above=0, below=1), 1e-5)
+    release: str = parameter(Choice(("votes", "label")), "votes")
+    smooth_cost: tuple[float, float, float] | None = parameter(SmoothCostNumbers(), None)
+    interactions: int = parameter(Interactions(), 1)
+    simulation_seed: int | None = parameter(SEED, None)
+
+    def check_together(self) -> None:
+        """Refuse what does not go together, and an epsilon that no noise keeps."""
+        self._check_screening()
+        check_answers(self.n_answers, self.n_queries, self.epsilon)
+        check_one_noise(self.epsilon, *self._noise_given())
+        plain = self.mechanism == GNMAX and self.release == "label" and self.epsilon is None
+        if self.smooth_cost is not None and not plain:
+            raise _not_smooth(self.smooth_cost)
+        self.releases()  # what no noise can keep is refused before anything is changed
+
+    def _check_screening(self) -> None:
+        if self.screened:
+            check_abstention(self.classes)
+            VOTE_NOISE("sigma_screen", self.sigma_screen)
+            Real(least=-1e7, most=1e7)("threshold", self.threshold)
+            return
+        for name in ("sigma_screen", "threshold", "n_answers"):
+            if getattr(self, name) is not None:
+                raise InvalidInput(
+                    f"The {name!r} parameter belongs to mechanism='confident_gnmax'."
+                )
+
+    @property
+    def label_only(self) -> bool:
+        """Whether labels leave, and no votes."""
+        return self.release == "label" or self.mechanism == LNMAX
+
+    @property
+    def planned_answers(self) -> int:
+        """How many queries may be answered."""
+        return self.n_queries if self.n_answers is None else self.n_answers
+
+    @property
+    def vote_noise(self) -> float:
+        """The noise scale on votes: as given, or the least that keeps epsilon."""
+        name, given = self._noise_given()
+        if self.epsilon is None:
+            return DEFAULT_NOISE[name] if given is None else given
+        plan: Plan = {"delta": self.delta, "releases": self._releases(DEFAULT_NOISE[name])}
+        field = "sigma" if self.mechanism == GNMAX else name
+        return affordable_noise(several(plan, self.interactions), self.epsilon, field)
+
+    def _noise_given(self) -> tuple[str, float | None]:
+        """Return the name and the value of the parameter that sets the noise."""
+        if self.mechanism == LNMAX:
+            return "scale", self.scale
+        return "sigma_votes", self.sigma_votes
 
     @property
     def terms(self) -> Hashable:
         """What interactions that share the guarantee must have in common: all of the plan."""
-        return "PATE", json.dumps([self.releases(), self.smooth], sort_keys=True)
+        return "PATE", json.dumps([self.releases(), self.smooth_cost], sort_keys=True)
 
     @property
     def screened(self) -> bool:
         """Whether queries are screened."""
-        return self.mechanism == "confident_gnmax"
+        return self.mechanism == CONFIDENT_GNMAX
 
     def releases(self) -> list[Plan]:
         """Return the planned releases as in the JSON of a plan."""
+        return self._releases(self.vote_noise)
+
+    def _releases(self, noise: float) -> list[Plan]:
         what = {"release": "label" if self.label_only else "votes"}
-        if self.mechanism == "lnmax":
-            return [{"kind": "lnmax", "scale": self.noise, "count": self.n_queries}]
-        if self.mechanism == "gnmax":
-            return [{"kind": "gnmax", "sigma": self.noise, "count": self.n_queries, **what}]
-        screening = {
-            "teachers": self.n_teachers,
-            "threshold": self.threshold,
-            "sigma_screen": self.sigma_screen,
-        }
+        if self.mechanism == LNMAX:
+            return [{"kind": LNMAX, "scale": noise, "count": self.n_queries}]
+        if self.mechanism == GNMAX:
+            return [{"kind": GNMAX, "sigma": noise, "count": self.n_queries, **what}]
         return [
             {
-                "kind": "confident_gnmax",
-                **screening,
-                "sigma_votes": self.noise,
-                "answered": self.n_answers,
+                "kind": CONFIDENT_GNMAX,
+                "teachers": self.n_teachers,
+                "threshold": self.threshold,
+                "sigma_screen": self.sigma_screen,
+                "sigma_votes": noise,
+                "answered": self.planned_answers,
                 "count": self.n_queries,
                 **what,
             }
@@ -141,30 +230,33 @@ class PATESettings:
     def draws(self) -> dict[int, float]:
         """Return how many draws of noise are planned at each scale in steps."""
         screened = float(self.n_queries) * self.screened
-        voted = float(self.n_answers) * len(self.classes)
-        published = (LEAST_SCALE, float(self.smooth is not None))
+        voted = float(self.planned_answers) * len(self.classes)
+        published = (LEAST_SCALE, float(self.smooth_cost is not None))
         return summed([(FINEST, screened), (self.voting().scale, voted), published])
 
     def publication(self) -> NoisyCost | None:
         """Return what publishes the cost, once, if that is planned."""
-        if self.smooth is None:
+        if self.smooth_cost is None:
             return None
-        order, beta, sigma = self.smooth
-        cost = SmoothCost.at(self.noise, order, len(self.classes))
-        return NoisyCost(cost, beta, sigma, self.n_queries, randomness(self.seed))
+        order, beta, sigma = self.smooth_cost
+        cost = SmoothCost.at(self.vote_noise, order, len(self.classes))
+        return NoisyCost(cost, beta, sigma, self.n_queries, randomness(self.simulation_seed))
 
     def voting(self) -> NoisyMax:
         """Return the noisy maximum, with a fresh quota."""
-        kind = LaplaceMax if self.mechanism == "lnmax" else GaussianMax
-        quota, noise = ReleaseCounter(self.n_answers, "answers"), randomness(self.seed)
-        return kind(self.noise, self.n_teachers, quota, noise, label_only=self.label_only)
+        kind = LaplaceMax if self.mechanism == LNMAX else GaussianMax
+        quota, noise = (
+            ReleaseCounter(self.planned_answers, "answers"),
+            randomness(self.simulation_seed),
+        )
+        return kind(self.vote_noise, self.n_teachers, quota, noise, label_only=self.label_only)
 
     def screening(self) -> NoisyThreshold | None:
         """Return the screening, with a fresh quota, or None."""
-        if not self.screened:
+        if self.sigma_screen is None or self.threshold is None:
             return None
         quota = ReleaseCounter(self.n_queries, "screenings")
-        noise, coins = randomness(self.seed), bernoulli_source(self.seed)
+        noise, coins = randomness(self.simulation_seed), bernoulli_source(self.simulation_seed)
         return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
 
 
@@ -184,8 +276,8 @@ class PATERelease:
         self._asked = ReleaseCounter(settings.n_queries, "queries")
         self._publication = settings.publication()
         self._screening, self._voting = settings.screening(), settings.voting()
-        simulated = settings.seed is not None
-        key = f"simulated:{settings.seed}".encode() if simulated else fresh_key()
+        simulated = settings.simulation_seed is not None
+        key = f"simulated:{settings.simulation_seed}".encode() if simulated else fresh_key()
         part = teachers_of(list(records.names), key, settings.n_teachers)
         self.teachers = [
             Teacher(
@@ -244,57 +336,17 @@ class PATERelease:
         """Return the releases so far, at their own votes. Private."""
         settings = self._settings
         total = Composition()
-        for votes, count in sorted(Counter(self._largest).items()):
-            at = ScreeningAt(votes, settings.n_teachers, settings.threshold, settings.sigma_screen)
-            total = total.add(Composition.of(at, count))
+        if settings.sigma_screen is not None and settings.threshold is not None:
+            screened = settings.n_teachers, settings.threshold, settings.sigma_screen
+            for votes, count in sorted(Counter(self._largest).items()):
+                total = total.add(Composition.of(ScreeningAt(votes, *screened), count))
         if not self._votes:
             return total
         if not settings.label_only:
             # The cost at the votes is known for labels only.
-            noise = SubsampledGaussian(settings.noise / math.nextafter(math.sqrt(2), 2))
+            noise = SubsampledGaussian(settings.vote_noise / math.nextafter(math.sqrt(2), 2))
             return total.add(Composition.of(noise, len(self._votes)))
-        name = "lnmax" if settings.mechanism == "lnmax" else "gnmax"
-        return total.add(Composition.of(PrivateMaxima(name, settings.noise, tuple(self._votes))))
-
-
-def _teacher(given: Any) -> Any:
-    if given is None:
-        from sklearn.linear_model import LogisticRegression
-
-        return LogisticRegression(max_iter=200)
-    if not (hasattr(given, "fit") and hasattr(given, "predict") and hasattr(given, "get_params")):
-        raise InvalidInput(
-            f"The 'teacher' parameter must be a scikit-learn classifier. Got {given!r}."
+        name = LNMAX if settings.mechanism == LNMAX else GNMAX
+        return total.add(
+            Composition.of(PrivateMaxima(name, settings.vote_noise, tuple(self._votes)))
         )
-    return given
-
-
-def _screening(name: str, value: object, screened: bool, least: float, most: float) -> float:
-    if screened:
-        return _checks.real(name, value, least=least, most=most)
-    if value is not None:
-        raise InvalidInput(f"The {name!r} parameter belongs to mechanism='confident_gnmax'.")
-    return 1.0
-
-
-def _smooth(given: Any, possible: bool) -> tuple[float, float, float] | None:
-    if given is None:
-        return None
-    if not possible or not isinstance(given, tuple | list) or len(given) != 3:
-        raise InvalidInput(
-            "The 'smooth_cost' parameter must be None or three numbers (order, beta, sigma), the "
-            f"latter with mechanism='gnmax' and release='label'. Got {given!r}."
-        )
-    return (
-        _checks.real("smooth_cost order", given[0], least=1 + 1e-6, most=1e6),
-        _checks.real("smooth_cost beta", given[1], above=0, most=3.9),
-        _checks.real("smooth_cost sigma", given[2], least=1e-3, most=1e3),
-    )
-
-
-def _answers(value: object, n_queries: int, screened: bool) -> int:
-    if value is None:
-        return n_queries
-    if not screened:
-        raise InvalidInput("The 'n_answers' parameter belongs to mechanism='confident_gnmax'.")
-    return _checks.integer("n_answers", value, least=0, most=n_queries)

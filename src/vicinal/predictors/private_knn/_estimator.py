@@ -35,13 +35,16 @@ class PrivateKNNClassifier(FixedPlanClassifier):
         How many of the nearest vote.
     gamma : float
         The probability with which each subject takes part in a sample, 0 < gamma <= 1.
-    sigma_screen, threshold : float or None
+    sigma_screen, threshold : float, optional
         Noise scale and threshold of the screening, in votes. None, both, for no screening.
-    sigma_votes : float
-        Noise scale on the votes of every class.
+    sigma_votes : float or "auto"
+        Noise scale on the votes of every class. "auto": the least that keeps `epsilon` over the
+        whole plan; 25 without an `epsilon`.
     tau : float, optional
         For records with several labels (attributes): the votes of a record together count at most
         `tau` (the tau-approximation). Without screening only.
+    epsilon : float, optional
+        The guarantee for a subject at `delta` over the whole plan, instead of `sigma_votes`.
     n_queries : int
         How many queries are planned. More are refused, for the cost is stated for the plan.
     n_answers : int, optional
@@ -71,6 +74,8 @@ class PrivateKNNClassifier(FixedPlanClassifier):
         Class names as declared.
     n_features_in_ : int
         Number of features.
+    vote_noise_ : float
+        `sigma_votes` as planned; public.
     n_asked_, n_answers_ : int
         Queries asked, and answered, since ``fit``.
 
@@ -96,9 +101,10 @@ class PrivateKNNClassifier(FixedPlanClassifier):
         gamma: float = 0.15,
         sigma_screen: float | None = None,
         threshold: float | None = None,
-        sigma_votes: float = 25.0,
+        sigma_votes: float | str = "auto",
         tau: float | None = None,
         *,
+        epsilon: float | None = None,
         n_queries: int = 1000,
         n_answers: int | None = None,
         delta: float = 1e-5,
@@ -115,6 +121,7 @@ class PrivateKNNClassifier(FixedPlanClassifier):
         self.threshold = threshold
         self.sigma_votes = sigma_votes
         self.tau = tau
+        self.epsilon = epsilon
         self.n_queries = n_queries
         self.n_answers = n_answers
         self.delta = delta
@@ -171,6 +178,7 @@ class PrivateKNNClassifier(FixedPlanClassifier):
         release = PrivateKNNRelease(settings, records, settings.ballots(targets))
         if records.reference is not None:
             release.encode_by(records.reference, margin=1.0)
+        self.vote_noise_ = settings.vote_noise
         self._begin(release, settings)
 
     def _planned(self) -> PrivateKNNSettings:

@@ -6,15 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import randomness
-from vicinal.mechanisms._interactions import interactions
 from vicinal.mechanisms._noisy_max import GaussianMax
 from vicinal.mechanisms._private_knn import SampledVotes
 from vicinal.mechanisms._release_counter import ReleaseCounter
@@ -24,8 +22,30 @@ from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes, VoteEnc
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
 from vicinal.neighbours._poisson_knn import PoissonKNN
 from vicinal.predictors._common import inputs
-from vicinal.predictors._common.fixed_plan import Plan, check_abstention, subject_slots, summed
+from vicinal.predictors._common.fixed_plan import (
+    VOTE_NOISE,
+    Plan,
+    affordable_noise,
+    check_abstention,
+    check_answers,
+    check_one_noise,
+    several,
+    subject_slots,
+    summed,
+)
 from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
+from vicinal.predictors._common.parameters import (
+    AUTO,
+    SEED,
+    Choice,
+    ClassNames,
+    Integer,
+    Interactions,
+    Real,
+    Settings,
+    Unless,
+    parameter,
+)
 
 _FEW_FEATURES = 64
 """Up to here products are cheap, and the fine grid is taken."""
@@ -33,79 +53,42 @@ _FEW_FEATURES = 64
 _MOST_HITS = 1 << 22
 """Candidates of a block of queries that are held at a time, or so."""
 
+DEFAULT_NOISE = 25.0
+"""sigma_votes where neither it nor an epsilon is given."""
+
 BLOCK = 256
 """Queries whose progress is told together: public, whatever the number of records."""
 
 
-class PrivateKNNParameters(Protocol):
-    """The estimator's parameters, as its constructor takes them; meanings are told there."""
-
-    classes: Any
-    k: int
-    gamma: float
-    sigma_screen: float | None
-    threshold: float | None
-    sigma_votes: float
-    tau: float | None
-    n_queries: int
-    n_answers: int | None
-    delta: float
-    release: str
-    norm_bound: float | str
-    precision: str
-    interactions: int | str
-    simulation_seed: int | None
-
-
 @dataclass(frozen=True, slots=True)
-class PrivateKNNSettings:
+class PrivateKNNSettings(Settings):
     """Checked parameters; None stands for "auto", and for no screening."""
 
-    classes: npt.NDArray[Any]
-    k: int
-    gamma: float
-    sigma_screen: float | None
-    threshold: float | None
-    sigma_votes: float
-    tau: float | None
-    n_queries: int
-    n_answers: int
-    label_only: bool
-    norm_bound: float | None
-    precision: str
-    interactions: int
-    seed: int | None
+    classes: npt.NDArray[Any] = parameter(ClassNames())
+    k: int = parameter(Integer(least=1, most=10**6), 300)
+    gamma: float = parameter(Real(above=0, most=1), 0.15)
+    sigma_screen: float | None = parameter(Unless(None, VOTE_NOISE), None)
+    threshold: float | None = parameter(Unless(None, Real(least=-1e7, most=1e7)), None)
+    sigma_votes: float | None = parameter(Unless(AUTO, VOTE_NOISE), AUTO)
+    tau: float | None = parameter(Unless(None, Real(above=0, most=1e6)), None)
+    epsilon: float | None = parameter(Unless(None, Real(above=0)), None)
+    n_queries: int = parameter(Integer(least=1, most=10**9), 1000)
+    n_answers: int | None = parameter(Unless(None, Integer(least=0)), None)
+    delta: float = parameter(Real(above=0, below=1), 1e-5)
+    release: str = parameter(Choice(("votes", "label")), "votes")
+    norm_bound: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
+    precision: str = parameter(Choice((AUTO, "int8", "float32")), AUTO)
+    interactions: int = parameter(Interactions(), 1)
+    simulation_seed: int | None = parameter(SEED, None)
 
-    @classmethod
-    def of(cls, given: PrivateKNNParameters) -> Self:
-        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        classes = _checks.class_names(given.classes)
-        n_queries = _checks.integer("n_queries", given.n_queries, least=1, most=10**9)
-        _checks.real("delta", given.delta, above=0, below=1)
-        settings = cls(
-            classes=classes,
-            k=_checks.integer("k", given.k, least=1, most=10**6),
-            gamma=_checks.real("gamma", given.gamma, above=0, most=1),
-            sigma_screen=_optional("sigma_screen", given.sigma_screen, least=1e-2, most=1e9),
-            threshold=_optional("threshold", given.threshold, least=-1e7, most=1e7),
-            sigma_votes=_checks.real("sigma_votes", given.sigma_votes, least=1e-2, most=1e9),
-            tau=_optional("tau", given.tau, above=0, most=1e6),
-            n_queries=n_queries,
-            n_answers=_answers(given.n_answers, n_queries),
-            label_only=_checks.choice("release", given.release, ("votes", "label")) == "label",
-            norm_bound=None
-            if isinstance(given.norm_bound, str) and given.norm_bound == "auto"
-            else _checks.real("norm_bound", given.norm_bound, above=0),
-            precision=_checks.choice("precision", given.precision, ("auto", "int8", "float32")),
-            interactions=interactions(given.interactions),
-            seed=None
-            if given.simulation_seed is None
-            else _checks.integer("simulation_seed", given.simulation_seed, least=0),
-        )
-        settings._check_together()
-        return settings
+    def check_together(self) -> None:
+        """Refuse what does not go together, and an epsilon that no noise keeps."""
+        self._check_screening()
+        check_one_noise(self.epsilon, "sigma_votes", self.sigma_votes)
+        check_answers(self.n_answers, self.n_queries, self.epsilon)
+        self.releases()  # what no noise can keep is refused before anything is changed
 
-    def _check_together(self) -> None:
+    def _check_screening(self) -> None:
         if (self.sigma_screen is None) != (self.threshold is None):
             raise InvalidInput(
                 "The 'threshold' and 'sigma_screen' parameters belong together: give both for "
@@ -116,7 +99,7 @@ class PrivateKNNSettings:
                 "The 'tau' parameter must be None with screening or release='label': records with "
                 "several labels are answered with noise on every attribute."
             )
-        if self.sigma_screen is None and self.n_answers != self.n_queries:
+        if self.sigma_screen is None and self.n_answers not in (None, self.n_queries):
             raise InvalidInput(
                 "The 'n_answers' parameter must be None without screening: every query is answered."
             )
@@ -128,16 +111,37 @@ class PrivateKNNSettings:
         """What interactions that share the guarantee must have in common: all of the plan."""
         return "Private-kNN", json.dumps(self.releases(), sort_keys=True)
 
+    @property
+    def label_only(self) -> bool:
+        """Whether labels leave, and no votes."""
+        return self.release == "label"
+
+    @property
+    def planned_answers(self) -> int:
+        """How many queries may be answered."""
+        return self.n_queries if self.n_answers is None else self.n_answers
+
+    @property
+    def vote_noise(self) -> float:
+        """The noise scale on votes: as given, or the least that keeps epsilon."""
+        if self.epsilon is None:
+            return DEFAULT_NOISE if self.sigma_votes is None else self.sigma_votes
+        plan: Plan = {"delta": self.delta, "releases": self._releases(DEFAULT_NOISE)}
+        return affordable_noise(several(plan, self.interactions), self.epsilon, "sigma")
+
     def releases(self) -> list[Plan]:
         """Return the planned releases as in the JSON of a plan."""
+        return self._releases(self.vote_noise)
+
+    def _releases(self, noise: float) -> list[Plan]:
         screening = self._screening({}, self.n_queries)
-        return [*screening, *self._votes(self.n_answers)]
+        return [*screening, *self._votes(self.planned_answers, noise)]
 
     def releases_at(self, largest: Sequence[int], n_answers: int) -> list[Plan]:
         """Return the releases so far, with the largest votes that they were made at; private."""
         counts = sorted(Counter(largest).items())
         screened = [step for t, n in counts for step in self._screening({"votes": t}, n)]
-        return [*screened, *self._votes(n_answers)]
+        return [*screened, *self._votes(n_answers, self.vote_noise)]
 
     def _screening(self, more: Plan, count: int) -> list[Plan]:
         if self.sigma_screen is None:
@@ -146,8 +150,8 @@ class PrivateKNNSettings:
         noise = {"sigma": self.sigma_screen, "gamma": self.gamma, "count": count}
         return [{"kind": "screening", **fields, **noise, **more}]
 
-    def _votes(self, count: int) -> list[Plan]:
-        shared: Plan = {"sigma": self.sigma_votes, "gamma": self.gamma, "count": count}
+    def _votes(self, count: int, noise: float) -> list[Plan]:
+        shared: Plan = {"sigma": noise, "gamma": self.gamma, "count": count}
         if count == 0:
             return []
         if self.tau is not None:
@@ -159,13 +163,13 @@ class PrivateKNNSettings:
     def draws(self) -> dict[int, float]:
         """Return how many draws of noise are planned at each scale in steps."""
         screened = float(self.n_queries) * (self.sigma_screen is not None)
-        voted = float(self.n_answers) * len(self.classes)
+        voted = float(self.planned_answers) * len(self.classes)
         return summed([(FINEST, screened), (self._voting(0).scale, voted)])
 
     def _voting(self, planned: int) -> GaussianMax:
-        noise = randomness(self.seed)
+        noise = randomness(self.simulation_seed)
         return GaussianMax(
-            self.sigma_votes,
+            self.vote_noise,
             self.k,
             ReleaseCounter(planned, "answers"),
             noise,
@@ -201,13 +205,13 @@ class PrivateKNNSettings:
 
     def votes(self, walk: PoissonKNN, ballots: VoteEncoding) -> SampledVotes:
         """Return what gives the planned answers, with fresh quotas."""
-        noise, coins = randomness(self.seed), bernoulli_source(self.seed)
+        noise, coins = randomness(self.simulation_seed), bernoulli_source(self.simulation_seed)
         screening = None
         if self.sigma_screen is not None and self.threshold is not None:
             quota = ReleaseCounter(self.n_queries, "screenings")
             screening = NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
         sample = NearestOfSample(walk, self.gamma, coins)
-        return SampledVotes(sample, ballots, screening, self._voting(self.n_answers))
+        return SampledVotes(sample, ballots, screening, self._voting(self.planned_answers))
 
 
 class PrivateKNNRelease:
@@ -273,16 +277,6 @@ class PrivateKNNRelease:
         for _, _, largest in parts:
             self.largest += largest
         return np.concatenate([p for p, _, _ in parts]), np.concatenate([a for _, a, _ in parts])
-
-
-def _optional(name: str, value: object, **bounds: float) -> float | None:
-    return None if value is None else _checks.real(name, value, **bounds)
-
-
-def _answers(value: object, n_queries: int) -> int:
-    if value is None:
-        return n_queries
-    return _checks.integer("n_answers", value, least=0, most=n_queries)
 
 
 def _attributes(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Answers of a cluster: those of a store, and which shards they were made without."""
+"""Replies of a cluster: those of a store, and which shards they were made without."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ class ShardedBatch(RequestBatch):
     """A batch whose replies say which shards they were made without."""
 
     def __init__(
-        self, book: CoordinatorLedger, frame: StoreSchema, desks: Mapping[str, AudienceState]
+        self, ledger: CoordinatorLedger, schema: StoreSchema, states: Mapping[str, AudienceState]
     ) -> None:
-        super().__init__(book, frame, desks)
-        self._whole_book = book
+        super().__init__(ledger, schema, states)
+        self._missing = ledger.missing
 
     def _read(self, jobs: Sequence[Any]) -> Iterator[ShardedReply]:
         for job, reply in zip(jobs, super()._read(jobs), strict=True):
-            missing = self._whole_book.missing(sorted(set(job.seqs.tolist())))
+            missing = self._missing(sorted(set(job.seqs.tolist())))
             fields = {part.name: getattr(reply, part.name) for part in dataclasses.fields(Reply)}
             yield ShardedReply(**fields, missing=missing)

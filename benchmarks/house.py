@@ -1,0 +1,226 @@
+"""Measure the shape of the sources: `python -m benchmarks.house [OTHER_CHECKOUT]`.
+
+Prints one table: size, names, who imports whom, the files whose Python runs for a query, a charge,
+a request and a plan (`--files` lists them in order), and start-up in processor time. With another
+checkout, its figures stand in the first column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parents[1]
+REPEATS = 5
+UNRELATED = 4
+"""A verb counts if at least so many classes define it that share no base."""
+
+TRACE = """
+import importlib, json, pathlib, sys, threading
+import numpy as np
+import serving_tools, store_tools as tools
+import vicinal
+src = str(pathlib.Path(vicinal.__file__).parent)
+order, switches = [], 0
+last = {}
+def note(frame, event, _):
+    global switches
+    path = frame.f_code.co_filename
+    if event == "call" and path.startswith(src):
+        name = path[len(src) + 1 :]
+        switches += last.get(threading.get_ident()) != name
+        last[threading.get_ident()] = name
+        if name not in order:
+            order.append(name)
+def traced(work):
+    global switches
+    order.clear(); last.clear(); switches = 0
+    threading.setprofile_all_threads(note) if hasattr(threading, "setprofile_all_threads") else None
+    threading.setprofile(note); sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None); threading.setprofile(None)
+    return list(order), switches
+found, folder = {}, pathlib.Path(sys.argv[1])
+clf = vicinal.IndKNNClassifier(range(3), epsilon=4.0, n_queries=60, n_records=300)
+clf.fit(tools.X, tools.Y, public=tools.R)
+clf.predict(tools.Q[:5])
+found["query"] = traced(lambda: clf.predict(tools.Q[5:10]))
+with tools.make(folder / "a") as store:
+    store.predict(tools.Q[:5])
+    found["charge"] = traced(lambda: store.predict(tools.Q[5:10]))
+request = lambda: None
+def serve():
+    with serving_tools.running(folder / "b") as service:
+        service.predict(tools.Q[:5].tolist())
+        marked = service.predict
+        def again():
+            marked(tools.Q[5:10].tolist())
+        order.clear(); last.clear()
+        global switches; switches = 0
+        again()
+        found["request"] = (list(order), switches)
+threading.setprofile(note)
+serve()
+threading.setprofile(None)
+for name in ("_plan", "plan"):
+    try:
+        plans = importlib.import_module("vicinal.accounting." + name); break
+    except ModuleNotFoundError:
+        pass
+given = json.loads((pathlib.Path(sys.argv[2]) / "examples/plans/table1_mnist.json").read_text())
+plans.account(given)
+found["plan"] = traced(lambda: plans.account(given))
+print(json.dumps(found))
+"""
+
+
+class Sources:
+    """The modules of one checkout, parsed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._package = root / "src" / "vicinal"
+        self.trees = {
+            path: ast.parse(path.read_text(encoding="utf-8"))
+            for path in sorted(self._package.rglob("*.py"))
+        }
+        self._nodes = [
+            node
+            for tree in self.trees.values()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+        ]
+        self._known = {node.name: node for node in self._nodes}
+
+    def figures(self) -> dict[str, str]:
+        """Return what can be read without running anything."""
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in self.trees)
+        names = Counter(node.name for node in self._classes())
+        importers = self._importers()
+        return {
+            "files in src": f"{len(self.trees):,}",
+            "lines in src": f"{lines:,}",
+            "names exported by packages": str(sum(map(self._exports, self.trees))),
+            "names exported by vicinal": str(self._exports(self._package / "__init__.py")),
+            "class names used twice": str(sum(count > 1 for count in names.values())),
+            f"verbs of {UNRELATED} or more unrelated classes": str(len(self.verbs())),
+            "modules with one importer": str(sum(len(by) == 1 for by in importers.values())),
+            "modules with an underscore": str(sum(self._internal(path) for path in self.trees)),
+        }
+
+    def verbs(self) -> dict[str, int]:
+        """Return methods by how many unrelated classes define them."""
+        families: dict[str, set[str]] = defaultdict(set)
+        for node in self._classes():
+            base = self._family(node)
+            for method in node.body:
+                plain = isinstance(method, ast.FunctionDef) and not method.decorator_list
+                if plain and not method.name.startswith("_"):
+                    families[method.name].add(base)
+        return {name: len(by) for name, by in families.items() if len(by) >= UNRELATED}
+
+    def _classes(self) -> Iterator[ast.ClassDef]:
+        return iter(self._nodes)
+
+    def _family(self, node: ast.ClassDef) -> str:
+        while True:
+            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            above = next((self._known[name] for name in bases if name in self._known), None)
+            if above is None or above is node:
+                return node.name
+            node = above
+
+    def _exports(self, path: Path) -> int:
+        for node in self.trees[path].body:
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            if any(isinstance(name, ast.Name) and name.id == "__all__" for name in targets):
+                return len(getattr(node.value, "elts", ()))
+        return 0
+
+    def _internal(self, path: Path) -> bool:
+        parts = path.relative_to(self._package).parts
+        return any(part.startswith("_") and not part.startswith("__") for part in parts)
+
+    def _importers(self) -> dict[str, set[Path]]:
+        modules = {self._name(path) for path in self.trees if path.name != "__init__.py"}
+        importers: dict[str, set[Path]] = {module: set() for module in modules}
+        for path, tree in self.trees.items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    full = {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+                    for module in full & modules:
+                        importers[module].add(path)
+        return importers
+
+    def _name(self, path: Path) -> str:
+        return ".".join(path.relative_to(self.root / "src").with_suffix("").parts)
+
+
+def ways(root: Path) -> dict[str, tuple[list[str], int]]:
+    """Return, for a query, a charge, a request and a plan, its files and the steps between them."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-W", "ignore", "-c", TRACE, folder, str(root)]
+        return dict(ast.literal_eval(_run(command, root).splitlines()[-1]))
+
+
+def processor_seconds(root: Path, *arguments: str) -> str:
+    """Return the median processor time of a fresh interpreter."""
+    times = []
+    for _ in range(REPEATS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _run([sys.executable, *arguments], root)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return f"{statistics.median(times):.2f} s"
+
+
+def figures(root: Path, found: dict[str, tuple[list[str], int]]) -> dict[str, str]:
+    """Return a column of the table."""
+    traced = {f"files of a {name}": str(len(files)) for name, (files, _) in found.items()}
+    steps = {f"steps between files, a {name}": str(steps) for name, (_, steps) in found.items()}
+    start = {
+        "import vicinal": processor_seconds(root, "-c", "import vicinal"),
+        "vicinal --version": processor_seconds(root, "-m", "vicinal", "--version"),
+    }
+    return {**Sources(root).figures(), **traced, **steps, **start}
+
+
+def _run(command: list[str], root: Path) -> str:
+    path = os.pathsep.join(str(root / name) for name in ("src", "tests", "."))
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Measure the shape of the sources.")
+    parser.add_argument("other", nargs="?", type=Path, help="a checkout to compare with")
+    parser.add_argument("--files", action="store_true", help="list the files of every way")
+    options = parser.parse_args()
+    roots = [path.resolve() for path in (options.other, HERE) if path]
+    traces = [ways(root) for root in roots]
+    columns = [figures(root, found) for root, found in zip(roots, traces, strict=True)]
+    heads = " | ".join(["before", "after"][-len(roots) :])
+    print(f"| | {heads} |\n|---|{'---|' * len(roots)}")
+    for row in columns[-1]:
+        print(f"| {row} | {' | '.join(column.get(row, '') for column in columns)} |")
+    for name, (files, _) in traces[-1].items() if options.files else ():
+        print(f"\n{name}:", *files, sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Public names that are imported on first use, so that importing a package takes no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+Attributes = Callable[[str], Any]
+Directory = Callable[[], list[str]]
+
+
+def lazy_exports(
+    package: str, namespace: dict[str, Any], modules: Mapping[str, str]
+) -> tuple[Attributes, Directory]:
+    """Return `__getattr__` and `__dir__` of a package (PEP 562).
+
+    Parameters
+    ----------
+    package : str
+        The package's `__name__`.
+    namespace : dict
+        Its `globals()`, where a name is kept once it was used.
+    modules : mapping of str to str
+        Every public name, and the module that defines it. A module without a name of its own is
+        given by its place: ``{"errors": "vicinal.errors"}``.
+    """
+
+    def attribute(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(modules[name])
+        exported = module if modules[name] == f"{package}.{name}" else getattr(module, name)
+        namespace[name] = exported
+        return exported
+
+    def directory() -> list[str]:
+        return sorted({*namespace, *modules})
+
+    return attribute, directory

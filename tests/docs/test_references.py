@@ -1,0 +1,131 @@
+"""Whatever the documentation names exists: files, dotted names, commands with their options."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+
+from experiments.__main__ import app as experiments
+from vicinal.cli._main import app as vicinal
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src"
+NOTES = sorted(SOURCES.rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MODULES = sorted((SOURCES / "vicinal").rglob("*.py"))
+PROGRAMS = {"vicinal": vicinal, "python -m experiments": experiments}
+FORMER = {"reproduce"}
+"""Commands that a record of a decision may still name."""
+
+
+def shown(path: Path) -> str:
+    """Name a file in the title of a test."""
+    return str(path.relative_to(ROOT))
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """Return what a module defines or imports at its top level, and its `_MODULES` table."""
+    nodes = list(ast.walk(ast.parse(text_of(path))))
+    names = {getattr(node, "name", None) for node in nodes}
+    names |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {alias.asname or alias.name for node in nodes for alias in getattr(node, "names", ())
+              if isinstance(alias, ast.alias)}  # fmt: skip
+    return frozenset(name for name in names if name)
+
+
+def is_there(dotted: str) -> bool:
+    """Whether `vicinal.a.b.C` is a module or package, or stands in one."""
+    place = SOURCES
+    parts = dotted.split(".")
+    while parts and (place / parts[0]).is_dir():
+        place = place / parts.pop(0)
+    if parts and (place / f"{parts[0]}.py").exists():
+        place = place / f"{parts.pop(0)}.py"
+    module = place / "__init__.py" if place.is_dir() else place
+    return not parts or parts[0] in names_in(module)
+
+
+def code(text: str) -> Iterator[str]:
+    """Yield what stands in code blocks and between backticks, one command a line."""
+    for block in re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL):
+        yield from re.sub(r"\\\n\s*", " ", block).splitlines()
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    yield from (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose))
+    yield from re.findall(r"^    (\S.*)$", re.sub(r"\\\n\s*", " ", prose), flags=re.MULTILINE)
+
+
+def options_of(app: typer.Typer, words: list[str]) -> set[str] | None:
+    """Return the options of the command that `words` begin with; None if there is none."""
+    command = typer.main.get_command(app)
+    known: set[str] = {"--help"}
+    for word in words:
+        known |= {option for parameter in command.params for option in parameter.opts}
+        if not hasattr(command, "get_command"):
+            break
+        found = command.get_command(None, word)
+        if found is None:
+            return None if word == words[0] else known
+        command = found
+    return known | {option for parameter in command.params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=shown)
+def test_files_that_are_named_exist(page):
+    for name in re.findall(r"`(?!fastapi/)([\w/]+\.(?:py|md))`", text_of(page)):
+        places = (ROOT, SOURCES, SOURCES / "vicinal", page.parent)
+        inside = any((place / name).exists() for place in places)
+        assert inside or any(SOURCES.rglob(name)) or any((ROOT / "tests").rglob(name)), name
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTES, *MODULES], ids=shown)
+def test_dotted_names_exist(page):
+    for name in re.findall(r"(?<![\w./-])vicinal(?:\.[A-Za-z_]\w*)+(?!\w*[/@-])", text_of(page)):
+        assert is_there(name), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_commands_exist_with_their_options(page):
+    for line in code(text_of(page)):
+        for program, app in PROGRAMS.items():
+            found = re.search(rf"(?:^|[\s(/]){re.escape(program)} ([a-z][\w-]*.*)", line)
+            if not found or " import " in line:
+                continue
+            words = found[1].split("#")[0].split("|")[0].split("$(")[0].rstrip(")").split()
+            known = options_of(app, words)
+            assert known is not None or words[0] in FORMER, line
+            for word in words if known else ():
+                option = re.match(r"\[?(--[a-z][\w-]*)", word)
+                assert not option or option[1] in known, f"{option[1]} in {line}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *MODULES], ids=shown)
+def test_programs_started_as_modules_exist(page):
+    for name in re.findall(
+        r"python -m ((?:benchmarks|experiments|tests|docs)[\w.]*)", text_of(page)
+    ):
+        place = ROOT / Path(*name.rstrip(".").split("."))
+        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
+
+
+@pytest.mark.parametrize(
+    "dotted", ["vicinal.checks.number", "vicinal.store.Book", "vicinal.nothing"]
+)
+def test_a_name_that_does_not_exist_is_noticed(dotted):
+    assert not is_there(dotted)
+
+
+def test_a_command_that_does_not_exist_is_noticed():
+    assert options_of(vicinal, ["forget", "STORE"]) is None
+    assert "--subject" in options_of(vicinal, ["erase", "STORE"])
+    assert "--subjects-of" not in options_of(vicinal, ["erase", "STORE"])

@@ -1,0 +1,120 @@
+"""Parameters are declared once: signature and docstring agree, and bad values are refused."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.predictors._common.parameters import REQUIRED
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
+from vicinal.predictors.noisy_sgd._parameters import NoisySGDSettings
+from vicinal.predictors.pate._parameters import PATESettings
+from vicinal.predictors.private_knn._parameters import PrivateKNNSettings
+
+SETTINGS = {
+    IndKNNClassifier: IndKNNSettings,
+    PrivateKNNClassifier: PrivateKNNSettings,
+    PATEClassifier: PATESettings,
+    NoisySGDClassifier: NoisySGDSettings,
+}
+every_estimator = pytest.mark.parametrize(
+    ("estimator", "settings"), SETTINGS.items(), ids=lambda each: each.__name__
+)
+
+
+@every_estimator
+def test_the_signature_has_the_declared_names_order_and_defaults(estimator, settings):
+    parameters = inspect.signature(estimator).parameters.values()
+    signature = {
+        each.name: REQUIRED if each.default is each.empty else each.default for each in parameters
+    }
+    assert list(signature.items()) == list(settings.defaults().items())
+
+
+@every_estimator
+def test_the_docstring_has_the_declared_names_order_and_types(estimator, settings):
+    section = inspect.getdoc(estimator).split("Parameters\n-")[1].split("\nAttributes\n")[0]
+    lines = re.findall(r"^(\w[\w, ]*) : (.+)$", section, flags=re.MULTILINE)
+    described = [(name, kind) for names, kind in lines for name in names.split(", ")]
+    assert described == [(name, check.type_name) for name, check in settings.checks()]
+
+
+@every_estimator
+def test_defaults_are_accepted(estimator, settings):
+    settings.of(estimator(range(3)))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "check"),
+    [
+        pytest.param(estimator, name, check, id=f"{estimator.__name__}-{name}")
+        for estimator, settings in SETTINGS.items()
+        for name, check in settings.checks()
+    ],
+)
+def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, name, check):
+    assert check.refused
+    for value in check.refused:
+        classifier = estimator(range(3)).set_params(**{name: value})
+        before = dict(vars(classifier))
+        with pytest.raises(InvalidInput, match=f"'{name}"):
+            classifier.fit(np.eye(4), [0, 1, 2, 0])
+        assert vars(classifier).keys() == before.keys()
+
+
+def test_a_reference_that_has_cost_all_of_a_budget_is_refused():
+    classifier = IndKNNClassifier(range(3), reference_cost=1e9, n_records=4)
+    with pytest.raises(InvalidInput, match="'reference_cost'"):
+        classifier.fit(np.eye(4), [0, 1, 2, 0], public=np.ones((9, 4)) + np.eye(9, 4))
+    assert not hasattr(classifier, "classes_")
+
+
+def test_plans_on_disk_may_have_older_names():
+    stored = {
+        "epsilon": 2.0, "radius": 0.5, "count": "private", "budget": "rdp", "pace": "shadow",
+    }  # fmt: skip
+    named = {
+        "epsilon": 2.0, "min_similarity": 0.5, "neighbor_count": "private", "accounting": "rdp",
+        "noise_schedule": "usage",
+    }  # fmt: skip
+    assert plan_parameters(stored) == named
+    assert plan_parameters(named) == named
+    assert plan_parameters({"pace": "plan"}) == {"noise_schedule": "planned"}
+    IndKNNSettings.of(IndKNNClassifier(range(3), **plan_parameters({**stored, "pace": "plan"})))
+
+
+WITH_EPSILON = {
+    "Private-kNN": (PrivateKNNClassifier, {"gamma": 1.0}, "sigma_votes"),
+    "Private-kNN, screened": (
+        PrivateKNNClassifier,
+        {"gamma": 1.0, "k": 50, "sigma_screen": 400.0, "threshold": 30.0, "n_answers": 20},
+        "sigma_votes",
+    ),
+    "PATE": (PATEClassifier, {"interactions": 3}, "sigma_votes"),
+    "PATE, Laplace": (PATEClassifier, {"mechanism": "lnmax"}, "scale"),
+}
+
+
+@pytest.mark.parametrize("case", WITH_EPSILON)
+def test_a_plan_with_an_epsilon_keeps_it_and_wastes_little(case):
+    """Fails if the noise ends on the wrong side, or if another release of the plan is changed."""
+    estimator, given, noise = WITH_EPSILON[case]
+    planned = estimator(range(3), epsilon=3.0, n_queries=50, **given)
+    assert 3.0 * (1 - 2e-3) < planned.guarantee().epsilon <= 3.0
+    found = SETTINGS[estimator].of(planned).vote_noise
+    assert estimator(range(3), n_queries=50, **{noise: found}, **given).plan() == planned.plan()
+
+
+def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
+    screened = PrivateKNNClassifier(
+        range(3), gamma=1.0, sigma_screen=1.0, threshold=2.0, epsilon=1e-3, n_queries=50
+    )
+    before = dict(vars(screened))
+    with pytest.raises(PrivacyRefused, match="larger epsilon"):
+        screened.fit(np.eye(4), [0, 1, 2, 0])
+    assert vars(screened).keys() == before.keys()
