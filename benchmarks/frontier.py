@@ -52,7 +52,12 @@ def lines(data: Split, epsilons: list[float], lengths: list[int], seeds: int) ->
     for epsilon in epsilons:
         models = [_noisy_sgd(data, epsilon, seed) for seed in range(seeds)]
         for n_queries in lengths:
-            cells = {"NoisySGD": [], "today": [], "auto": [], "its model": []}
+            cells: dict[str, list[float]] = {
+                "NoisySGD": [],
+                "today": [],
+                "auto": [],
+                "its model": [],
+            }
             for seed in range(seeds):
                 part = slice(seed * n_queries, (seed + 1) * n_queries)
                 part = slice(0, n_queries) if part.stop > len(data.queries) else part

@@ -101,7 +101,7 @@ def _first_line(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 def _plain(text: str) -> str:
     paragraph = " ".join(text.strip().split("\n\n")[0].split())
-    return paragraph.replace("|", "\\|")
+    return paragraph.replace("``", "`").replace("|", "\\|")
 
 
 def _module(path: Path) -> str:

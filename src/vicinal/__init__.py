@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PublicMap,
         ScatteringFeatures,
         SentenceFeatures,
+        TableFeatures,
     )
     from vicinal.predictors import (
         IndKNNClassifier,
@@ -44,6 +45,7 @@ __all__ = [
     "ScatteringFeatures",
     "SentenceFeatures",
     "Store",
+    "TableFeatures",
     "__version__",
     "account",
     "calibrate",
@@ -68,6 +70,7 @@ __getattr__, __dir__ = lazy_exports(
         "ScatteringFeatures": "vicinal.features",
         "SentenceFeatures": "vicinal.features",
         "Store": "vicinal.store",
+        "TableFeatures": "vicinal.features",
         "account": "vicinal.accounting",
         "calibrate": "vicinal.accounting",
         "errors": "vicinal.errors",

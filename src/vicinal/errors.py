@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class VicinalError(Exception):
-    """Base of everything that vicinal raises on purpose."""
+    """Base of every error that is raised on purpose."""
 
 
 class InvalidInput(VicinalError, ValueError):

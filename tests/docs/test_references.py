@@ -82,7 +82,7 @@ def options_of(app: typer.Typer, words: list[str]) -> set[str] | None:
 
 @pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=shown)
 def test_files_that_are_named_exist(page):
-    for name in re.findall(r"`(?!fastapi/)([\w/]+\.(?:py|md))`", text_of(page)):
+    for name in re.findall(r"`(?!fastapi/|\S*NAME)([\w/]+\.(?:py|md))`", text_of(page)):
         places = (ROOT, SOURCES, SOURCES / "vicinal", page.parent)
         inside = any((place / name).exists() for place in places)
         assert inside or any(SOURCES.rglob(name)) or any((ROOT / "tests").rglob(name)), name
@@ -129,3 +129,23 @@ def test_a_command_that_does_not_exist_is_noticed():
     assert options_of(vicinal, ["forget", "STORE"]) is None
     assert "--subject" in options_of(vicinal, ["erase", "STORE"])
     assert "--subjects-of" not in options_of(vicinal, ["erase", "STORE"])
+
+
+def test_tests_that_are_named_exist():
+    """Every invariant names its guards."""
+    tests = "\n".join(text_of(path) for path in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", text_of(ROOT / "docs" / "architecture.md"))
+    assert named
+    for name in named:
+        assert f"def {name}(" in tests, name
+
+
+@pytest.mark.parametrize("module", MODULES, ids=shown)
+def test_theory_that_code_refers_to_is_in_the_repository(module):
+    text = text_of(module)
+    assert not re.search(r"\b(?:THEORY|SMOOTHED|DESIGN)\b", text)
+    theory = text_of(ROOT / "docs" / "theory.md")
+    for section in re.findall(r"docs/theory\.md,\s+section (\w+)", text):
+        assert re.search(rf"^#+ {section}\. ", theory, flags=re.MULTILINE), section
+    for number in re.findall(r"docs/architecture\.md,\s+invariant (\d)", text):
+        assert f"\n| {number} |" in text_of(ROOT / "docs" / "architecture.md")

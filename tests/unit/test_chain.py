@@ -10,13 +10,15 @@ import pytest
 
 from store_tools import Q, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger._chain import NO_HEAD
+from vicinal.ledger import _chain
+from vicinal.ledger._chain import NO_HEAD, ChainLink
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._schema import migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._writes import write_of
 from vicinal.store import Store
+from vicinal.store._request_batch import RequestBatch
 
 KEY = bytes(32)
 
@@ -166,6 +168,33 @@ def test_a_ledger_knows_all_heads_that_it_had(book):
     assert (book.clock, book.head) == heads[-1]
     assert not book.descends(book.clock, NO_HEAD)
     assert not book.descends(heads[0][0], heads[1][1])
+
+
+def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch):
+    """Fails if an opening reads the whole chain to find the witness's place in it."""
+    place = book.clock, book.head
+    with book.change("audience"):
+        book.open_audience("two", "{}")
+    read = []
+    monkeypatch.setattr(_chain, "_link_of", lambda row: read.append(row) or ChainLink(*row))
+    assert book.descends(*place)
+    assert len(read) == 2
+
+
+def test_charges_of_a_batch_that_breaks_off_are_in_the_witness(tmp_path, monkeypatch):
+    """Fails if a copy from before the charges of a broken batch could be put back."""
+    with make(tmp_path / "store") as store:
+
+        def broken(batch, _):
+            with batch._ledger.change("stands for charges that are kept"):
+                pass
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(RequestBatch, "run", broken)
+        with pytest.raises(KeyboardInterrupt):
+            store.predict(Q[:1])
+        ledger, state = store._parts.ledger, store._parts.witness.state
+        assert (state.clock, state.head) == (ledger.clock, ledger.head)
 
 
 CHANGES = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vicinal.accounting._filter import UNITS, afford, charge, unit_rate
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._charging_kernels import scale_down
+from vicinal.mechanisms._charging_kernels import OnePrice, scale_down
 
 scales = st.integers(2, 2**33)
 budgets = st.floats(1e-12, 10)
@@ -39,6 +39,10 @@ def test_afford_is_the_largest_norm_that_can_be_paid(norm, remaining, scale, bud
         assert charge((allowed + 1) ** 2, rate) > remaining
 
 
+def _price(scale, rate):
+    return OnePrice(scale, rate, 0.0, np.ones(1), label_only=False)
+
+
 @settings(deadline=None, max_examples=300)
 @given(
     st.lists(st.integers(0, 2**29), min_size=1, max_size=12),
@@ -49,7 +53,7 @@ def test_afford_is_the_largest_norm_that_can_be_paid(norm, remaining, scale, bud
 def test_scaled_down_vectors_are_paid_for(values, remaining, scale, budget):
     rate = unit_rate(scale, budget)
     vector = np.array(values, dtype=np.int64)
-    cost = scale_down(vector, remaining, scale, rate, 0.0, np.ones(1))
+    cost = scale_down(vector, remaining, _price(scale, rate))
     assert 0 <= cost <= remaining
     assert cost == charge(int((vector.astype(object) ** 2).sum()), rate)
     assert (vector <= values).all()
@@ -75,7 +79,7 @@ def test_a_cost_beyond_any_budget_does_not_wrap_around():
     assert charge(2**60, rate) == 2**62
     assert afford(2**30, UNITS, rate) < 2**22
     vector = np.array([2**29, 2**29], dtype=np.int64)
-    assert 0 <= scale_down(vector, UNITS, 2**30, rate, 0.0, np.ones(1)) <= UNITS
+    assert 0 <= scale_down(vector, UNITS, _price(2**30, rate)) <= UNITS
 
 
 @pytest.mark.parametrize("scale", [0, -1, 1.5, 2**41, None])

@@ -12,7 +12,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
-from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_ids, unframed
+from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_ids, unframed, unframed_all
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._schema import PAGE, migrate
 from vicinal.ledger._slot_table import SlotTable
@@ -30,6 +30,19 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
     assert unframed(stored) == subject
     assert type(unframed(stored)) is type(subject)
     assert list(framed_ids(b"<id:" + stored + b"noise>")) == [stored]
+
+
+@given(
+    st.one_of(
+        st.lists(ids, min_size=1),
+        st.lists(st.integers(0, 99), min_size=1),
+        st.lists(st.sampled_from(["a", "<id:s", "50%", "é"]), min_size=1),
+    )
+)
+def test_many_framed_ids_come_back_as_each_alone(subjects):
+    stored = [framed(subject) for subject in subjects]
+    alone = [unframed(one) for one in stored]
+    assert [(type(one), one) for one in unframed_all(stored)] == [(type(a), a) for a in alone]
 
 
 @given(st.lists(ids, min_size=2, max_size=2, unique=True))
@@ -199,7 +212,7 @@ def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
     with book.change("erase"):
         book.remove([5])
     with book.change("lost"):
-        book.spend_everything()
+        book.spend_all_budgets()
         book.enroll([5, "new"])
     book = reopened(book, tmp_path / "db")
     assert not book.audiences["one"].account.remaining.any()

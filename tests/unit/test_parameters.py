@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -90,11 +91,6 @@ def test_plans_on_disk_may_have_older_names():
 
 WITH_EPSILON = {
     "Private-kNN": (PrivateKNNClassifier, {"gamma": 1.0}, "sigma_votes"),
-    "Private-kNN, screened": (
-        PrivateKNNClassifier,
-        {"gamma": 1.0, "k": 50, "sigma_screen": 400.0, "threshold": 30.0, "n_answers": 20},
-        "sigma_votes",
-    ),
     "PATE": (PATEClassifier, {"interactions": 3}, "sigma_votes"),
     "PATE, Laplace": (PATEClassifier, {"mechanism": "lnmax"}, "scale"),
 }
@@ -110,11 +106,25 @@ def test_a_plan_with_an_epsilon_keeps_it_and_wastes_little(case):
     assert estimator(range(3), n_queries=50, **{noise: found}, **given).plan() == planned.plan()
 
 
+def test_with_screening_only_the_noise_on_votes_is_calibrated(monkeypatch):
+    asked = []
+
+    def calibrate(plan, epsilon, field, release):
+        asked.append((len(plan["releases"]), epsilon, field, release))
+        return SimpleNamespace(value=7.5)
+
+    monkeypatch.setattr("vicinal.predictors._common.fixed_plan.calibrate", calibrate)
+    shared = {"sigma_screen": 40.0, "threshold": 30.0, "epsilon": 3.25, "n_answers": 20}
+    screening, votes = PrivateKNNClassifier(range(3), **shared).plan()["releases"]
+    assert (screening["sigma"], votes["sigma"], votes["count"]) == (40.0, 7.5, 20)
+    (both,) = PATEClassifier(range(3), mechanism="confident_gnmax", **shared).plan()["releases"]
+    assert (both["sigma_screen"], both["sigma_votes"], both["answered"]) == (40.0, 7.5, 20)
+    assert asked == [(2, 3.25, "sigma", 1), (1, 3.25, "sigma_votes", 0)]
+
+
 def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
-    screened = PrivateKNNClassifier(
-        range(3), gamma=1.0, sigma_screen=1.0, threshold=2.0, epsilon=1e-3, n_queries=50
-    )
-    before = dict(vars(screened))
+    laplace = PATEClassifier(range(3), mechanism="lnmax", epsilon=1e-6, n_queries=10**8)
+    before = dict(vars(laplace))
     with pytest.raises(PrivacyRefused, match="larger epsilon"):
-        screened.fit(np.eye(4), [0, 1, 2, 0])
-    assert vars(screened).keys() == before.keys()
+        laplace.fit(np.eye(4), [0, 1, 2, 0])
+    assert vars(laplace).keys() == before.keys()

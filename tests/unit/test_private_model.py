@@ -85,7 +85,7 @@ def test_after_the_planned_questions_the_model_answers_alone():
 
 
 def test_newcomers_have_full_budgets_and_leavers_keep_what_is_left():
-    classifier = fitted()
+    classifier = make().fit(X, Y, np.arange(N), public=R)
     more, labels = points(2, 7)
     classifier.add(more, labels, [N, 0])
     ledger = classifier._shard.ledger

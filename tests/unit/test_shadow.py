@@ -228,7 +228,7 @@ def test_a_pace_beside_a_shadow_keeps_its_own_noise():
     assert isinstance(pace, ProxyNoiseSchedule)
     assert not isinstance(pace, UsageNoiseSchedule)
     classifier.query(data(3, 400)[0])
-    assert pace.multiplier == pace._pace.multiplier
+    assert pace.multiplier == pace._schedule.multiplier
 
 
 # ---------------------------------------------------------------- two worlds

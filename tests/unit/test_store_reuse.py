@@ -78,7 +78,7 @@ def test_a_restart_changes_no_decision(tmp_path, monkeypatch, release, noise):
         engines = [found._audience_states["default"].engine for found in (store, other)]
         assert engines[0].reuse._seen == engines[1].reuse._seen
         assert engines[0].schedule.multiplier == engines[1].schedule.multiplier
-    asked = [lessons(found) for found in (store, other)]
+    asked = [reuse_replay(found) for found in (store, other)]
     np.testing.assert_array_equal(*asked)
     assert 200 < asked[0].sum() < 600
     assert store.verify()
@@ -97,7 +97,7 @@ def test_two_worlds_with_the_same_answers_decide_alike(tmp_path, monkeypatch):
             for start in range(0, 700, 50):
                 store.predict(Q[start : start + 50])
             found.append(
-                (lessons(store), store._audience_states["default"].engine.schedule.multiplier)
+                (reuse_replay(store), store._audience_states["default"].engine.schedule.multiplier)
             )
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
@@ -110,7 +110,7 @@ def scripted(engine, block, *, sequential):  # noqa: ARG001 (the engine's)
     return best if engine.votes.label_only else np.eye(3)[best] * 40.0, np.ones(len(block))
 
 
-def lessons(store):
+def reuse_replay(store):
     rows = store._parts.database.execute("SELECT asked FROM lessons ORDER BY seq")
     return np.frombuffer(b"".join(base64.b64decode(row[0]) for row in rows), dtype=np.bool_)
 

@@ -15,7 +15,7 @@ from typing import Any
 from vicinal import _checks
 from vicinal.accounting import _certificate
 from vicinal.accounting._composition import Composition, compose
-from vicinal.accounting.kinds import KINDS, Kind
+from vicinal.accounting.kinds import KINDS, PlannedRelease
 from vicinal.errors import InvalidInput
 
 NEIGHBOURING = "one subject added or removed, with all of that subject's records"
@@ -33,29 +33,28 @@ COMMON_ASSUMPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """`count` equal releases of one kind: the fields of the plan, checked, defaults filled in."""
+    """`count` equal releases: the fields of the plan, checked, defaults filled in."""
 
-    kind: str
+    release: PlannedRelease
     count: int
-    fields: tuple[tuple[str, Any], ...]
 
     @property
-    def values(self) -> dict[str, Any]:
-        """Return the fields by name, without kind and count."""
-        return dict(self.fields)
+    def private(self) -> bool:
+        """Whether its cost depends on private votes."""
+        return "votes" in self.release.values
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as in the JSON of a plan."""
-        return {"kind": self.kind, **self.values, "count": self.count}
+        return {"kind": self.release.kind, **self.release.values, "count": self.count}
 
     def shown(self) -> dict[str, Any]:
         """Return the same with private votes left out."""
-        hidden = {"votes": "private"} if "votes" in self.values else {}
+        hidden = {"votes": "private"} if self.private else {}
         return {**self.to_dict(), **hidden}
 
     def composition(self) -> Composition:
         """Return all releases of the step."""
-        return KINDS[self.kind].cost(self.values, self.count)
+        return self.release.cost(self.count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Plan:
             Naming the field, for anything missing, unknown or out of bounds.
         """
         fields = mapping("plan", plan)
-        _known("plan", fields, ("delta", "releases"), required=("delta", "releases"))
+        _check_fields("plan", fields, ("delta", "releases"), required=("delta", "releases"))
         delta = _checks.real("delta", fields["delta"], above=0, below=1)
         releases = releases_of(fields)
         steps = tuple(
@@ -113,7 +112,7 @@ class Plan:
             "by_method": by_method,
             "lower": self.lower() if lower else None,
             "delta": self.delta,
-            "private": any("votes" in step.values for step in self.steps),
+            "private": any(step.private for step in self.steps),
             "neighbouring": NEIGHBOURING,
             "assumptions": list(self.assumptions()),
             "releases": self._shares(total),
@@ -122,18 +121,18 @@ class Plan:
     def lower(self) -> float | None:
         """Return an epsilon that the plan cannot be better than, or None without a certificate."""
         order = self.composition().best_order(self.delta)
-        witnesses: list[_certificate.WorstCasePair] = []
+        pairs: list[_certificate.WorstCasePair] = []
         for step in self.steps:
-            found = KINDS[step.kind].worst_case(step.values, step.count, order)
+            found = step.release.worst_case(step.count, order)
             if found is None:
                 return None
-            witnesses.extend(found)
-        return _certificate.lower_epsilon(witnesses, self.delta)
+            pairs.extend(found)
+        return _certificate.lower_epsilon(pairs, self.delta)
 
     def assumptions(self) -> tuple[str, ...]:
         """Return in words what must be true for the price to hold."""
         particular = dict.fromkeys(
-            words for step in self.steps for words in KINDS[step.kind].assumptions(step.values)
+            words for step in self.steps for words in step.release.assumptions()
         )
         return (*COMMON_ASSUMPTIONS, *particular)
 
@@ -168,28 +167,16 @@ def _step(name: str, release: object, delta: float) -> Step:
     fields = mapping(name, release)
     if "kind" not in fields:
         raise InvalidInput(f"The '{name}.kind' parameter is missing.")
-    kind_name = _checks.choice(f"{name}.kind", fields["kind"], tuple(KINDS))
-    kind = KINDS[kind_name]
+    kind = KINDS[_checks.choice(f"{name}.kind", fields["kind"], tuple(KINDS))]
     given = {key: value for key, value in fields.items() if key != "kind"}
-    _known(name, given, (*kind.fields, "count"), required=kind.required)
-    count = _checks.integer(f"{name}.count", given.get("count", 1), least=1, most=10**9)
-    given.pop("count", None)
-    values = _checked(name, kind, given)
-    values = kind.complete(name, values, delta, count)
-    step = Step(kind_name, count, tuple(sorted(values.items())))
+    _check_fields(name, given, (*kind.field_names(), "count"), required=kind.required())
+    count = _checks.integer(f"{name}.count", given.pop("count", 1), least=1, most=10**9)
+    step = Step(kind.from_fields(name, given).complete(name, delta, count), count)
     try:
         step.composition()
     except InvalidInput as error:
         raise InvalidInput(f"In '{name}', with all fields together: {error}") from None
     return step
-
-
-def _checked(name: str, kind: Kind, given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: check(f"{name}.{key}", given[key]) if key in given else kind.defaults[key]
-        for key, check in kind.fields.items()
-        if key in given or key in kind.defaults
-    }
 
 
 def mapping(name: str, value: object) -> Mapping[str, Any]:
@@ -199,7 +186,7 @@ def mapping(name: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def _known(
+def _check_fields(
     name: str, fields: Mapping[str, Any], allowed: tuple[str, ...], required: tuple[str, ...]
 ) -> None:
     prefix = "" if name == "plan" else f"{name}."

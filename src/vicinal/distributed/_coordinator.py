@@ -348,11 +348,13 @@ class Coordinator(BaseStore[ShardedReply]):
         parts, ledger = self._parts, self._ledger
         args = (parts.database, parts.schema, parts.shard, ledger.audiences[name], ledger.version)
         state, _ = open_audience_state(*args, self._lock)
-        if state.lessons is None:
+        if state.reuse_replay is None:
             return dataclasses.replace(state, engine=self._on_shards(name, state.engine))
-        untaught = self._on_shards(name, state.lessons.untaught)
-        lessons = dataclasses.replace(state.lessons, untaught=untaught)
-        return dataclasses.replace(state, lessons=lessons, engine=lessons.taught())
+        untaught = self._on_shards(name, state.reuse_replay.untaught)
+        reuse_replay = dataclasses.replace(state.reuse_replay, untaught=untaught)
+        return dataclasses.replace(
+            state, reuse_replay=reuse_replay, engine=reuse_replay.engine_with_reuse()
+        )
 
     def _on_shards(self, name: str, engine: QueryEngine) -> QueryEngine:
         return dataclasses.replace(engine, shard=self._shards[name])

@@ -86,7 +86,7 @@ def _spend(coordinator: OpenStore, shards: list[OpenStore]) -> None:
     coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
     for parts in (coordinator, *shards):
         with parts.ledger.change(LOST):
-            parts.ledger.spend_everything()
+            parts.ledger.spend_all_budgets()
             write_epoch(parts.database, b"")
         parts.mark_change()
 

@@ -76,7 +76,7 @@ class AnswerBlock:
     answers: npt.NDArray[np.float64] | npt.NDArray[np.int64]
     slack: float
     asked: Mapping[str, int]
-    lesson: ReuseEntry | None = None
+    reuse_entry: ReuseEntry | None = None
     shadow: npt.NDArray[np.uint16] | None = None
 
     def row(self, seq: int, version: int) -> tuple[Value, ...]:

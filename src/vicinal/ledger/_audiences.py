@@ -104,7 +104,7 @@ class Audience:
         self.logged_bytes = 0
 
     @property
-    def heavy(self) -> bool:
+    def needs_checkpoint(self) -> bool:
         """Whether the charges on record take so much space that folding pays."""
         return self.logged_bytes > max(FOLD_BYTES, 2 * self.account.durable.nbytes)
 

@@ -36,13 +36,13 @@ HEAD = 32
 NO_HEAD = bytes(HEAD)
 """The head before the first link."""
 
-OUTSIDE = frozenset({"chain", "sums"})
+WITHOUT_DIGESTS = frozenset({"chain", "sums"})
 """Tables that hold digests, and so have none."""
 
 _DIGEST = 16
 _SUBJECT = (int, bytes)
 _MODULUS = 1 << 8 * _DIGEST
-_PERSON = b"vicinal chain\x01"
+_DOMAIN = b"vicinal chain\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ChainLink:
         """Return the link that follows on `head`."""
         counts = number.to_bytes(8) + clock.to_bytes(8)
         return cls(
-            number, clock, content, hashlib.sha256(_PERSON + head + counts + content).digest()
+            number, clock, content, hashlib.sha256(_DOMAIN + head + counts + content).digest()
         )
 
     def follows(self, before: ChainLink) -> bool:
@@ -266,7 +266,7 @@ def _link_of(row: Sequence[Any]) -> ChainLink:
 
 
 def _digested(database: Database) -> list[str]:
-    return [name for name in database.tables() if name not in OUTSIDE]
+    return [name for name in database.tables() if name not in WITHOUT_DIGESTS]
 
 
 def _sum_of(prefix: bytes, rows: Rows) -> int:

@@ -14,10 +14,10 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 
 
-def free_slots(book: Ledger) -> npt.NDArray[np.bool_]:
+def free_slots(ledger: Ledger) -> npt.NDArray[np.bool_]:
     """Return which slots nobody has, bool (slots,)."""
-    free = np.ones(book.size, dtype=np.bool_)
-    free[list(book.slot_table.slot_of.values())] = False
+    free = np.ones(ledger.size, dtype=np.bool_)
+    free[list(ledger.slot_table.slot_of.values())] = False
     return free
 
 

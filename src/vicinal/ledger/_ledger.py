@@ -147,7 +147,7 @@ class Ledger:
     def change(self, what: str) -> Iterator[None]:
         """Make the body one durable change of the data, with a new version.
 
-        Whatever goes wrong inside, memory may be ahead of the disk, so the book is closed.
+        Whatever goes wrong inside, memory may be ahead of the disk, so the ledger is closed.
         """
         with self._all_or_nothing():
             yield
@@ -169,7 +169,7 @@ class Ledger:
         Raises
         ------
         StorageFailed, PrivacyRefused
-            Nothing may be answered then, and the book must be opened again.
+            Nothing may be answered then, and the ledger must be opened again.
         """
         with self._all_or_nothing():
             for block in blocks:
@@ -193,7 +193,7 @@ class Ledger:
         self.audiences[name] = audience
         return audience
 
-    def close_names(self, names: Iterable[bytes]) -> None:
+    def bar_audience_names(self, names: Iterable[bytes]) -> None:
         """Let no audience with one of these names be opened, but those there are; in a change.
 
         Parameters
@@ -229,7 +229,7 @@ class Ledger:
         )
         audience.account.mark_committed(charges)
         audience.logged_bytes += len(slots) + len(units)
-        if audience.heavy:
+        if audience.needs_checkpoint:
             audience.checkpoint(self.database)
 
     def keep_charges(self, audience: Audience, slack: float) -> None:
@@ -245,7 +245,7 @@ class Ledger:
                 audience.update(self.database)
                 self.database.put("clock", str(self.clock))
 
-    def spend_everything(self) -> None:
+    def spend_all_budgets(self) -> None:
         """Charge all that is left to everybody, inside :meth:`change`; nobody gets any again.
 
         For a ledger that does not know what was charged: an old backup.
@@ -295,10 +295,10 @@ class Ledger:
             "INSERT INTO answers (seq, audience, version, digests, answers) VALUES (?, ?, ?, ?, ?)",
             block.row(self.clock, self.version),
         )
-        if block.lesson is not None:
+        if block.reuse_entry is not None:
             self.database.execute(
                 "INSERT INTO lessons (seq, audience, asked, queries) VALUES (?, ?, ?, ?)",
-                block.lesson.row(self.clock, audience.number),
+                block.reuse_entry.row(self.clock, audience.number),
             )
         if block.shadow is not None:
             self.database.execute(

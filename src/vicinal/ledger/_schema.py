@@ -23,6 +23,11 @@ sums       digests of all rows, summed up by table
 chain      one link a transaction: the clock, a digest of all sums, a head that stands for all links
 ========== =======================================================================================
 
+Names of tables and columns stay what they were when they were first written, also where the code
+has another word now: departed are erased subjects, lessons what answers are reused from, shadows
+the usage of public points, welcome an initial budget, folded what a checkpoint has summed up, tiles
+the digests of record files. The name `frame` in `meta` is the store's schema.
+
 Budgets are never rows: a page or a block of charges is one value.
 """
 

@@ -43,7 +43,7 @@ class SlotTable:
         return slots
 
     def free_slots(self, subjects: Iterable[SubjectId]) -> list[tuple[SubjectId, int]]:
-        """Take subjects off the roll; return those that were on it, with their old slots."""
+        """Take subjects out of the table; return those that were on it, with their old slots."""
         gone = [(s, self.slot_of.pop(s)) for s in dict.fromkeys(subjects) if s in self.slot_of]
         self._free.extend(slot for _, slot in gone)
         return gone

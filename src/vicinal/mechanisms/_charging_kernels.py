@@ -8,8 +8,10 @@ do not depend on order. Hence the result is the same for any order and any split
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal.accounting._filter import MAX_NORM, afford, charge
@@ -19,19 +21,70 @@ from vicinal.neighbours._kernels import LEVELS
 _LOW = (1 << 24) - 1
 
 
-@compiled
-def charge_votes(  # type: ignore[no-untyped-def]
-    starts, rows, similarities, labels, slots, records, remaining,
-    weights, origin, shift, scales, rates, cells, shares, votes,
-):  # fmt: skip
-    """Add every subject's contribution to `votes` and take its charge from `remaining`.
+class NeighbourArrays(NamedTuple):
+    """The neighbours of q queries: `starts` int (q + 1,), `rows` and `similarities` (hits,)."""
 
-    See :class:`vicinal.mechanisms._votes.VoteRelease` for the arrays. Returns the charges summed
-    as (high, low) with low parts of 24 bits, which cannot overflow.
+    starts: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int32]
+    similarities: npt.NDArray[np.int32]
+
+
+class SubjectArrays(NamedTuple):
+    """Labels and subjects of records, (n,); records and remaining units of subjects, (m,)."""
+
+    labels: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
+    records: npt.NDArray[np.int32]
+    remaining: npt.NDArray[np.int64]
+
+
+class KernelWeights(NamedTuple):
+    """Votes by level of similarity, int64 (levels,), and how a similarity becomes a level."""
+
+    weights: npt.NDArray[np.int64]
+    origin: int
+    shift: int
+
+
+class VotePrices(NamedTuple):
+    """What votes cost; the arrays of :class:`vicinal.mechanisms._votes.BlockRelease`.
+
+    `label_only` says whether moving one coordinate costs a share of the price, by `price_table`.
     """
+
+    scales: npt.NDArray[np.int64]
+    rates: npt.NDArray[np.float64]
+    table_scale: npt.NDArray[np.float64]
+    price_table: npt.NDArray[np.float64]
+    label_only: bool
+
+
+class OnePrice(NamedTuple):
+    """What the votes of one query cost; see :class:`VotePrices`."""
+
+    scale: int
+    rate: float
+    table_scale: float
+    price_table: npt.NDArray[np.float64]
+    label_only: bool
+
+
+@compiled
+def charge_votes(neighbours, subjects, kernel, prices, votes):  # type: ignore[no-untyped-def]
+    """Add every subject's contribution to `votes` and take its charge from `subjects.remaining`.
+
+    Returns the charges summed as (high, low) with low parts of 24 bits, which cannot overflow.
+    """
+    starts, rows, similarities = neighbours
+    labels, slots, records, remaining = subjects
+    weights, origin, shift = kernel
     high, low = 0, 0
     vector = np.zeros(votes.shape[1], dtype=np.int64)
     for j in range(len(starts) - 1):
+        price = OnePrice(
+            prices.scales[j], prices.rates[j], prices.table_scale[j],
+            prices.price_table, prices.label_only,
+        )  # fmt: skip
         several = 0
         for hit in range(starts[j], starts[j + 1]):
             row = rows[hit]
@@ -39,9 +92,9 @@ def charge_votes(  # type: ignore[no-untyped-def]
             if records[slot] > 1:
                 several += 1
                 continue
-            weight = min(weights[_level(similarities[hit], origin, shift)], scales[j])
-            weight = _afford_one(weight, remaining[slot], rates[j], cells[j], shares)
-            cost = _charge_one(weight, rates[j], cells[j], shares)
+            weight = min(weights[_level(similarities[hit], origin, shift)], price.scale)
+            weight = _afford_one(weight, remaining[slot], price)
+            cost = _charge_one(weight, price)
             remaining[slot] -= cost
             votes[j, labels[row]] += weight
             high += cost >> 24
@@ -57,7 +110,7 @@ def charge_votes(  # type: ignore[no-untyped-def]
                 level = _level(similarities[hit], origin, shift)
                 vector[labels[rows[hit]]] += weights[level]
             slot = slots[rows[order[first]]]
-            cost = scale_down(vector, remaining[slot], scales[j], rates[j], cells[j], shares)
+            cost = scale_down(vector, remaining[slot], price)
             remaining[slot] -= cost
             votes[j] += vector
             high += cost >> 24
@@ -129,15 +182,15 @@ def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[
 
 
 @compiled
-def scale_down(vector, remaining, scale, rate, cells, shares):  # type: ignore[no-untyped-def]
+def scale_down(vector, remaining, price):  # type: ignore[no-untyped-def]
     """Shrink `vector` in place to what `remaining` units pay for; return its charge.
 
-    Its norm is first brought down to `scale`, the largest shift that the grid's slack allows, and
+    Its norm is first brought down to the scale, the largest shift that the grid's slack allows, and
     below 2^31, so that its square fits into int64.
     Coordinates are rounded towards zero. A vector with one coordinate keeps the largest value
     that can be afforded, as for a subject with a single record.
     """
-    longest = min(scale, MAX_NORM)
+    longest = min(price.scale, MAX_NORM)
     moved = 0
     only = 0
     squares = 0.0
@@ -149,34 +202,34 @@ def scale_down(vector, remaining, scale, rate, cells, shares):  # type: ignore[n
     if moved == 0:
         return 0
     if moved == 1:
-        vector[only] = _afford_one(min(vector[only], longest), remaining, rate, cells, shares)
-        return _charge_one(vector[only], rate, cells, shares)
+        vector[only] = _afford_one(min(vector[only], longest), remaining, price)
+        return _charge_one(vector[only], price)
     shrink = 1.0
     if squares >= float(longest) * float(longest):
         shrink = float(longest) / math.sqrt(squares) * (1 - 1e-12)
-    cost = _shrunk(vector, shrink, rate)
+    cost = _shrunk(vector, shrink, price.rate)
     if cost > remaining:
         shrink = math.sqrt(max(remaining, 0) / cost) * (1 - 1e-12)
-        cost = _shrunk(vector, shrink, rate)
+        cost = _shrunk(vector, shrink, price.rate)
     while cost > remaining:
-        cost = _shrunk(vector, 0.999, rate)
+        cost = _shrunk(vector, 0.999, price.rate)
     return cost
 
 
 @compiled
-def _charge_one(norm, rate, cells, shares):  # type: ignore[no-untyped-def]
-    """Return the charge of moving one coordinate by `norm` steps; a single share stands for 1."""
-    if len(shares) == 1:
-        return charge(norm * norm, rate)
-    return label_charge(norm, rate, cells, shares)
+def _charge_one(norm, price):  # type: ignore[no-untyped-def]
+    """Return the charge of moving one coordinate by `norm` steps."""
+    if price.label_only:
+        return label_charge(norm, price.rate, price.table_scale, price.price_table)
+    return charge(norm * norm, price.rate)
 
 
 @compiled
-def _afford_one(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
+def _afford_one(norm, remaining, price):  # type: ignore[no-untyped-def]
     """Return the largest whole norm <= `norm` that `remaining` units pay for."""
-    if len(shares) == 1:
-        return afford(norm, remaining, rate)
-    return label_afford(norm, remaining, rate, cells, shares)
+    if price.label_only:
+        return label_afford(norm, remaining, price.rate, price.table_scale, price.price_table)
+    return afford(norm, remaining, price.rate)
 
 
 @compiled

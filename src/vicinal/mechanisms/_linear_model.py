@@ -274,5 +274,5 @@ def _shrunk(vector, factor, square, rate):  # type: ignore[no-untyped-def]
     total = 0
     for c in range(len(vector)):
         vector[c] = np.trunc(vector[c] * factor)
-        total += np.int64(vector[c]) * np.int64(vector[c])
+        total += int(vector[c]) * int(vector[c])
     return charge(total * square, rate)

@@ -16,7 +16,13 @@ from vicinal.accounting._filter import unit_rate
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.accounting._label_only import LINE_GRID, ChargeTable
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._charging_kernels import charge_votes
+from vicinal.mechanisms._charging_kernels import (
+    KernelWeights,
+    NeighbourArrays,
+    SubjectArrays,
+    VotePrices,
+    charge_votes,
+)
 from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.neighbours import Kernel, NeighbourLists
@@ -175,10 +181,11 @@ class BlockRelease(ABC):
         Noise scale of each query, in grid steps.
     rates : float64 (q,)
         Units that a squared step costs under that scale, rounded up.
-    cells : float64 (q,)
-        Cells of `shares` that a step goes up by under that scale.
-    shares : float64 (m,)
-        What moving one coordinate costs, as shares of that price, by cells; (1,) for the whole.
+    table_scale : float64 (q,)
+        Cells of `price_table` that a step goes up by under that scale.
+    price_table : float64 (m,)
+        What moving one coordinate costs, as shares of that price, by cells; unused
+        where votes leave.
     """
 
     mechanism: VoteMechanism
@@ -193,7 +200,7 @@ class BlockRelease(ABC):
         return self.scales / self.mechanism.grid.steps
 
     def of(self, part: slice) -> Self:
-        """Return what belongs to consecutive queries, for :meth:`collect` in parts."""
+        """Return what belongs to consecutive queries, to be charged in parts."""
         return replace(
             self,
             scales=self.scales[part],
@@ -217,13 +224,17 @@ class BlockRelease(ABC):
             All charges together, in units; private.
         """
         votes = np.zeros((len(near), self.mechanism.n_classes), dtype=np.int64)
-        kernel = self.mechanism.kernel
+        mechanism = self.mechanism
+        kernel = mechanism.kernel
         high, low = charge_votes(
-            near.starts, near.rows, near.similarities,
-            people.labels, people.slots, people.records, people.remaining,
-            self.mechanism.weights, kernel.level_origin, kernel.level_shift,
-            self.scales, self.rates, self.table_scale, self.price_table, votes,
-        )  # fmt: skip
+            NeighbourArrays(near.starts, near.rows, near.similarities),
+            SubjectArrays(people.labels, people.slots, people.records, people.remaining),
+            KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift),
+            VotePrices(
+                self.scales, self.rates, self.table_scale, self.price_table, mechanism.label_only
+            ),
+            votes,
+        )
         return votes, (int(high) << 24) + int(low)
 
     @abstractmethod

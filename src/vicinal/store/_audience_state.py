@@ -1,4 +1,4 @@
-"""One desk for each audience: its plan, its engine, and the answers it has given."""
+"""The state of each audience: its plan, its engine, and the answers it has given."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class AudienceState:
         What the grid costs.
     answers : AnswerLog
         What was released.
-    lessons : ReuseReplay or None
+    reuse_replay : ReuseReplay or None
         What the engine's memory learns from, if it has one.
-    worn : uint16 (m,)
+    budget_usage : uint16 (m,)
         How far the public points of its shadow are worn by what was released.
     """
 
@@ -65,11 +65,11 @@ class AudienceState:
     engine: QueryEngine
     slack: DeltaSlackAccountant
     answers: AnswerLog
-    lessons: ReuseReplay | None
+    reuse_replay: ReuseReplay | None
     budget_usage: Shares
 
     def __post_init__(self) -> None:
-        self._resume_wear()
+        self._resume_usage()
 
     @property
     def shadow(self) -> ProxyLedger | None:
@@ -84,11 +84,11 @@ class AudienceState:
 
     def drop_answers(self) -> None:
         """Forget answers that nobody will see; their charges and their slack stay."""
-        if self.lessons is not None:
-            self.engine = self.lessons.taught()
-        self._resume_wear()
+        if self.reuse_replay is not None:
+            self.engine = self.reuse_replay.engine_with_reuse()
+        self._resume_usage()
 
-    def _resume_wear(self) -> None:
+    def _resume_usage(self) -> None:
         if self.shadow is not None:
             self.shadow.resume(self.budget_usage)
 
@@ -129,7 +129,7 @@ class AudienceState:
         return {**fixed, **told, "reuse_predictions": self.settings.reuse_predictions, **pinned}
 
 
-def new_plan(frame: StoreSchema, parameters: dict[str, Any]) -> str:
+def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
     """Return the plan of a new audience as JSON, checked.
 
     Raises
@@ -140,7 +140,7 @@ def new_plan(frame: StoreSchema, parameters: dict[str, Any]) -> str:
     for name in _SHARED:
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
-    if _settings(frame, parameters).follows_usage:
+    if _settings(schema, parameters).follows_usage:
         raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
     return json.dumps({"asked": parameters, "pinned": {}})
 
@@ -163,52 +163,52 @@ def pinned_plan(plan: str, settings: IndKNNSettings, assembled: PlannedEngine) -
 
 def open_audience_state(
     database: Database,
-    frame: StoreSchema,
+    schema: StoreSchema,
     shard: Shard,
     audience: Audience,
     version: int,
     turn: ForkSafeLock,
 ) -> tuple[AudienceState, PlannedEngine]:
-    """Return the desk of an audience; what its plan leaves open is planned now, and charged."""
+    """Return the state of an audience; what its plan leaves open is planned now, and charged."""
     plan = json.loads(audience.plan)
-    asked = _settings(frame, plan["asked"])
-    settings = _settings(frame, {**plan["asked"], **plan["pinned"]})
+    asked = _settings(schema, plan["asked"])
+    settings = _settings(schema, {**plan["asked"], **plan["pinned"]})
     slack = slack_meter(settings, audience.slack)
     assembled = engine_on(
         SharedShard(shard, audience.account),
-        frame.kernel_of(settings.bandwidth),
+        schema.kernel_of(settings.bandwidth),
         settings,
-        frame.n_features,
-        frame.public,
+        schema.n_features,
+        schema.public,
         slack,
     )
-    n_classes = None if settings.label_only else len(frame.classes)
+    n_classes = None if settings.label_only else len(schema.classes)
     answers = AnswerLog(database, audience, n_classes, version)
     engine = dataclasses.replace(assembled.engine, lock=turn)
-    lessons = None
+    reuse_replay = None
     if settings.reuse_predictions != NO_REUSE:
-        lessons = ReuseReplay(database, audience, frame, engine, n_classes)
-        engine = lessons.taught()
-    worn = _worn(database, audience)
+        reuse_replay = ReuseReplay(database, audience, schema, engine, n_classes)
+        engine = reuse_replay.engine_with_reuse()
+    usage = _stored_usage(database, audience)
     return AudienceState(
-        audience, asked, settings, engine, slack, answers, lessons, worn
+        audience, asked, settings, engine, slack, answers, reuse_replay, usage
     ), assembled
 
 
-def _worn(database: Database, audience: Audience) -> Shares:
+def _stored_usage(database: Database, audience: Audience) -> Shares:
     rows = database.execute("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
     kept = b"".join(bytes_of(text) for (text,) in rows)
     return np.frombuffer(kept, dtype="<u2").astype(np.uint16)
 
 
-def _settings(frame: StoreSchema, parameters: dict[str, Any]) -> IndKNNSettings:
+def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> IndKNNSettings:
     shared = {
-        "kernel": frame.kernel,
-        "norm_bound": frame.bound or "auto",
-        "reference_cost": frame.reference_cost,
+        "kernel": schema.kernel,
+        "norm_bound": schema.bound or "auto",
+        "reference_cost": schema.reference_cost,
     }
     named = plan_parameters(parameters)
-    return IndKNNSettings.of(form_of({"classes": frame.classes, **shared, **named}))
+    return IndKNNSettings.of(form_of({"classes": schema.classes, **shared, **named}))
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:

@@ -121,11 +121,11 @@ class BaseStore(ABC, Generic[AnyReply]):
 
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
         """Set how many new answers an analyst may have; None for what the audience has left."""
-        desk = audience_state(self._audience_states, audience)
+        state = audience_state(self._audience_states, audience)
         name = checked_name("analyst", analyst)
         most = None if quota is None else _checks.integer("quota", quota, least=0)
         with self._whole():
-            self._parts.ledger.allow(desk.audience, name, most)
+            self._parts.ledger.allow(state.audience, name, most)
 
     # ------------------------------------------------------------ the data
 
@@ -161,18 +161,18 @@ class BaseStore(ABC, Generic[AnyReply]):
             If a shard of a cluster is missing. If the change was decided before, it is finished
             later.
         """
-        frame, book = self._parts.schema, self._parts.ledger
+        schema, ledger = self._parts.schema, self._parts.ledger
         name = checked_name("curator", curator)
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
-        records = StoredRecords.of(frame, frame.vectors(X), y, subjects)
+        records = StoredRecords.of(schema, schema.vectors(X), y, subjects)
         with self._whole():
-            addition = None if key is None else Addition.of(book, name, key, records)
+            addition = None if key is None else Addition.of(ledger, name, key, records)
             done = None if addition is None else addition.done(self._parts.database)
             if done is not None:
                 return done
             check_naming(self._parts.database, given=records.ids is not None)
             self._add(records, addition)
-            return book.version
+            return ledger.version
 
     @abstractmethod
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -197,7 +197,7 @@ class BaseStore(ABC, Generic[AnyReply]):
     def plans(self) -> tuple[dict[str, Any], ...]:
         """The parameters of every audience's plan, as they were asked for. Public."""
         return tuple(
-            json.loads(desk.audience.plan)["asked"] for desk in self._audience_states.values()
+            json.loads(state.audience.plan)["asked"] for state in self._audience_states.values()
         )
 
     @property

@@ -34,7 +34,7 @@ def add_records(parts: OpenStore, records: StoredRecords, addition: Addition | N
 
 
 def add_audience(parts: OpenStore, turn: ForkSafeLock, name: str, plan: str) -> AudienceState:
-    """Give every subject a budget for a new audience, plan for it, and return its desk.
+    """Give every subject a budget for a new audience, plan for it, and return its state.
 
     What planning costs (the estimate of the size) is charged in the same transaction.
     """
@@ -42,23 +42,23 @@ def add_audience(parts: OpenStore, turn: ForkSafeLock, name: str, plan: str) -> 
         audience = parts.ledger.open_audience(name, plan)
         version = parts.ledger.version + 1
         args = (parts.database, parts.schema, parts.shard, audience, version, turn)
-        desk, assembled = open_audience_state(*args)
-        audience.plan = pinned_plan(plan, desk.settings, assembled)
-        audience.slack = desk.slack.spent
+        state, assembled = open_audience_state(*args)
+        audience.plan = pinned_plan(plan, state.settings, assembled)
+        audience.slack = state.slack.spent
         parts.ledger.write_charges(audience, 0)
         audience.update(parts.database)
     # Opened again, with everything pinned, it is the desk that every later opening finds.
     return open_audience_state(*args)[0]
 
 
-def settle_index(parts: OpenStore, desk: AudienceState) -> None:
+def start_index(parts: OpenStore, state: AudienceState) -> None:
     """Learn what the index of a new store still needs, and move its records there.
 
     The radius is that of its first audience; others may find a little more or less with it.
     """
-    frame = parts.schema
-    kernel, radius = frame.kernel_of(desk.settings.bandwidth), desk.engine.radius
-    index = learnt_index(frame.index, kernel, frame.public, radius, parts.folder.path)
+    schema = parts.schema
+    kernel, radius = schema.kernel_of(state.settings.bandwidth), state.engine.radius
+    index = learnt_index(schema.index, kernel, schema.public, radius, parts.folder.path)
     if index is not None:
         parts.shard.replace_index(index)
 

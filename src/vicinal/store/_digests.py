@@ -1,6 +1,6 @@
 """Digests of a store's small files, kept in the ledger: the key, the public rows, map and cells.
 
-The extractor's model has its digest in the frame, the record files theirs by tile.
+The extractor's model has its digest in the schema, the record files theirs by tile.
 """
 
 from __future__ import annotations

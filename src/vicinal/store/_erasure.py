@@ -1,8 +1,8 @@
 """Erasing subjects so that nothing of them is left in any file, whatever happens half-way.
 
-An erasure is decided by one transaction, which takes the subjects off the roll, keeps keyed hashes
-with what they had left, and writes down what is still to do. From then on it can only go forward,
-step by step; a store that is opened after a crash first finishes what it finds.
+An erasure is decided by one transaction, which takes the subjects out of the table, keeps keyed
+hashes with what they had left, and writes down what is still to do. From then on it can only go
+forward, step by step; a store that is opened after a crash first finishes what it finds.
 
 =========  =========================================================================================
 step       work
@@ -84,25 +84,25 @@ class Erasure:
         return Erasure(step, self.size, self.rows, self.hashes, self.clock)
 
 
-def decide(book: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
-    """Take subjects and their records out of memory and off the roll; return how many records.
+def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
+    """Take subjects and their records out of memory and out of the table; return how many records.
 
     Durable when this returns; the files follow in :func:`finish`. Ids that are not there are
     passed over, and leave the same traces in version and history.
     """
-    with book.change("erase"):
+    with ledger.change("erase"):
         rows = shard.rows_of(subjects).astype("<i8")
-        present = [s for s in dict.fromkeys(subjects) if s in book.slot_table.slot_of]
-        hashes = b"".join(book.hash(subject) for subject in present)
+        present = [s for s in dict.fromkeys(subjects) if s in ledger.slot_table.slot_of]
+        hashes = b"".join(ledger.hash(subject) for subject in present)
         size = len(shard)
         shard.erase(subjects)
-        forget_additions(book.database)
+        forget_additions(ledger.database)
         encoded = [base64.b64encode(part).decode() for part in (rows.tobytes(), hashes)]
-        Erasure(_MOVING, size, encoded[0], encoded[1], book.clock + 1).write(book.database)
+        Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
     return len(rows)
 
 
-def finish(database: Database, columns: RecordFiles, witness: RollbackGuard) -> None:
+def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
     """Do whatever an erasure on record still needs; nothing if there is none.
 
     Raises
@@ -113,9 +113,9 @@ def finish(database: Database, columns: RecordFiles, witness: RollbackGuard) -> 
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**json.loads(stored))
         if erasure.step == _MOVING:
-            _move(erasure, database, columns, witness)
+            _move(erasure, database, record_files, witness)
         elif erasure.step == _CUTTING:
-            _cut(erasure, database, columns)
+            _cut(erasure, database, record_files)
         else:
             database.scrub()
             with database.transaction():
@@ -123,21 +123,21 @@ def finish(database: Database, columns: RecordFiles, witness: RollbackGuard) -> 
 
 
 def _move(
-    erasure: Erasure, database: Database, columns: RecordFiles, witness: RollbackGuard
+    erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
     witness.add_erased(erasure.hash_list, erasure.clock)
     rows = erasure.positions
     kept = erasure.size - len(rows)
-    columns.move(rows[rows < kept], fill_holes(rows, erasure.size), erasure.size)
+    record_files.move(rows[rows < kept], fill_holes(rows, erasure.size), erasure.size)
     with database.transaction():
         erasure.at(_CUTTING).write(database)
 
 
-def _cut(erasure: Erasure, database: Database, columns: RecordFiles) -> None:
+def _cut(erasure: Erasure, database: Database, record_files: RecordFiles) -> None:
     rows = erasure.positions
     kept = erasure.size - len(rows)
-    columns.cut(kept)
+    record_files.cut(kept)
     touched = set(np.unique(rows[rows < kept] // TILE).tolist()) | set(tiles_from(kept, kept))
     with database.transaction():
-        write_digests(database, columns, kept, sorted(touched))
+        write_digests(database, record_files, kept, sorted(touched))
         erasure.at(_SCRUBBING).write(database)

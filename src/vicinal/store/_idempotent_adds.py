@@ -36,7 +36,7 @@ class Addition:
     body: bytes
 
     @classmethod
-    def of(cls, book: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
+    def of(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
         """Return the request that adds these records."""
         ids = records.ids
         people = b"everyone new" if ids is None else b"".join(framed(subject) for subject in ids)
@@ -45,7 +45,7 @@ class Addition:
             content.update(part)
         # No audience has an empty name, so no key for answers has this digest.
         name = request_name(_NO_AUDIENCE, curator, key)
-        return cls(name, book.keyed_digest(content.digest()))
+        return cls(name, ledger.keyed_digest(content.digest()))
 
     def done(self, database: Database) -> int | None:
         """Return the version of the data that it made; None if it is new.

@@ -100,7 +100,7 @@ def spellings_of(database: Database, key: bytes) -> Spellings:
     return spellings((unframed(stored) for (stored,) in rows), departed, key)
 
 
-def refuse_twins(database: Database, key: bytes) -> None:
+def refuse_duplicate_ids(database: Database, key: bytes) -> None:
     """Raise PrivacyRefused if one person has two budgets; nothing is written."""
     if not database.has_table("subjects") or database.get(FORM) == ONE_FORM:
         return
@@ -111,7 +111,7 @@ def refuse_twins(database: Database, key: bytes) -> None:
         )
 
 
-def settle_form(database: Database, key: bytes) -> bool:
+def unify_ids(database: Database, key: bytes) -> bool:
     """Give all ids their one form, durably, unless there are twins; tell whether ids changed."""
     form = database.get(FORM)
     if form == ONE_FORM:

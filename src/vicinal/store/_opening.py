@@ -17,10 +17,10 @@ from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import _erasure
-from vicinal.store._checksums import faults_of_tiles
+from vicinal.store._checksums import record_file_faults
 from vicinal.store._digests import check_files, note_files
 from vicinal.store._folder import KEY, Folder
-from vicinal.store._identities import FORM, ONE_FORM, refuse_twins, settle_form
+from vicinal.store._identities import FORM, ONE_FORM, refuse_duplicate_ids, unify_ids
 from vicinal.store._indexes import first_index, index_of
 from vicinal.store._record_files import RecordFiles
 from vicinal.store._store_schema import StoreSchema
@@ -58,7 +58,7 @@ class OpenStore:
         self.witness.sync()
 
 
-def create_store(folder: Folder, frame: StoreSchema) -> OpenStore:
+def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
     """Return the parts of a new store without records."""
     with ExitStack() as resources:
         database = _locked_database(folder, resources, create=True)
@@ -67,15 +67,17 @@ def create_store(folder: Folder, frame: StoreSchema) -> OpenStore:
         migrate(database)
         with database.transaction():
             database.put("identity", folder.identity)
-            database.put("frame", frame.spec())
+            database.put("frame", schema.spec())
             database.put(FORM, ONE_FORM)
-        frame.save_arrays(folder.path)
-        book = _first_writing(folder, database, None)
-        witness = _new_witness(folder, resources, book)
-        columns = RecordFiles(folder.path / "records", frame.precision.dtype, frame.n_features)
-        resources.callback(columns.close)
-        index = first_index(frame.index)
-        return _loaded(folder, witness, frame, book, columns, index, resources)
+        schema.save_arrays(folder.path)
+        ledger = _first_writing(folder, database, None)
+        witness = _new_witness(folder, resources, ledger)
+        record_files = RecordFiles(
+            folder.path / "records", schema.precision.dtype, schema.n_features
+        )
+        resources.callback(record_files.close)
+        index = first_index(schema.index)
+        return _loaded(folder, witness, schema, ledger, record_files, index, resources)
 
 
 def open_store(path: Path, *, accept_loss: bool = False) -> OpenStore:
@@ -103,22 +105,22 @@ def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = Fa
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
         witness = _witness(folder, resources, accept_loss=accept_loss)
-        book, lost = _checked(folder, database, witness, accept_loss=accept_loss)
+        ledger, lost = _checked(folder, database, witness, accept_loss=accept_loss)
         if not merging:
-            refuse_twins(database, folder.key())
+            refuse_duplicate_ids(database, folder.key())
         clock = database.number("clock")
-        frame = StoreSchema.load(database.get("frame") or "", folder.path)
-        columns = RecordFiles(
-            folder.path / "records", frame.precision.dtype, frame.n_features, create=False
+        schema = StoreSchema.load(database.get("frame") or "", folder.path)
+        record_files = RecordFiles(
+            folder.path / "records", schema.precision.dtype, schema.n_features, create=False
         )
-        resources.callback(columns.close)
+        resources.callback(record_files.close)
         if database.get(_erasure.PENDING) is None:
-            _check_records(database, columns, longer=True)
-        index = index_of(frame.index, folder.path)
-        book = _first_writing(folder, database, book)
+            _check_records(database, record_files, longer=True)
+        index = index_of(schema.index, folder.path)
+        ledger = _first_writing(folder, database, ledger)
         if witness is None:
-            witness = _new_witness(folder, resources, book)
-        parts = _loaded(folder, witness, frame, book, columns, index, resources)
+            witness = _new_witness(folder, resources, ledger)
+        parts = _loaded(folder, witness, schema, ledger, record_files, index, resources)
         if lost is not None:
             _spend_and_erase_again(parts, lost, clock)
         return parts
@@ -153,37 +155,37 @@ def _checked(
         check_files(database, folder.path, [KEY])
         attach(database, folder.key())
         check_files(database, folder.path)
-    book = None
+    ledger = None
     if digested and schema_version(database) == len(STEPS):
-        book = Ledger(database, folder.key())
-        _check_budgets(book)
+        ledger = Ledger(database, folder.key())
+        _check_budgets(ledger)
     if witness is None:
-        return book, WitnessState(b"", b"", database.number("clock"), None)
-    return book, _check_history(database, witness.state, accept_loss=accept_loss)
+        return ledger, WitnessState(b"", b"", database.number("clock"), None)
+    return ledger, _check_history(database, witness.state, accept_loss=accept_loss)
 
 
-def _check_budgets(book: Ledger) -> None:
-    free = free_slots(book)
-    for audience in book.audiences.values():
-        if faults := list(budget_faults(book.database, audience, free)):
+def _check_budgets(ledger: Ledger) -> None:
+    free = free_slots(ledger)
+    for audience in ledger.audiences.values():
+        if faults := list(budget_faults(ledger.database, audience, free)):
             raise StorageFailed(" ".join([*faults, "Restore a backup."]))
 
 
-def _check_records(database: Database, columns: RecordFiles, *, longer: bool = False) -> None:
-    faults = faults_of_tiles(database, columns, database.number("records"), longer=longer)
+def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:
+    faults = record_file_faults(database, record_files, database.number("records"), longer=longer)
     if faults:
         raise StorageFailed(" ".join([*faults, "Restore a backup."]))
 
 
-def _first_writing(folder: Folder, database: Database, book: Ledger | None) -> Ledger:
+def _first_writing(folder: Folder, database: Database, ledger: Ledger | None) -> Ledger:
     """Let the database be written; an older one is brought to the present schema, and loaded."""
     database.recover()
-    if book is None:
+    if ledger is None:
         migrate(database)
-    if settle_form(database, folder.key()) or book is None:
-        book = Ledger(database, folder.key())
+    if unify_ids(database, folder.key()) or ledger is None:
+        ledger = Ledger(database, folder.key())
     note_files(database, folder.path)
-    return book
+    return ledger
 
 
 def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
@@ -214,9 +216,9 @@ def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> Roll
     return witness
 
 
-def _new_witness(folder: Folder, resources: ExitStack, book: Ledger) -> RollbackGuard:
+def _new_witness(folder: Folder, resources: ExitStack, ledger: Ledger) -> RollbackGuard:
     identity = bytes.fromhex(folder.identity)
-    witness = RollbackGuard.create(folder.witness, identity, book.clock, book.head)
+    witness = RollbackGuard.create(folder.witness, identity, ledger.clock, ledger.head)
     resources.callback(witness.close)
     return witness
 
@@ -254,45 +256,47 @@ def _refuse_loss(accept_loss: bool, reason: str) -> None:
 def _loaded(
     folder: Folder,
     witness: RollbackGuard,
-    frame: StoreSchema,
-    book: Ledger,
-    columns: RecordFiles,
+    schema: StoreSchema,
+    ledger: Ledger,
+    record_files: RecordFiles,
     index: IndexFactory,
     resources: ExitStack,
 ) -> OpenStore:
     """Finish what a crash has left, then read everything into memory."""
-    database = book.database
-    witness.begin(max(book.clock, witness.clock), book.head)
+    database = ledger.database
+    witness.begin(max(ledger.clock, witness.clock), ledger.head)
     unfinished = database.get(_erasure.PENDING) is not None
-    _erasure.finish(database, columns, witness)
+    _erasure.finish(database, record_files, witness)
     size = database.number("records")
-    columns.cut(size)
+    record_files.cut(size)
     if unfinished:
-        _check_records(database, columns)
-    shard = Shard(frame.kernel_of(None), frame.n_features, book, index)
+        _check_records(database, record_files)
+    shard = Shard(schema.kernel_of(None), schema.n_features, ledger, index)
     shard.resume(
-        columns.features_in_parts(size),
-        columns.column("labels", size),
-        columns.column("slots", size),
+        record_files.features_in_parts(size),
+        record_files.column("labels", size),
+        record_files.column("slots", size),
     )
-    witness.add_audiences(book.audiences, book.clock)
-    witness.advance(max(book.clock, witness.clock), book.head)
+    witness.add_audiences(ledger.audiences, ledger.clock)
+    witness.advance(max(ledger.clock, witness.clock), ledger.head)
     witness.sync()
-    return OpenStore(folder, database, witness, frame, book, columns, shard, resources.pop_all())
+    return OpenStore(
+        folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()
+    )
 
 
 def _spend_and_erase_again(parts: OpenStore, lost: WitnessState, clock: int) -> None:
     """Spend what is not known, and erase whom the lost history had erased."""
-    book = parts.ledger
+    ledger = parts.ledger
     # A copy that went another way may have left the history at any time before.
     erased = lost.erased_since(clock if clock < lost.clock else -1)
-    everybody = book.slot_table.slot_of if erased else ()
-    again = [s for s in everybody if not erased.isdisjoint(book.every_hash(s))]
-    book.clock = max(book.clock, lost.clock)
-    with book.change(LOST):
-        book.spend_everything()
-        book.close_names(lost.audiences)
+    everybody = ledger.slot_table.slot_of if erased else ()
+    again = [s for s in everybody if not erased.isdisjoint(ledger.every_hash(s))]
+    ledger.clock = max(ledger.clock, lost.clock)
+    with ledger.change(LOST):
+        ledger.spend_all_budgets()
+        ledger.bar_audience_names(lost.audiences)
     if again:
-        _erasure.decide(book, parts.shard, again)
+        _erasure.decide(ledger, parts.shard, again)
         _erasure.finish(parts.database, parts.record_files, parts.witness)
     parts.mark_change()

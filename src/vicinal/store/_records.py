@@ -36,7 +36,7 @@ class StoredRecords:
     @classmethod
     def of(
         cls,
-        frame: StoreSchema,
+        schema: StoreSchema,
         X: npt.NDArray[np.floating],
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None,
@@ -48,10 +48,10 @@ class StoredRecords:
         InvalidInput
             If labels or subjects are unusable.
         """
-        labels = frame.label_indices(y, len(X))
+        labels = schema.label_indices(y, len(X))
         ids: list[Any] | None = None if subjects is None else inputs.subjects(subjects, len(X))
         check_length(ids or ())
-        return cls(frame.kernel_of(None).encode(X), labels, ids)
+        return cls(schema.kernel_of(None).encode(X), labels, ids)
 
     def __len__(self) -> int:
         """Return how many there are."""

@@ -29,7 +29,7 @@ Places = npt.NDArray[np.int64]
 class _NewQueries:
     """Queries of one audience that have to be asked."""
 
-    desk: AudienceState
+    state: AudienceState
     rows: list[npt.NDArray[Any]] = field(default_factory=list)
     place_of: dict[bytes, int] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class _NewQueries:
 class _RequestJob:
     """One request: where each of its answers is, or will be."""
 
-    desk: AudienceState
+    state: AudienceState
     seqs: Places
     places: Places
     charged: int = 0
@@ -70,11 +70,11 @@ class RequestBatch:
     """
 
     def __init__(
-        self, book: Ledger, frame: StoreSchema, desks: Mapping[str, AudienceState]
+        self, ledger: Ledger, schema: StoreSchema, states: Mapping[str, AudienceState]
     ) -> None:
-        self._book = book
-        self._frame = frame
-        self._desks = desks
+        self._ledger = ledger
+        self._schema = schema
+        self._states = states
         self._fresh: dict[str, _NewQueries] = {}
         self._named: dict[bytes, _RequestJob] = {}
 
@@ -89,10 +89,10 @@ class RequestBatch:
             requests = [job.request() for job in named]
         except BaseException:
             for fresh in self._fresh.values():
-                self._keep_charges(fresh.desk)
+                self._keep_charges(fresh.state)
             raise
         if blocks or requests:
-            self._book.commit(blocks, requests)
+            self._ledger.commit(blocks, requests)
         self._enter(blocks)
         return self._replies(jobs)
 
@@ -110,73 +110,73 @@ class RequestBatch:
     def _checked(self, query: Query) -> tuple[AudienceState, npt.NDArray[Any]] | VicinalError:
         """Return whom a request is for, and its features; or what is wrong with it."""
         try:
-            desk = audience_state(self._desks, query.audience)
+            state = audience_state(self._states, query.audience)
             checked_name("analyst", query.analyst)
             if query.idempotency_key is not None:
                 checked_name("idempotency_key", query.idempotency_key)
-            return desk, self._frame.vectors(query.queries)
+            return state, self._schema.vectors(query.queries)
         except VicinalError as error:
             return error
 
     def _rows(self, vectors: Sequence[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
         """Yield integer features, made at once for all requests: no row depends on its company."""
         if vectors:
-            kernel = self._frame.kernel_of(None)
+            kernel = self._schema.kernel_of(None)
             ends = np.cumsum([len(part) for part in vectors[:-1]], dtype=np.int64)
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
     def _job(
-        self, query: Query, desk: AudienceState, rows: npt.NDArray[Any]
+        self, query: Query, state: AudienceState, rows: npt.NDArray[Any]
     ) -> _RequestJob | VicinalError:
         try:
-            return self._found(query, desk, rows)
+            return self._found(query, state, rows)
         except VicinalError as error:
             return error
 
-    def _found(self, query: Query, desk: AudienceState, rows: npt.NDArray[Any]) -> _RequestJob:
+    def _found(self, query: Query, state: AudienceState, rows: npt.NDArray[Any]) -> _RequestJob:
         analyst, digests = query.analyst, digests_of(rows)
         if query.idempotency_key is None:
-            return self._sorted(desk, analyst, digests, rows)
+            return self._sorted(state, analyst, digests, rows)
         name = request_name(query.audience, analyst, query.idempotency_key)
         body = _body(digests)
-        if job := self._known(desk, name, body):
+        if job := self._known(state, name, body):
             return job
-        job = self._sorted(desk, analyst, digests, rows)
+        job = self._sorted(state, analyst, digests, rows)
         if job.charged:  # what only repeats answers costs nothing when it is sent again
             job.name, job.body = name, body
             self._named[name] = job
         return job
 
-    def _known(self, desk: AudienceState, name: bytes, body: bytes) -> _RequestJob | None:
+    def _known(self, state: AudienceState, name: bytes, body: bytes) -> _RequestJob | None:
         """Return the job of a key that was used before, in this batch or any other."""
         if (job := self._named.get(name)) is not None:
             _check_body(job.body, body)
             return job
-        stored = stored_request(self._book.database, name)
+        stored = stored_request(self._ledger.database, name)
         if stored is None:
             return None
         _check_body(stored[0], body)
-        return _RequestJob(desk, stored[1], stored[2])
+        return _RequestJob(state, stored[1], stored[2])
 
     def _sorted(
-        self, desk: AudienceState, analyst: str, digests: list[bytes], rows: npt.NDArray[Any]
+        self, state: AudienceState, analyst: str, digests: list[bytes], rows: npt.NDArray[Any]
     ) -> _RequestJob:
         """Find each query among the answers, or put it to those that have to be asked."""
-        fresh = self._fresh.setdefault(desk.audience.name, _NewQueries(desk))
-        found = [desk.answers.find(digest) for digest in digests]
+        fresh = self._fresh.setdefault(state.audience.name, _NewQueries(state))
+        found = [state.answers.find(digest) for digest in digests]
         new = {
             digest: row
             for digest, row, place in zip(digests, rows, found, strict=True)
             if place is None and digest not in fresh.place_of
         }
-        _check_quota(desk, fresh, analyst, len(new))
+        _check_quota(state, fresh, analyst, len(new))
         fresh.ask(analyst, new)
         where = [
             place or (_FRESH, fresh.place_of[digest])
             for digest, place in zip(digests, found, strict=True)
         ]
         seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
-        return _RequestJob(desk, seqs.copy(), places.copy(), len(new))
+        return _RequestJob(state, seqs.copy(), places.copy(), len(new))
 
     # ------------------------------------------------------------ charge, make durable, reply
 
@@ -186,29 +186,29 @@ class RequestBatch:
         return [block for block in blocks if block is not None]
 
     def _block(self, fresh: _NewQueries) -> AnswerBlock | None:
-        desk, rows = fresh.desk, np.stack(fresh.rows)
+        state, rows = fresh.state, np.stack(fresh.rows)
         try:
-            answers = desk.engine.answer(rows, sequential=desk.settings.sequential)
+            answers = state.engine.answer(rows, sequential=state.settings.sequential)
         except VicinalError as error:
-            self._keep_charges(desk)
+            self._keep_charges(state)
             fresh.refusal = error
             return None
         digests = b"".join(fresh.place_of)
-        lesson = None if desk.lessons is None else ReuseEntry(rows, answers.asked)
-        spent = desk.slack.spent
-        worn = None if desk.shadow is None else desk.shadow.shares
+        reuse_entry = None if state.reuse_replay is None else ReuseEntry(rows, answers.asked)
+        spent = state.slack.spent
+        usage = None if state.shadow is None else state.shadow.shares
         return AnswerBlock(
-            desk.audience, digests, released(answers), spent, fresh.asked, lesson, worn
+            state.audience, digests, released(answers), spent, fresh.asked, reuse_entry, usage
         )
 
-    def _keep_charges(self, desk: AudienceState) -> None:
+    def _keep_charges(self, state: AudienceState) -> None:
         """Drop answers that nobody will see; whoever was charged for them stays charged."""
-        desk.drop_answers()
-        self._book.keep_charges(desk.audience, desk.slack.spent)
+        state.drop_answers()
+        self._ledger.keep_charges(state.audience, state.slack.spent)
 
     def _refusal(self, job: _RequestJob) -> VicinalError | None:
         """Return why an audience was refused, for jobs that needed something new of it."""
-        fresh = self._fresh.get(job.desk.audience.name)
+        fresh = self._fresh.get(job.state.audience.name)
         return fresh.refusal if fresh is not None and (job.seqs == _FRESH).any() else None
 
     def _unless_refused(self, job: _RequestJob | VicinalError) -> _RequestJob | VicinalError:
@@ -217,39 +217,39 @@ class RequestBatch:
     def _number(self, jobs: Sequence[_RequestJob | VicinalError]) -> None:
         """Tell all jobs the numbers that the ledger will give to the new blocks."""
         asked = [name for name, fresh in self._fresh.items() if fresh.rows and not fresh.refusal]
-        seq_of = {name: self._book.clock + 1 + i for i, name in enumerate(asked)}
+        seq_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(asked)}
         for job in jobs:
             if not isinstance(job, VicinalError) and (fresh := job.seqs == _FRESH).any():
-                job.seqs[fresh] = seq_of[job.desk.audience.name]
+                job.seqs[fresh] = seq_of[job.state.audience.name]
 
     def _enter(self, blocks: Sequence[AnswerBlock]) -> None:
-        first = self._book.clock + 1 - len(blocks)
+        first = self._ledger.clock + 1 - len(blocks)
         for seq, block in enumerate(blocks, first):
-            desk = self._fresh[block.audience.name].desk
-            desk.answers.enter(seq, block.digests, block.answers)
+            state = self._fresh[block.audience.name].state
+            state.answers.enter(seq, block.digests, block.answers)
             if block.shadow is not None:
-                desk.budget_usage = block.shadow
+                state.budget_usage = block.shadow
 
     def _replies(self, jobs: Sequence[_RequestJob | VicinalError]) -> list[Reply | VicinalError]:
         """Return every job's reply, read at once for all jobs of an audience."""
         jobs_of: dict[str, list[_RequestJob]] = {}
         for job in jobs:
             if not isinstance(job, VicinalError):
-                jobs_of.setdefault(job.desk.audience.name, []).append(job)
+                jobs_of.setdefault(job.state.audience.name, []).append(job)
         replies = {name: self._read(same) for name, same in jobs_of.items()}
         return [
-            job if isinstance(job, VicinalError) else next(replies[job.desk.audience.name])
+            job if isinstance(job, VicinalError) else next(replies[job.state.audience.name])
             for job in jobs
         ]
 
     def _read(self, jobs: Sequence[_RequestJob]) -> Iterator[Reply]:
         """Yield the replies to jobs of one audience."""
-        desk = jobs[0].desk
+        state = jobs[0].state
         places = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
-        found = desk.answers.read(*places)
+        found = state.answers.read(*places)
         votes = mask_unasked(found) if found.ndim == 2 else None
-        labels = np.asarray(self._frame.classes)[found if votes is None else found.argmax(axis=1)]
-        scale = desk.noise_scale
+        labels = np.asarray(self._schema.classes)[found if votes is None else found.argmax(axis=1)]
+        scale = state.noise_scale
         leads = None if votes is None or scale is None else lead(votes, scale)
         start = 0
         for job in jobs:
@@ -259,26 +259,27 @@ class RequestBatch:
                 None if votes is None else votes[part],
                 None if leads is None else leads[part],
                 job.charged,
-                desk.left,
+                state.left,
             )
 
 
-def audience_state(desks: Mapping[str, AudienceState], audience: object) -> AudienceState:
-    """Return the desk of an audience, or raise InvalidInput."""
-    if not isinstance(audience, str) or audience not in desks:
+def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:
+    """Return the state of an audience, or raise InvalidInput."""
+    if not isinstance(audience, str) or audience not in states:
         raise InvalidInput("The 'audience' parameter must be an audience of this store.")
-    return desks[audience]
+    return states[audience]
 
 
-def _check_quota(desk: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
+def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
     """Raise PrivacyRefused before a plan or a quota is exceeded."""
-    if more > desk.left - len(fresh.rows):
+    if more > state.left - len(fresh.rows):
+        left = max(0, state.left - len(fresh.rows))
         raise PrivacyRefused(
-            f"The audience {desk.audience.name!r} has {max(0, desk.left - len(fresh.rows))} of its "
-            f"{desk.settings.n_queries} answers left, and {more} new ones were asked for. Earlier "
+            f"The audience {state.audience.name!r} has {left} of its "
+            f"{state.settings.n_queries} answers left, and {more} new ones were asked for. Earlier "
             "queries are still answered, at no cost."
         )
-    known = desk.audience.analysts.get(analyst, Analyst(None, 0))
+    known = state.audience.analysts.get(analyst, Analyst(None, 0))
     if known.quota is not None:
         left = max(0, known.quota - known.used - fresh.asked.get(analyst, 0))
         if more > left:

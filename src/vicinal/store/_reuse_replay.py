@@ -41,17 +41,17 @@ class ReuseReplay:
 
     database: Database
     audience: Audience
-    frame: StoreSchema
+    schema: StoreSchema
     untaught: QueryEngine
     n_classes: int | None
 
-    def taught(self) -> QueryEngine:
+    def engine_with_reuse(self) -> QueryEngine:
         """Return an engine that knows what was released, and nothing else."""
         memory, pace = copy.deepcopy((self.untaught.reuse, self.untaught.schedule))
-        for lesson, labels in self._journal():
+        for reuse_entry, labels in self._journal():
             for start in range(0, len(labels), memory.block):
                 part = slice(start, start + memory.block)
-                queries, asked = lesson.queries[part], lesson.asked[part]
+                queries, asked = reuse_entry.queries[part], reuse_entry.asked[part]
                 # Asked again only because it counts what it is asked; what was decided, counts.
                 memory.reusable(queries)
                 observe(memory, pace, queries, asked, labels[part])
@@ -63,14 +63,14 @@ class ReuseReplay:
             "ON answers.seq = lessons.seq WHERE lessons.audience = ? ORDER BY lessons.seq",
             (self.audience.number,),
         )
-        dtype = np.dtype(self.frame.precision.dtype).newbyteorder("<")
+        dtype = np.dtype(self.schema.precision.dtype).newbyteorder("<")
         for asked, queries, answers in rows:
-            numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.frame.n_features)
-            lesson = ReuseEntry(
-                numbers.astype(self.frame.precision.dtype),
+            numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.schema.n_features)
+            reuse_entry = ReuseEntry(
+                numbers.astype(self.schema.precision.dtype),
                 np.frombuffer(bytes_of(asked), dtype=np.bool_),
             )
-            yield lesson, self._labels(answers)
+            yield reuse_entry, self._labels(answers)
 
     def _labels(self, answers: bytes) -> Places:
         if self.n_classes is None:

@@ -55,57 +55,57 @@ class Presence:
     unknown: int
 
 
-def presence_in(book: Ledger, subjects: Iterable[SubjectId]) -> Presence:
+def presence_in(ledger: Ledger, subjects: Iterable[SubjectId]) -> Presence:
     """Return how many of `subjects`, each counted once, a ledger has, or had."""
     ids = set(subjects)
-    here = {subject for subject in ids if subject in book.slot_table.slot_of}
-    left = sum(book.has_budget(subject) for subject in ids - here)
+    here = {subject for subject in ids if subject in ledger.slot_table.slot_of}
+    left = sum(ledger.has_budget(subject) for subject in ids - here)
     return Presence(len(here), left, len(ids) - len(here) - left)
 
 
-def remaining_quota(desk: AudienceState, analyst: str | None) -> Quota:
+def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     """Return what a plan has left, and an analyst of it."""
     if analyst is not None and not isinstance(analyst, str):
         raise InvalidInput("The 'analyst' parameter must be text.")
-    known = desk.audience.analysts.get(analyst or "", Analyst(None, 0))
+    known = state.audience.analysts.get(analyst or "", Analyst(None, 0))
     left = None if known.quota is None else max(0, known.quota - known.used)
-    used = desk.audience.used
-    return Quota(desk.settings.n_queries, used, desk.left, known.quota, known.used, left)
+    used = state.audience.used
+    return Quota(state.settings.n_queries, used, state.left, known.quota, known.used, left)
 
 
-def public_facts(parts: OpenStore, desks: Mapping[str, AudienceState]) -> dict[str, Any]:
+def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
     """Return what everybody may know, as plain values."""
-    frame = parts.schema
+    schema = parts.schema
     history = parts.database.execute("SELECT at, what, version FROM history ORDER BY clock")
     return {
         "identity": parts.folder.identity,
         "ledger": parts.database.kind,
-        "classes": frame.classes,
-        "features": {"number": frame.n_features, **frame.extractor.spec()},
-        "kernel": frame.kernel,
-        "index": frame.index,
+        "classes": schema.classes,
+        "features": {"number": schema.n_features, **schema.extractor.spec()},
+        "kernel": schema.kernel,
+        "index": schema.index,
         "version": parts.ledger.version,
         "history": [{"at": at, "what": what, "version": v} for at, what, v in history],
-        "audiences": {name: _audience(desk) for name, desk in desks.items()},
+        "audiences": {name: _audience(state) for name, state in states.items()},
     }
 
 
-def _audience(desk: AudienceState) -> dict[str, Any]:
+def _audience(state: AudienceState) -> dict[str, Any]:
     return {
-        "plan": desk.plan(),
+        "plan": state.plan(),
         "queries": {
-            k: v for k, v in asdict(remaining_quota(desk, None)).items() if "analyst" not in k
+            k: v for k, v in asdict(remaining_quota(state, None)).items() if "analyst" not in k
         },
-        "wear": _wear(desk),
-        "guarantee": desk.guarantee().to_dict(),
+        "wear": _wear(state),
+        "guarantee": state.guarantee().to_dict(),
     }
 
 
-def _wear(desk: AudienceState) -> dict[str, Any] | None:
+def _wear(state: AudienceState) -> dict[str, Any] | None:
     """Return how worn the budgets are as far as public points tell; None if they tell nothing."""
-    if desk.shadow is None or not desk.audience.initial_budget:
+    if state.shadow is None or not state.audience.initial_budget:
         return None
-    wear = desk.shadow.budget_usage()
+    wear = state.shadow.budget_usage()
     quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, wear.quantiles, strict=True)}
     told = {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
     return {"points": sum(wear.points), **told, "regions": list(wear.regions)}

@@ -20,7 +20,7 @@ from vicinal.predictors.ind_knn._engine import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
-from vicinal.store._changes import add_audience, add_records, settle_index
+from vicinal.store._changes import add_audience, add_records, start_index
 from vicinal.store._digests import note_files
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
@@ -119,25 +119,27 @@ class Store(BaseStore[Reply]):
             "index": index,
             "reference_cost": reference_cost,
         }
-        frame, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
-        records = StoredRecords.of(frame, X, y, subjects)
-        written = new_plan(frame, plan)
+        schema, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
+        records = StoredRecords.of(schema, X, y, subjects)
+        written = new_plan(schema, plan)
         place = None if witness is None else Path(witness)
         folder = Folder.create(Path(path), ledger, place)
         try:
-            return cls._filled(folder, frame, records, written)
+            return cls._filled(folder, schema, records, written)
         except BaseException:
             folder.discard()
             raise
 
     @classmethod
-    def _filled(cls, folder: Folder, frame: StoreSchema, records: StoredRecords, plan: str) -> Self:
+    def _filled(
+        cls, folder: Folder, schema: StoreSchema, records: StoredRecords, plan: str
+    ) -> Self:
         """Return a new store with its first records and its first audience."""
-        store = cls(create_store(folder, frame))
+        store = cls(create_store(folder, schema))
         try:
             add_records(store._parts, records)
             store._audience_states[DEFAULT] = add_audience(store._parts, store._turn, DEFAULT, plan)
-            settle_index(store._parts, store._audience_states[DEFAULT])
+            start_index(store._parts, store._audience_states[DEFAULT])
             note_files(store._parts.database, folder.path)
             store._changed()
             folder.save()
@@ -317,7 +319,7 @@ class Store(BaseStore[Reply]):
             try:
                 yield
             except Exception as error:
-                # Whatever happens inside a change closes the book; else memory is as it was.
+                # Whatever happens inside a change closes the ledger; else memory is as it was.
                 if isinstance(error, OSError):
                     self._failed = True
                 raise
@@ -327,6 +329,6 @@ class Store(BaseStore[Reply]):
 
     def _changed(self) -> None:
         """Look up nothing of earlier versions, and tell the witness."""
-        for desk in self._audience_states.values():
-            desk.answers.forget_queries()
+        for state in self._audience_states.values():
+            state.answers.forget_queries()
         self._parts.mark_change()

@@ -147,7 +147,7 @@ class StoreSchema:
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
-        """Return the frame of a specification, its arrays read from `folder`."""
+        """Return the schema of a specification, its arrays read from `folder`."""
         found = json.loads(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if found["public"] else None
         return cls(
@@ -166,7 +166,7 @@ class StoreSchema:
 def new_schema(
     X: Any, public: npt.ArrayLike | None, extractor: StoreExtractor, parameters: dict[str, Any]
 ) -> tuple[StoreSchema, npt.NDArray[np.floating]]:
-    """Return the frame of a new store, and the features of its first records.
+    """Return the schema of a new store, and the features of its first records.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import _erasure
 from vicinal.store._checksums import write_digests
 from vicinal.store._folder import Folder
-from vicinal.store._identities import MERGING, hashes_of, settle_form, spellings_of
+from vicinal.store._identities import MERGING, hashes_of, spellings_of, unify_ids
 from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._record_files import tiles_from
 
@@ -79,7 +79,7 @@ def merge_in(folder: Folder, *, accept_loss: bool = False) -> Merged:
         for start in range(0, len(groups), _GROUPS):
             _pack(parts, dict(groups[start : start + _GROUPS]))
             _finish(parts)
-        settle_form(parts.database, folder.key())
+        unify_ids(parts.database, folder.key())
         _remember(parts)
     finally:
         parts.resources.close()

@@ -18,7 +18,7 @@ from vicinal.ledger._chain import chain_faults
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._id_encoding import framed, framed_ids
 from vicinal.ledger._ledger import Ledger
-from vicinal.store._checksums import faults_of_tiles
+from vicinal.store._checksums import record_file_faults
 from vicinal.store._opening import OpenStore, goes_on_from
 
 _READ = 1 << 26
@@ -56,7 +56,7 @@ def verify(
         "all rows and the chain of commits, against their digests": chain_faults(
             parts.database, parts.folder.key()
         ),
-        "the record files, against their digests": faults_of_tiles(
+        "the record files, against their digests": record_file_faults(
             parts.database, parts.record_files, len(parts.shard)
         ),
         "records, labels and subjects, against each other": _records(parts),
@@ -90,28 +90,28 @@ def _records(parts: OpenStore) -> Iterator[str]:
         yield "Records in memory differ from those on disk."
 
 
-def _budgets(book: Ledger) -> Iterator[str]:
-    stored = load_audiences(book.database, book.size)
-    free = free_slots(book)
+def _budgets(ledger: Ledger) -> Iterator[str]:
+    stored = load_audiences(ledger.database, ledger.size)
+    free = free_slots(ledger)
     for name, audience in stored.items():
         units = audience.account.durable
-        if not np.array_equal(units, book.audiences[name].account.remaining):
+        if not np.array_equal(units, ledger.audiences[name].account.remaining):
             yield f"Budgets of audience {name!r} in memory differ from those on disk."
-        yield from budget_faults(book.database, audience, free)
+        yield from budget_faults(ledger.database, audience, free)
 
 
-def _answers(book: Ledger) -> Iterator[str]:
-    for audience in load_audiences(book.database, book.size).values():
-        rows = book.database.execute(
+def _answers(ledger: Ledger) -> Iterator[str]:
+    for audience in load_audiences(ledger.database, ledger.size).values():
+        rows = ledger.database.execute(
             "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
         )
         released = sum(length for (length,) in rows) // DIGEST
-        _, charged = charges_since_checkpoint(book.database, audience.number)
+        _, charged = charges_since_checkpoint(ledger.database, audience.number)
         if not released == charged + audience.folded_queries == audience.used:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
         learnt = "SELECT seq FROM lessons WHERE audience = ?"
-        lessons = book.database.execute(learnt, (audience.number,))
-        if lessons and len(lessons) != len(rows):
+        reuse_replay = ledger.database.execute(learnt, (audience.number,))
+        if reuse_replay and len(reuse_replay) != len(rows):
             yield f"Audience {audience.name!r} has not learnt from all its answers."
 
 

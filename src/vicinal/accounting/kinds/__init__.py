@@ -1,24 +1,37 @@
 """The kinds of releases that a plan can hold: fields, cost, certificate, assumptions.
 
-One :class:`Kind` a mechanism; a new mechanism is a new entry of ``KINDS``.
+One :class:`PlannedRelease` a mechanism; a new mechanism is a new entry of ``KINDS``.
 """
 
-from vicinal.accounting.kinds._base import Kind
-from vicinal.accounting.kinds._ind_knn import IND_KNN
-from vicinal.accounting.kinds._pate import CONFIDENT_GNMAX, GNMAX, LNMAX, SMOOTH_RELEASE
-from vicinal.accounting.kinds._private_knn import GAUSSIAN, MULTILABEL, NOISY_MAX, SCREENING
+from vicinal.accounting.kinds._base import PlannedRelease
+from vicinal.accounting.kinds._ind_knn import PlannedIndKNN
+from vicinal.accounting.kinds._pate import (
+    PlannedConfidentGNMax,
+    PlannedGNMax,
+    PlannedLNMax,
+    PlannedSmoothRelease,
+)
+from vicinal.accounting.kinds._private_knn import (
+    PlannedGaussian,
+    PlannedMultilabel,
+    PlannedNoisyMax,
+    PlannedScreening,
+)
 
-__all__ = ["KINDS", "Kind"]
+__all__ = ["KINDS", "PlannedRelease"]
 
-KINDS: dict[str, Kind] = {
-    "screening": SCREENING,
-    "noisy_max": NOISY_MAX,
-    "gaussian": GAUSSIAN,
-    "multilabel": MULTILABEL,
-    "lnmax": LNMAX,
-    "gnmax": GNMAX,
-    "confident_gnmax": CONFIDENT_GNMAX,
-    "smooth_release": SMOOTH_RELEASE,
-    "ind_knn": IND_KNN,
+KINDS: dict[str, type[PlannedRelease]] = {
+    release.kind: release
+    for release in (
+        PlannedScreening,
+        PlannedNoisyMax,
+        PlannedGaussian,
+        PlannedMultilabel,
+        PlannedLNMax,
+        PlannedGNMax,
+        PlannedConfidentGNMax,
+        PlannedSmoothRelease,
+        PlannedIndKNN,
+    )
 }
 """Every kind of release, by the name that a plan gives it."""

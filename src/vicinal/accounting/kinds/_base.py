@@ -1,12 +1,13 @@
-"""What a kind of release is made of, and the checks and words that several kinds share."""
+"""What the kinds of releases of a plan share: their base class, field checks and assumptions."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from vicinal import _checks
 from vicinal.accounting._certificate import WorstCasePair
@@ -14,9 +15,7 @@ from vicinal.accounting._composition import Composition
 from vicinal.accounting._screening import MAX_VOTES
 from vicinal.errors import InvalidInput
 
-Values = Mapping[str, Any]
-Check = Callable[[str, object], Any]
-Witnesses = list[WorstCasePair] | None
+FieldCheck = Callable[[str, object], Any]
 
 POISSON = (
     "with gamma < 1 every subject takes part by an independent coin of probability gamma, tossed "
@@ -98,18 +97,18 @@ def _no_table(name: str) -> InvalidInput:
     )
 
 
-def one_row_each(name: str, values: Mapping[str, Any], count: int) -> None:
+def check_one_row_each(name: str, votes: tuple[Any, ...], count: int) -> None:
     """Refuse a 'votes' field whose length is not the count of the release."""
-    if len(values["votes"]) != count:
+    if len(votes) != count:
         raise InvalidInput(
             f"The '{name}.count' parameter must be the number of queries that '{name}.votes' has, "
-            f"{len(values['votes'])}. Got {count}."
+            f"{len(votes)}. Got {count}."
         )
 
 
-def labels_only(name: str, values: Mapping[str, Any]) -> None:
+def check_labels_only(name: str, release: str) -> None:
     """Refuse that noisy votes leave where the cost is that of a label."""
-    if values["release"] != "label":
+    if release != "label":
         raise InvalidInput(
             f"The '{name}.release' parameter must be 'label' where '{name}.votes' is given: the "
             "cost of noisy votes that leave does not depend on the data."
@@ -131,42 +130,73 @@ def fraction(name: str, value: object) -> float:
     return _checks.real(name, value, above=0, below=1)
 
 
-def _as_given(_name: str, values: dict[str, Any], _delta: float, _count: int) -> dict[str, Any]:
-    return values
+def checked(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:
+    """Return a dataclass field that `check` admits; default None: it may be missing altogether."""
+    return dataclasses.field(default=default, metadata={"check": check})
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """One kind of release.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedRelease(ABC):
+    """One release of a plan.
+
+    A kind of release is a subclass: its fields, each declared once.
 
     Attributes
     ----------
-    fields : dict of str to check
-        Every field besides kind and count, with the check that it passes.
-    defaults : dict
-        Values of the fields that may be left out.
-    cost : callable (values, count) -> Composition
-        What `count` such releases cost.
-    witness : callable (values, count, order) -> list of WorstCasePair, or None
-        Laws that some neighbouring data sets give, for the certificate.
-    words : callable (values) -> tuple of str
-        What must be true for the cost to hold.
-    complete : callable (name, values, delta, count) -> values
-        Checks that concern several fields.
-    optional : tuple of str
-        Fields that may be missing altogether.
+    kind : str
+        What the plan calls it.
     """
 
-    fields: dict[str, Check]
-    cost: Callable[[Values, int], Composition]
-    worst_case: Callable[[Values, int, float], Witnesses]
-    assumptions: Callable[[Values], tuple[str, ...]]
-    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
-    complete: Callable[[str, dict[str, Any], float, int], dict[str, Any]] = _as_given
-    optional: tuple[str, ...] = ()
+    kind: ClassVar[str]
+
+    @classmethod
+    def field_names(cls) -> tuple[str, ...]:
+        """Return the fields besides kind and count."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        """Return the fields that must be given."""
+        fields = dataclasses.fields(cls)
+        return tuple(field.name for field in fields if field.default is dataclasses.MISSING)
+
+    @classmethod
+    def from_fields(cls, name: str, given: Mapping[str, Any]) -> Self:
+        """Check every given field; `name` is how errors call the release."""
+        checks = {field.name: field.metadata["check"] for field in dataclasses.fields(cls)}
+        given_checks = {key: check for key, check in checks.items() if key in given}
+        return cls(
+            **{key: check(f"{name}.{key}", given[key]) for key, check in given_checks.items()}
+        )
 
     @property
-    def required(self) -> tuple[str, ...]:
-        """Return the fields that must be given."""
-        free = {*self.defaults, *self.optional}
-        return tuple(name for name in self.fields if name not in free)
+    def values(self) -> dict[str, Any]:
+        """Return the fields that have a value, by name."""
+        values = {key: getattr(self, key) for key in sorted(self.field_names())}
+        return {key: value for key, value in values.items() if value is not None}
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check fields against each other and the plan; return them with what follows from it.
+
+        Parameters
+        ----------
+        name : str
+            How errors call the release.
+        delta : float
+            The plan's.
+        count : int
+            How many such releases are planned.
+        """
+        return self
+
+    @abstractmethod
+    def cost(self, count: int) -> Composition:
+        """Return what `count` such releases cost."""
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        """Return laws that some neighbouring data sets give, bad at `order`; None if not known."""
+        return None
+
+    @abstractmethod
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""

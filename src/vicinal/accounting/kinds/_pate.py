@@ -6,9 +6,11 @@ a price is private. It is that of labels: noisy votes that leave cost the same w
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import ClassVar, Self
 
 from vicinal import _checks
+from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._data_dependent_cost import PrivateMaxima
 from vicinal.accounting._laplace import Laplace
@@ -16,111 +18,40 @@ from vicinal.accounting._smooth_cost import SmoothRelease
 from vicinal.accounting.kinds._base import (
     LABEL_ONLY,
     PRIVATE_COST,
-    Kind,
-    Values,
-    Witnesses,
+    PlannedRelease,
+    check_labels_only,
+    check_one_row_each,
     check_release,
-    labels_only,
-    one_row_each,
+    checked,
     scale,
     threshold,
     vote_count,
     vote_table,
 )
-from vicinal.accounting.kinds._private_knn import (
-    argmax_cost,
-    argmax_witness,
-    screening_cost,
-    screening_witness,
-)
+from vicinal.accounting.kinds._private_knn import PlannedNoisyMax, PlannedScreening
 from vicinal.errors import InvalidInput
+
+_VoteRows = tuple[tuple[float, ...], ...]
 
 _TEACHERS = (
     "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
 )
-
-
 _STOPS = "no more screened queries are answered than 'answered' says, and the run stops there"
 
 
-def _gnmax(values: Values) -> Values:
-    return {"sigma": values["sigma"], "gamma": 1.0, "release": values["release"]}
+def _laplace_scale(name: str, value: object) -> float:
+    return _checks.real(name, value, least=1e-3, most=1e6)
 
 
-def _gnmax_values(name: str, values: dict[str, Any], _delta: float, count: int) -> dict[str, Any]:
-    if "votes" in values:
-        labels_only(name, values)
-        one_row_each(name, values, count)
-    return values
+def _beta(name: str, value: object) -> float:
+    return _checks.real(name, value, above=0, most=4)
 
 
-def _gnmax_cost(values: Values, count: int) -> Composition:
-    if "votes" not in values:
-        return argmax_cost(_gnmax(values), count)
-    return Composition.of(PrivateMaxima("gnmax", values["sigma"], values["votes"]))
+def _number(name: str, value: object) -> int:
+    return _checks.integer(name, value, least=0)
 
 
-def _gnmax_witness(values: Values, count: int, order: float) -> Witnesses:
-    return None if "votes" in values else argmax_witness(_gnmax(values), count, order)
-
-
-def _lnmax_values(name: str, values: dict[str, Any], _delta: float, count: int) -> dict[str, Any]:
-    if "votes" in values:
-        one_row_each(name, values, count)
-    return values
-
-
-def _lnmax_cost(values: Values, count: int) -> Composition:
-    if "votes" in values:
-        return Composition.of(PrivateMaxima("lnmax", values["scale"], values["votes"]))
-    # One vote moves, so two counts change by one each.
-    return Composition.of(Laplace(values["scale"]), 2 * count)
-
-
-def _confident(values: Values) -> Values:
-    votes = {"votes": tuple(map(_top, values["votes"]))} if "votes" in values else {}
-    return {
-        "k": values["teachers"],
-        "threshold": values["threshold"],
-        "sigma": values["sigma_screen"],
-        "gamma": 1.0,
-        **votes,
-    }
-
-
-def _top(row: tuple[float, ...]) -> int:
-    return int(max(row))
-
-
-def _confident_values(
-    name: str, values: dict[str, Any], _delta: float, count: int
-) -> dict[str, Any]:
-    if "answered" in values:
-        _checks.integer(f"{name}.answered", values["answered"], least=0, most=count)
-    if "votes" not in values:
-        if "passed" in values:
-            raise InvalidInput(f"The '{name}.passed' parameter belongs to '{name}.votes'.")
-        return values
-    labels_only(name, values)
-    one_row_each(name, values, count)
-    if "answered" in values:
-        raise InvalidInput(
-            f"The '{name}.answered' parameter must be left out where '{name}.votes' is given: say "
-            f"which queries passed in '{name}.passed'."
-        )
-    if any(sum(row) != values["teachers"] or any(n % 1 for n in row) for row in values["votes"]):
-        raise InvalidInput(
-            f"The '{name}.votes' parameter must hold whole votes, '{name}.teachers' of them, "
-            f"{values['teachers']}, in every row."
-        )
-    if max(values.get("passed", (0,)), default=0) >= count:
-        raise InvalidInput(
-            f"The '{name}.passed' parameter must hold numbers of queries from 0 to {count - 1}."
-        )
-    return values
-
-
-def _passed(name: str, value: object) -> tuple[int, ...]:
+def _query_numbers(name: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, list | tuple):
         raise InvalidInput(
             f"The {name!r} parameter must be a list of the numbers of the queries that passed, "
@@ -132,99 +63,175 @@ def _passed(name: str, value: object) -> tuple[int, ...]:
     return rows
 
 
-def _answered(values: Values, count: int) -> int:
-    return int(values.get("answered", count))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedLNMax(PlannedRelease):
+    """The class with the most votes under Laplace noise; `votes` are private."""
+
+    kind: ClassVar[str] = "lnmax"
+
+    scale: float = checked(_laplace_scale)
+    votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check the votes against the count."""
+        if self.votes is not None:
+            check_one_row_each(name, self.votes, count)
+        return self
+
+    def cost(self, count: int) -> Composition:
+        """Return what `count` labels cost."""
+        if self.votes is not None:
+            return Composition.of(PrivateMaxima("lnmax", self.scale, self.votes))
+        # One vote moves, so two counts change by one each.
+        return Composition.of(Laplace(self.scale), 2 * count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""
+        return _assumptions(private=self.votes is not None, label_only=False)
 
 
-def _number(name: str, value: object) -> int:
-    return _checks.integer(name, value, least=0)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedGNMax(PlannedRelease):
+    """Votes of every class under Gaussian noise, or the label; `votes` are private."""
+
+    kind: ClassVar[str] = "gnmax"
+
+    sigma: float = checked(scale)
+    release: str = checked(check_release, "votes")
+    votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check the votes against release and count."""
+        if self.votes is not None:
+            check_labels_only(name, self.release)
+            check_one_row_each(name, self.votes, count)
+        return self
+
+    def cost(self, count: int) -> Composition:
+        """Return what `count` answers cost."""
+        if self.votes is None:
+            return self._maximum().cost(count)
+        return Composition.of(PrivateMaxima("gnmax", self.sigma, self.votes))
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
+        """Return the bad laws of a noisy maximum; None at known votes."""
+        return self._maximum().worst_case(count, order) if self.votes is None else None
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""
+        private = self.votes is not None
+        return _assumptions(private=private, label_only=self.release == "label")
+
+    def _maximum(self) -> PlannedNoisyMax:
+        return PlannedNoisyMax(sigma=self.sigma, release=self.release)
 
 
-def _confident_votes(values: Values) -> Values:
-    return {"sigma": values["sigma_votes"], "gamma": 1.0, "release": values["release"]}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedConfidentGNMax(PlannedRelease):
+    """GNMax for those queries only that a screening lets pass; `votes` are private."""
 
+    kind: ClassVar[str] = "confident_gnmax"
 
-def _confident_cost(values: Values, count: int) -> Composition:
-    screened = screening_cost(_confident(values), count)
-    if "votes" in values:
-        labels = [values["votes"][row] for row in values.get("passed", range(count))]
-        if not labels:
+    teachers: int = checked(vote_count)
+    threshold: float = checked(threshold)
+    sigma_screen: float = checked(scale)
+    sigma_votes: float = checked(scale)
+    answered: int | None = checked(_number, None)
+    release: str = checked(check_release, "votes")
+    votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
+    passed: tuple[int, ...] | None = checked(_query_numbers, None)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check the fields against each other."""
+        if self.answered is not None:
+            _checks.integer(f"{name}.answered", self.answered, least=0, most=count)
+        if self.votes is not None:
+            self._check_votes(name, self.votes, count)
+        elif self.passed is not None:
+            raise InvalidInput(f"The '{name}.passed' parameter belongs to '{name}.votes'.")
+        return self
+
+    def _check_votes(self, name: str, votes: _VoteRows, count: int) -> None:
+        check_labels_only(name, self.release)
+        check_one_row_each(name, votes, count)
+        if self.answered is not None:
+            raise InvalidInput(
+                f"The '{name}.answered' parameter must be left out where '{name}.votes' is given: "
+                f"say which queries passed in '{name}.passed'."
+            )
+        if any(sum(row) != self.teachers or any(n % 1 for n in row) for row in votes):
+            raise InvalidInput(
+                f"The '{name}.votes' parameter must hold whole votes, '{name}.teachers' of them, "
+                f"{self.teachers}, in every row."
+            )
+        if max(self.passed or (0,)) >= count:
+            raise InvalidInput(
+                f"The '{name}.passed' parameter must hold numbers of queries from 0 to {count - 1}."
+            )
+
+    def cost(self, count: int) -> Composition:
+        """Return what `count` screened queries cost, and their answers."""
+        screened = self._screening().cost(count)
+        if self.votes is None:
+            return screened.add(self._maximum().cost(self._answers(count)))
+        rows = range(count) if self.passed is None else self.passed
+        if not rows:
             return screened
-        maxima = PrivateMaxima("gnmax", values["sigma_votes"], tuple(labels))
-        return screened.add(Composition.of(maxima))
-    return screened.add(argmax_cost(_confident_votes(values), _answered(values, count)))
+        labels = tuple(self.votes[row] for row in rows)
+        return screened.add(Composition.of(PrivateMaxima("gnmax", self.sigma_votes, labels)))
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
+        """Return the bad laws of the screening and of the answers; None at known votes."""
+        first = self._screening().worst_case(count, order)
+        if first is None:
+            return None
+        answers = self._answers(count)
+        second = self._maximum().worst_case(answers, order) if answers else None
+        return [*first, *(second or [])]
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""
+        stops = () if self.answered is None else (_STOPS,)
+        private, label_only = self.votes is not None, self.release == "label"
+        return _assumptions(*stops, private=private, label_only=label_only)
+
+    def _answers(self, count: int) -> int:
+        return count if self.answered is None else self.answered
+
+    def _screening(self) -> PlannedScreening:
+        votes = None if self.votes is None else tuple(int(max(row)) for row in self.votes)
+        return PlannedScreening(
+            k=self.teachers, threshold=self.threshold, sigma=self.sigma_screen, votes=votes
+        )
+
+    def _maximum(self) -> PlannedNoisyMax:
+        return PlannedNoisyMax(sigma=self.sigma_votes, release=self.release)
 
 
-def _confident_witness(values: Values, count: int, order: float) -> Witnesses:
-    first = screening_witness(_confident(values), count, order)
-    if first is None:
-        return None
-    answered = _answered(values, count)
-    second = argmax_witness(_confident_votes(values), answered, order) if answered else None
-    return [*first, *(second or [])]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedSmoothRelease(PlannedRelease):
+    """One data-dependent cost, published with noise of its smooth sensitivity."""
+
+    kind: ClassVar[str] = "smooth_release"
+
+    beta: float = checked(_beta)
+    sigma: float = checked(scale)
+
+    def cost(self, count: int) -> Composition:
+        """Return what `count` published costs cost."""
+        return Composition.of(SmoothRelease(beta=self.beta, sigma=self.sigma), count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""
+        return (
+            (
+                "a smooth_release publishes one data-dependent cost, at a Renyi order chosen "
+                "beforehand, with normal noise of sigma times its beta-smooth sensitivity"
+            ),
+        )
 
 
-def _words(values: Values) -> tuple[str, ...]:
-    private = (PRIVATE_COST, LABEL_ONLY) if "votes" in values else ()
-    label = (LABEL_ONLY,) if values.get("release") == "label" else ()
-    stops = (_STOPS,) if "answered" in values else ()
-    return tuple(dict.fromkeys((_TEACHERS, *stops, *private, *label)))
-
-
-def _laplace_scale(name: str, value: object) -> float:
-    return _checks.real(name, value, least=1e-3, most=1e6)
-
-
-def _beta(name: str, value: object) -> float:
-    return _checks.real(name, value, above=0, most=4)
-
-
-LNMAX = Kind(
-    fields={"scale": _laplace_scale, "votes": vote_table},
-    optional=("votes",),
-    complete=_lnmax_values,
-    cost=_lnmax_cost,
-    worst_case=lambda _values, _count, _order: None,
-    assumptions=_words,
-)
-
-GNMAX = Kind(
-    fields={"sigma": scale, "release": check_release, "votes": vote_table},
-    defaults={"release": "votes"},
-    optional=("votes",),
-    complete=_gnmax_values,
-    cost=_gnmax_cost,
-    worst_case=_gnmax_witness,
-    assumptions=_words,
-)
-
-CONFIDENT_GNMAX = Kind(
-    fields={
-        "teachers": vote_count,
-        "threshold": threshold,
-        "sigma_screen": scale,
-        "sigma_votes": scale,
-        "answered": _number,
-        "release": check_release,
-        "votes": vote_table,
-        "passed": _passed,
-    },
-    defaults={"release": "votes"},
-    optional=("answered", "votes", "passed"),
-    complete=_confident_values,
-    cost=_confident_cost,
-    worst_case=_confident_witness,
-    assumptions=_words,
-)
-
-SMOOTH_RELEASE = Kind(
-    fields={"beta": _beta, "sigma": scale},
-    cost=lambda values, count: Composition.of(SmoothRelease(**values), count),
-    worst_case=lambda _values, _count, _order: None,
-    assumptions=lambda _: (
-        (
-            "a smooth_release publishes one data-dependent cost, at a Renyi order chosen "
-            "beforehand, with normal noise of sigma times its beta-smooth sensitivity"
-        ),
-    ),
-)
+def _assumptions(*particular: str, private: bool, label_only: bool) -> tuple[str, ...]:
+    at_votes = (PRIVATE_COST, LABEL_ONLY) if private else ()
+    label = (LABEL_ONLY,) if label_only else ()
+    return tuple(dict.fromkeys((_TEACHERS, *particular, *at_votes, *label)))

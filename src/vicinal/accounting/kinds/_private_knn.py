@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
-from typing import Any
+from typing import ClassVar, Self
 
 from vicinal.accounting import _label_vectors
-from vicinal.accounting._certificate import gaussian_worst_case, threshold_worst_case
+from vicinal.accounting._certificate import (
+    WorstCasePair,
+    gaussian_worst_case,
+    threshold_worst_case,
+)
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._label_release import NoisyLabel
 from vicinal.accounting._screening import Screening, ScreeningAt
@@ -18,13 +23,12 @@ from vicinal.accounting.kinds._base import (
     ONE_OF_K,
     POISSON,
     PRIVATE_COST,
-    Kind,
-    Values,
-    Witnesses,
+    PlannedRelease,
+    check_one_row_each,
     check_release,
+    checked,
     classes,
     largest_votes,
-    one_row_each,
     positive,
     rate,
     scale,
@@ -36,147 +40,167 @@ from vicinal.errors import InvalidInput
 _VOTES_SENSITIVITY = math.nextafter(math.sqrt(2), 2)
 
 
-def _screening(values: Values) -> Screening:
-    return Screening(values["k"], values["threshold"], values["sigma"], values["gamma"])
-
-
-def screening_cost(values: Values, count: int) -> Composition:
-    """Return what `count` screening answers cost."""
-    if "votes" not in values:
-        return Composition.of(_screening(values), count)
-    fixed = (values["k"], values["threshold"], values["sigma"])
-    times: Counter[int] = Counter(values["votes"])
-    answers = count if len(values["votes"]) == 1 else 1
-    return compose(Composition.of(ScreeningAt(t, *fixed), answers * n) for t, n in times.items())
-
-
-def _screening_values(
-    name: str, values: dict[str, Any], _delta: float, count: int
-) -> dict[str, Any]:
-    if "votes" in values:
-        if max(values["votes"]) > values["k"]:
-            raise InvalidInput(
-                f"The '{name}.votes' parameter must not exceed '{name}.k', {values['k']}."
-            )
-        if len(values["votes"]) > 1:
-            one_row_each(name, values, count)
-        if values["gamma"] != 1:
-            raise InvalidInput(
-                f"The '{name}.gamma' parameter must be 1 where '{name}.votes' is given: a "
-                "data-dependent cost must not be amplified by sampling."
-            )
-    return values
-
-
-def screening_witness(values: Values, count: int, order: float) -> Witnesses:
-    """Return `count` answers at the votes that are worst at this `order`."""
-    if "votes" in values:
-        return None
-    screening = _screening(values)
-    votes, sign = screening.worst_votes(order)
-    position = sign * (votes - screening.threshold) / screening.sigma
-    return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
-
-
-def _screening_words(values: Values) -> tuple[str, ...]:
-    private = (PRIVATE_COST,) if "votes" in values else ()
-    return (ONE_OF_K, *private, *_sampling_words(values))
-
-
-def _sampling_words(values: Values) -> tuple[str, ...]:
-    return (POISSON, KNOWN_COINS) if values.get("gamma", 1) < 1 else ()
-
-
-SCREENING = Kind(
-    fields={
-        "k": vote_count,
-        "classes": classes,
-        "threshold": threshold,
-        "sigma": scale,
-        "gamma": rate,
-        "votes": largest_votes,
-    },
-    defaults={"gamma": 1.0},
-    optional=("classes", "votes"),
-    complete=_screening_values,
-    cost=screening_cost,
-    worst_case=screening_witness,
-    assumptions=_screening_words,
-)
-
-
-def _gaussian(values: Values) -> SubsampledGaussian:
-    return SubsampledGaussian(values["sigma"] / values["sensitivity"], values["gamma"])
-
-
-def _noisy_max(values: Values) -> SubsampledGaussian:
-    return SubsampledGaussian(values["sigma"] / _VOTES_SENSITIVITY, values["gamma"])
-
-
-def _multilabel(values: Values) -> SubsampledGaussian:
-    return _label_vectors.multilabel(values["tau"], values["sigma"], values["gamma"])
-
-
-def full_step(release: SubsampledGaussian, count: int) -> Witnesses:
+def full_step(release: SubsampledGaussian, count: int) -> list[WorstCasePair]:
     """Return `count` Gaussian releases that a subject moves by the whole sensitivity."""
     return [gaussian_worst_case(1 / release.sigma, release.gamma, count)]
 
 
-GAUSSIAN = Kind(
-    fields={"sigma": scale, "sensitivity": positive, "gamma": rate},
-    defaults={"sensitivity": 1.0, "gamma": 1.0},
-    cost=lambda values, count: Composition.of(_gaussian(values), count),
-    worst_case=lambda values, count, _: full_step(_gaussian(values), count),
-    assumptions=lambda values: (
-        "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean norm",
-        *_sampling_words(values),
-    ),
-)
+def _sampling_assumptions(gamma: float) -> tuple[str, ...]:
+    return (POISSON, KNOWN_COINS) if gamma < 1 else ()
 
 
-def argmax_cost(values: Values, count: int) -> Composition:
-    """Return what `count` noisy maxima cost, with or without the votes."""
-    if values["release"] == "votes":
-        return Composition.of(_noisy_max(values), count)
-    label = NoisyLabel(values["sigma"], values["gamma"], values.get("classes"))
-    return Composition.of(label, count)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedScreening(PlannedRelease):
+    """Whether the largest of k votes reaches a threshold; `votes` are private."""
+
+    kind: ClassVar[str] = "screening"
+
+    k: int = checked(vote_count)
+    classes: int | None = checked(classes, None)
+    threshold: float = checked(threshold)
+    sigma: float = checked(scale)
+    gamma: float = checked(rate, 1.0)
+    votes: tuple[int, ...] | None = checked(largest_votes, None)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check the votes against k, the count and the sampling."""
+        if self.votes is None:
+            return self
+        if max(self.votes) > self.k:
+            raise InvalidInput(
+                f"The '{name}.votes' parameter must not exceed '{name}.k', {self.k}."
+            )
+        if len(self.votes) > 1:
+            check_one_row_each(name, self.votes, count)
+        if self.gamma != 1:
+            raise InvalidInput(
+                f"The '{name}.gamma' parameter must be 1 where '{name}.votes' is given: a "
+                "data-dependent cost must not be amplified by sampling."
+            )
+        return self
+
+    def cost(self, count: int) -> Composition:
+        """Return what `count` screening answers cost."""
+        if self.votes is None:
+            return Composition.of(self._at_worst_votes(), count)
+        fixed = (self.k, self.threshold, self.sigma)
+        answers = count if len(self.votes) == 1 else 1
+        times = Counter(self.votes).items()
+        return compose(Composition.of(ScreeningAt(t, *fixed), answers * n) for t, n in times)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
+        """Return `count` answers at the votes that are worst at this `order`."""
+        if self.votes is not None:
+            return None
+        screening = self._at_worst_votes()
+        votes, sign = screening.worst_votes(order)
+        position = sign * (votes - screening.threshold) / screening.sigma
+        return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""
+        private = () if self.votes is None else (PRIVATE_COST,)
+        return (ONE_OF_K, *private, *_sampling_assumptions(self.gamma))
+
+    def _at_worst_votes(self) -> Screening:
+        return Screening(self.k, self.threshold, self.sigma, self.gamma)
 
 
-def argmax_witness(values: Values, count: int, _order: float) -> Witnesses:
-    """Return `count` noisy maxima between two classes that the subject moves apart."""
-    if values["release"] == "votes":
-        return full_step(_noisy_max(values), count)
-    # Two classes, the one leading by a vote: one in and one out make the other one lead by a vote.
-    half = 1 / (values["sigma"] * _VOTES_SENSITIVITY)
-    return [threshold_worst_case(-half, 2 * half, values["gamma"], count)]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedNoisyMax(PlannedRelease):
+    """Votes of every class with Gaussian noise, or the class that has the most of them."""
+
+    kind: ClassVar[str] = "noisy_max"
+
+    sigma: float = checked(scale)
+    gamma: float = checked(rate, 1.0)
+    release: str = checked(check_release, "votes")
+    classes: int | None = checked(classes, None)
+
+    def cost(self, count: int) -> Composition:
+        """Return what `count` noisy maxima cost, with or without the votes."""
+        if self.release == "votes":
+            return Composition.of(self._votes(), count)
+        return Composition.of(NoisyLabel(self.sigma, self.gamma, self.classes), count)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        """Return `count` noisy maxima between two classes that the subject moves apart."""
+        if self.release == "votes":
+            return full_step(self._votes(), count)
+        # Two classes, one leading by a vote: one in and one out make the other lead by a vote.
+        half = 1 / (self.sigma * _VOTES_SENSITIVITY)
+        return [threshold_worst_case(-half, 2 * half, self.gamma, count)]
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""
+        label = () if self.release == "votes" else (LABEL_ONLY,)
+        return (ONE_OF_K, *label, *_sampling_assumptions(self.gamma))
+
+    def _votes(self) -> SubsampledGaussian:
+        return SubsampledGaussian(self.sigma / _VOTES_SENSITIVITY, self.gamma)
 
 
-def _argmax_words(values: Values) -> tuple[str, ...]:
-    label = () if values["release"] == "votes" else (LABEL_ONLY,)
-    return (ONE_OF_K, *label, *_sampling_words(values))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedGaussian(PlannedRelease):
+    """A vector with Gaussian noise."""
+
+    kind: ClassVar[str] = "gaussian"
+
+    sigma: float = checked(scale)
+    sensitivity: float = checked(positive, 1.0)
+    gamma: float = checked(rate, 1.0)
+
+    def cost(self, count: int) -> Composition:
+        """Return what `count` such vectors cost."""
+        return Composition.of(self._vector(), count)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        """Return a subject that moves every vector by the whole sensitivity."""
+        return full_step(self._vector(), count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""
+        return (
+            (
+                "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean "
+                "norm"
+            ),
+            *_sampling_assumptions(self.gamma),
+        )
+
+    def _vector(self) -> SubsampledGaussian:
+        return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
 
 
-NOISY_MAX = Kind(
-    fields={"sigma": scale, "gamma": rate, "release": check_release, "classes": classes},
-    defaults={"gamma": 1.0, "release": "votes"},
-    optional=("classes",),
-    cost=argmax_cost,
-    worst_case=argmax_witness,
-    assumptions=_argmax_words,
-)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedMultilabel(PlannedRelease):
+    """Votes for any number of attributes, with noise on every attribute."""
 
-MULTILABEL = Kind(
-    fields={"tau": positive, "sigma": scale, "gamma": rate},
-    defaults={"gamma": 1.0},
-    cost=lambda values, count: Composition.of(_multilabel(values), count),
-    worst_case=lambda values, count, _: full_step(_multilabel(values), count),
-    assumptions=lambda values: (
-        ONE_OF_K,
-        (
-            "every neighbour's label vector is scaled to an L1 norm of at most tau, entries of 0 "
-            "stay 0, and noise is added to every attribute"
-        ),
-        "the lower bound takes two neighbours with tau labels each and none in common",
-        *_sampling_words(values),
-    ),
-)
+    kind: ClassVar[str] = "multilabel"
+
+    tau: float = checked(positive)
+    sigma: float = checked(scale)
+    gamma: float = checked(rate, 1.0)
+
+    def cost(self, count: int) -> Composition:
+        """Return what `count` answers cost."""
+        return Composition.of(self._votes(), count)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        """Return two neighbours with tau labels each and none in common."""
+        return full_step(self._votes(), count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what must be true for the cost to hold."""
+        return (
+            ONE_OF_K,
+            (
+                "every neighbour's label vector is scaled to an L1 norm of at most tau, entries of "
+                "0 stay 0, and noise is added to every attribute"
+            ),
+            "the lower bound takes two neighbours with tau labels each and none in common",
+            *_sampling_assumptions(self.gamma),
+        )
+
+    def _votes(self) -> SubsampledGaussian:
+        return _label_vectors.multilabel(self.tau, self.sigma, self.gamma)

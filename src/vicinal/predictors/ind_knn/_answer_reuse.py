@@ -72,15 +72,15 @@ class AnswerReuse(ABC):
 
 
 def observe(
-    memory: AnswerReuse,
-    pace: NoiseSchedule,
+    reuse: AnswerReuse,
+    schedule: NoiseSchedule,
     queries: IntegerMatrix,
     asked: npt.NDArray[np.bool_],
     labels: Places,
 ) -> None:
-    """Tell memory and pace what a block of queries was answered, and which of them were asked."""
-    memory.learn(queries[asked], labels[asked])
-    pace.update(len(queries), int(asked.sum()), memory.unsure)
+    """Update reuse and schedule by the answers of a block, and by which of it were asked."""
+    reuse.learn(queries[asked], labels[asked])
+    schedule.update(len(queries), int(asked.sum()), reuse.unsure)
 
 
 class NoReuse(AnswerReuse):

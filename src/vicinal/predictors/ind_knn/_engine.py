@@ -106,9 +106,9 @@ class QueryEngine:
         The mechanism whose noisy votes, or labels, are the answer.
     count : NoisyCount or None
         The paper's private count; None if counts are public estimates.
-    pace : NoiseSchedule
+    schedule : NoiseSchedule
         sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
-    memory : AnswerReuse
+    reuse : AnswerReuse
         What earlier answers do for later queries.
     slack : DeltaSlackAccountant
         What the grid of counts and votes costs.
@@ -142,7 +142,7 @@ class QueryEngine:
         progress: Progress | None = None,
         prior: FloatVotes | None = None,
     ) -> QueryAnswers:
-        """Answer all queries, a block at a time; the memory learns between blocks.
+        """Answer all queries, a block at a time; earlier answers are learnt between blocks.
 
         `prior`, float64 (q, c), is what the model of :attr:`joined` adds to the votes, in units of
         their noise; public.

@@ -162,7 +162,7 @@ def engine_on(
     noise: NoiseSource | None = None,
     model: PrivateModel | None = None,
 ) -> PlannedEngine:
-    """Return an engine over records that are there already, planned as :func:`assemble` does."""
+    """Return an engine over records that are there already, planned as :func:`plan_engine` does."""
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = noise or randomness(settings.simulation_seed)
     n_records = settings.n_records or _estimated_size(
@@ -176,19 +176,23 @@ def engine_on(
         # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, reference)
     count = settings.typical_count(k)
-    pace = _pace(settings, kernel, radius, reference, n_records, n_features, count, left)
+    schedule = _planned_noise(
+        settings, kernel, radius, reference, n_records, n_features, count, left
+    )
     if reference is not None and not settings.private_count:
-        pace = _watched(settings, pace, Reference(kernel, reference.points), radius, n_records)
-        if model is not None and isinstance(pace, ProxyNoiseSchedule):
-            pace.shadow.start(model.used)
-    least = pace.least * math.sqrt(settings.least_count(k))
+        schedule = _watched(
+            settings, schedule, Reference(kernel, reference.points), radius, n_records
+        )
+        if model is not None and isinstance(schedule, ProxyNoiseSchedule):
+            schedule.shadow.start(model.used)
+    least = schedule.least * math.sqrt(settings.least_count(k))
     grid = VoteGrid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
-    memory = _memory(settings, votes, n_features, reference)
+    reuse = _answer_reuse(settings, votes, n_features, reference)
     joined = None if model is None else Joined(model, settings.n_asked)
     engine = QueryEngine(
-        shard, radius, votes, counter, pace, memory, slack, least, interaction, joined
+        shard, radius, votes, counter, schedule, reuse, slack, least, interaction, joined
     )
     return PlannedEngine(engine, n_records, k, settings)
 
@@ -305,7 +309,7 @@ def _radius(
     return k, AdaptiveRadius(reference, k, n_records)
 
 
-def _pace(
+def _planned_noise(
     settings: IndKNNSettings,
     kernel: Kernel,
     radius: Radius,
@@ -336,24 +340,24 @@ def _pace(
 
 def _watched(
     settings: IndKNNSettings,
-    pace: _planning.NoiseSchedule,
+    schedule: _planning.NoiseSchedule,
     reference: Reference,
     radius: Radius,
     n_records: int,
 ) -> _planning.NoiseSchedule:
-    """Return the pace beside a shadow ledger, which the noise follows if that is wanted."""
+    """Return the schedule beside a proxy ledger, which the noise follows if that is wanted."""
     if not settings.follows_usage:
-        return ProxyNoiseSchedule(pace, ProxyLedger(reference, radius, WATCHED))
+        return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED))
     shadow = ProxyLedger(reference, radius)
     typical = _planning.usage(reference, radius, reference.points.shape[1])
     rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
-    if isinstance(pace, _planning.GatedNoiseSchedule):
-        return UsageNoiseSchedule(pace, shadow, pace, pace.unit, rate)
-    unit = pace.multiplier**2 / settings.n_queries
-    return UsageNoiseSchedule(pace, shadow, PlannedHorizon(settings.n_queries), unit, rate)
+    if isinstance(schedule, _planning.GatedNoiseSchedule):
+        return UsageNoiseSchedule(schedule, shadow, schedule, schedule.unit, rate)
+    unit = schedule.multiplier**2 / settings.n_queries
+    return UsageNoiseSchedule(schedule, shadow, PlannedHorizon(settings.n_queries), unit, rate)
 
 
-def _memory(
+def _answer_reuse(
     settings: IndKNNSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
 ) -> AnswerReuse:
     kernel = votes.kernel
@@ -379,7 +383,7 @@ def _estimated_size(
     estimate, spent = noisy_size(people, budget, grid, noise, slack)
     account.note_charged_total(spent)
     if interaction is not None:
-        # The same people with the same budget: the charge pays for the size that was told first.
+        # The same subjects with the same budget: the charge pays for the size released first.
         estimate = interaction.first_size(estimate)
     return max(1, round(estimate))
 

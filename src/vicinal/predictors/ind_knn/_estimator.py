@@ -358,7 +358,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         if self._settings.reuse_predictions == GATE:
             raise InvalidInput(
                 f"{what} cannot be given with reuse_predictions='gate': most queries are not put "
-                "to the vote. Use predict or ask, or fit without the gate."
+                "to the vote. Use predict or query, or fit without the gate."
             )
 
     def query(
@@ -435,10 +435,10 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         votes : float (q, c)
-            As :meth:`decision_function` or :meth:`ask` returned them; NaN stays NaN.
+            As :meth:`decision_function` or :meth:`query` returned them; NaN stays NaN.
         noise : float (q,), optional
-            The noise in them, as :meth:`ask` tells it. Not needed where it is the same in all
-            answers: with public counts, without reuse, at the planned pace.
+            The noise in them, as :meth:`query` returned it. Not needed where it is the same in all
+            answers: with public counts, without reuse, at the planned noise.
 
         Raises
         ------
@@ -450,7 +450,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
             if not self._settings.even_noise:
                 raise InvalidInput(
                     "The noise differs from answer to answer here. Take votes and noise from "
-                    "ask(), and pass both."
+                    "query(), and pass both."
                 )
             noise = self.noise_multiplier_ * np.sqrt(
                 self._settings.typical_count(self.n_neighbors_)
@@ -477,17 +477,17 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
             Without a public reference, or with private counts.
         """
         check_is_fitted(self)
-        pace = self._engine.schedule
-        if not isinstance(pace, ProxyNoiseSchedule):
+        schedule = self._engine.schedule
+        if not isinstance(schedule, ProxyNoiseSchedule):
             raise InvalidInput(
                 "Budget usage is estimated on the public reference, with public counts. Pass "
                 "'public' to fit, and neighbor_count='public'."
             )
         with self._engine.lock:
-            return pace.shadow.budget_usage(regions)
+            return schedule.shadow.budget_usage(regions)
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee, whole; ``str()`` of it reads as a paragraph."""
+        """Return the guarantee; ``str()`` of it reads as a paragraph."""
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 

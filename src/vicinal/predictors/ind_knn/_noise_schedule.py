@@ -73,32 +73,32 @@ class PlannedHorizon:
 
 
 class ProxyNoiseSchedule(NoiseSchedule):
-    """Any pace, with a shadow ledger beside it; the noise does not follow the shadow.
+    """Any schedule, with a proxy ledger beside it; the noise does not follow it.
 
     Parameters
     ----------
-    pace : NoiseSchedule
+    schedule : NoiseSchedule
         What sets the noise.
     shadow : ProxyLedger
         What is charged along with the records.
     """
 
-    def __init__(self, pace: NoiseSchedule, shadow: ProxyLedger) -> None:
-        super().__init__(pace.multiplier)
+    def __init__(self, schedule: NoiseSchedule, shadow: ProxyLedger) -> None:
+        super().__init__(schedule.multiplier)
         self.shadow = shadow
-        self._pace = pace
+        self._schedule = schedule
         self._near: NeighbourLists | None = None
 
     @property
     def least(self) -> float:
         """The smallest multiplier that will ever be used."""
-        return self._pace.least
+        return self._schedule.least
 
     def prepare(self, queries: IntegerMatrix, thresholds: Places) -> Multipliers:
-        """Look up who of the public points takes part; return the pace's own multiplier."""
+        """Look up who of the public points takes part; return its own multiplier."""
         self._near = self.shadow.near(queries, thresholds)
         self.shadow.add_query(self._near)
-        return self._pace.multiplier
+        return self._schedule.multiplier
 
     def charge_proxies(self, release: BlockRelease) -> None:
         """Charge the public points for what was prepared."""
@@ -108,16 +108,16 @@ class ProxyNoiseSchedule(NoiseSchedule):
 
     def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block."""
-        self._pace.update(answered, asked, unsure)
-        self.multiplier = self._pace.multiplier
+        self._schedule.update(answered, asked, unsure)
+        self.multiplier = self._schedule.multiplier
 
 
 class UsageNoiseSchedule(ProxyNoiseSchedule):
-    """The noise of every query follows the wear of the public points around it.
+    """The noise of every query follows the budget usage of the public points around it.
 
     Parameters
     ----------
-    pace : NoiseSchedule
+    schedule : NoiseSchedule
         The plan's; its multiplier is where this one starts from.
     shadow : ProxyLedger
         The virtual budgets.
@@ -130,14 +130,19 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
     """
 
     def __init__(
-        self, pace: NoiseSchedule, shadow: ProxyLedger, horizon: Horizon, unit: float, rate: float
+        self,
+        schedule: NoiseSchedule,
+        shadow: ProxyLedger,
+        horizon: Horizon,
+        unit: float,
+        rate: float,
     ) -> None:
-        super().__init__(pace, shadow)
+        super().__init__(schedule, shadow)
         self._horizon = horizon
         self._unit = unit
         self._rate = rate
-        self._least = min(pace.least, LOWEST * pace.multiplier)
-        self._most = _LOUDEST * pace.multiplier
+        self._least = min(schedule.least, LOWEST * schedule.multiplier)
+        self._most = _LOUDEST * schedule.multiplier
 
     @property
     def least(self) -> float:
@@ -157,7 +162,7 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
         super().update(answered, asked, unsure)
         if not isinstance(
             self._horizon, NoiseSchedule
-        ):  # else it is the pace, and has just been told
+        ):  # else it is the schedule, which has just been updated
             self._horizon.update(answered, asked, unsure)
 
     def _crowding(self, near: NeighbourLists) -> Floats:

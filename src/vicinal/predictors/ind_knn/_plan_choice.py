@@ -58,11 +58,11 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """A plan: the wish, and what public facts make of it.
+    """A plan: what was requested, and what public facts make of it.
 
     Attributes
     ----------
-    wish : PlanRequest
+    request : PlanRequest
         What it is for.
     n_neighbors : int
         k, records expected to take part in a question.
@@ -85,13 +85,16 @@ class PlanChoice:
 
     @classmethod
     def of(
-        cls, wish: PlanRequest, reference: Reference | None = None, n_neighbors: int | None = None
+        cls,
+        request: PlanRequest,
+        reference: Reference | None = None,
+        n_neighbors: int | None = None,
     ) -> Self:
         """Choose; without public points kernel weights count as the largest there are.
 
         Parameters
         ----------
-        wish : PlanRequest
+        request : PlanRequest
             What the plan is for.
         reference : Reference, optional
             Public points.
@@ -101,9 +104,9 @@ class PlanChoice:
         Raises
         ------
         InvalidInput
-            Naming the first value of the wish that a classifier would refuse.
+            Naming the first requested value that a classifier would refuse.
         """
-        settings, n = wish.settings(), wish.n_records
+        settings, n = request.settings(), request.n_records
         points = n if reference is None else len(reference)
         k = n_neighbors or _neighbors(settings, n, reference)
         k = max(k, math.ceil(n / points))
@@ -114,10 +117,10 @@ class PlanChoice:
         multiplier = _planning.planned_multiplier(
             usage, n, settings.n_asked, k, settings.affordable
         )
-        if wish.gate:
+        if request.gate:
             multiplier *= math.sqrt(_planning.GATE_HEADROOM / _planning.HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
-        return cls(wish, k, multiplier, settings.n_asked, settings.affordable(shift), usage)
+        return cls(request, k, multiplier, settings.n_asked, settings.affordable(shift), usage)
 
     @property
     def noise(self) -> float:

@@ -2,9 +2,9 @@
 
 Every public point stands for n / m records. It has a budget, is charged for its share of the
 questions, votes with its public label (or, where there are none, with the cluster it falls into),
-and is left out of the question that it asks itself. What comes out is what noise and wear do to
+and is left out of its own query. What comes out is what noise and used-up budgets do to
 answers, not how good the features are: *agreement* is the share of answers that equal those of
-the same neighbours without noise and with all budgets. Accuracy can be told only where labels are
+the same neighbours without noise and with all budgets. Accuracy is known only where labels are
 given.
 """
 
@@ -57,7 +57,8 @@ class SimulationResult:
     Attributes
     ----------
     agreement, at_end : float
-        Share of answers that noise and wear leave as they are: of all, and of the last quarter.
+        Share of answers that noise and used-up budgets leave as they are: of all, and of the last
+        quarter.
     accuracy, plain_accuracy : float or None
         Share of answers that are right, and without noise; None where no labels are given.
     asked : float
@@ -156,8 +157,8 @@ def simulate(
     """
     run = _Run(stage, choice, seed, most)
     order = run.queries
-    for start in range(0, len(order), run.memory.block):
-        run.answer(order[start : start + run.memory.block])
+    for start in range(0, len(order), run.reuse.block):
+        run.answer(order[start : start + run.reuse.block])
     return run.result()
 
 
@@ -178,26 +179,26 @@ class _Run:
         self._answers = np.full(size, UNKNOWN, dtype=np.int64)
         self._plain = np.full(size, UNKNOWN, dtype=np.int64)
         self._asked = 0
-        self.memory, self._pace = _habits(stage, choice, n_queries)
+        self.reuse, self._schedule = _habits(stage, choice, n_queries)
 
     def answer(self, block: Places) -> None:
         """Answer a block of points as the classifier would."""
         points = self._stage.reference.points[block]
-        labels = self.memory.reusable(points)
+        labels = self.reuse.reusable(points)
         asked = labels == UNKNOWN
         near = self._near.of(block)
         plain = self._sums(near, near.weights)
         noisy = self._sums(near.where(asked), self._charged(near.where(asked)))
-        scale = self._pace.multiplier * math.sqrt(self._choice.n_neighbors)
+        scale = self._schedule.multiplier * math.sqrt(self._choice.n_neighbors)
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         labels[asked] = noisy.argmax(axis=1)
         self._plain[block], self._answers[block] = plain.argmax(axis=1), labels
         self._asked += int(asked.sum())
-        observe(self.memory, self._pace, points, asked, labels)
+        observe(self.reuse, self._schedule, points, asked, labels)
 
     def _charged(self, near: _Voters) -> Floats:
         """Charge who takes part; return what each can afford to contribute."""
-        noise = 2 * self._pace.multiplier**2 * self._choice.n_neighbors * self._choice.budget
+        noise = 2 * self._schedule.multiplier**2 * self._choice.n_neighbors * self._choice.budget
         prices = np.square(near.weights) / noise * near.share * self._each
         left = self._left[near.rows]
         np.subtract.at(self._left, near.rows, np.minimum(prices, left))

@@ -1,4 +1,4 @@
-"""A shadow ledger: public points that are charged as records are, so that wear can be seen.
+"""A proxy ledger: public points that are charged as records are, to estimate budget usage.
 
 The true budgets are private; nothing may depend on them. But points of the public reference lie
 where records lie, and every release is public: its queries, radii and noise. So the same charging
@@ -44,13 +44,13 @@ FOLLOWED = 8192
 """The same where the noise of every query follows the points around it."""
 
 REGIONS = 16
-"""Regions that wear is told for, if nobody asks for another number."""
+"""Regions that budget usage is estimated for by default."""
 
 RETIRED = 0.99
 """Share of a budget from which on it counts as spent: what is left buys next to no vote."""
 
 QUANTILES = (0.5, 0.9, 0.99)
-"""Quantiles of wear that are told."""
+"""Quantiles of budget usage that are stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class ProxyLedger:
 
     @property
     def shares(self) -> Shares:
-        """The same in few bytes, to be kept and resumed from."""
+        """The same in few bytes, to be stored and resumed from."""
         return np.asarray(np.ceil(self.used * WHOLE), dtype=np.uint16)
 
     def resume(self, shares: Shares) -> None:
@@ -182,7 +182,7 @@ class ProxyLedger:
         return self._cells[wanted]
 
     def budget_usage(self, regions: int = REGIONS) -> BudgetUsage:
-        """Return the estimate of how worn the private budgets are."""
+        """Return the estimate of how far the private budgets are used."""
         cells = self.cells(regions)
         return BudgetUsage.of(self.used, cells.of(self._points.points), len(cells))
 

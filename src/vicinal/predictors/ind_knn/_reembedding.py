@@ -61,7 +61,7 @@ class SpentBudget:
 
 
 def planned_queries(n_queries: int, share: float) -> int:
-    """Return how many queries a whole budget would last for at this pace, rounded up.
+    """Return how many queries a whole budget would last for at this rate, rounded up.
 
     Planning goes by queries over budget: n queries from a share of all budgets get the noise and
     the neighbours that n / share queries get from whole budgets.
