@@ -48,15 +48,17 @@ def queries(tmp_path):
 @pytest.fixture
 def cluster(tmp_path):
     tools.make(tmp_path / "store").close()
-    told = run("shard", tmp_path / "store", "--shards", 2, "--out", tmp_path / "cluster", "--json")
+    told = run(
+        "shard", "--yes", tmp_path / "store", "--shards", 2, "--out", tmp_path / "cluster", "--json"
+    )
     assert json.loads(told)["shards"] == 2
     return tmp_path / "cluster"
 
 
 def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
     run("predict", tmp_path / "store", "--data", queries, code=3)
-    run("shard", tmp_path / "store", "--out", tmp_path / "again", code=3)
-    run("shard", tmp_path / "nothing", "--out", tmp_path / "again", code=2)
+    run("shard", "--yes", tmp_path / "store", "--out", tmp_path / "again", code=3)
+    run("shard", "--yes", tmp_path / "nothing", "--out", tmp_path / "again", code=2)
     run("verify", cluster)
 
 
@@ -107,7 +109,9 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
         tmp_path / "more.csv", tools.X[:4] + 0.01, y=tools.Y[:4], who=["x", "x", "y", "person-3"]
     )
     run("add", cluster, "--data", more, "--label", "y", "--subject", "who")
-    assert run("erase", cluster, "--subject", "person-3", "--curator").endswith("3 records.\n")
+    assert run("erase", "--yes", cluster, "--subject", "person-3", "--curator").endswith(
+        "3 records.\n"
+    )
     assert "All is well" in run("verify", cluster, "--erased", "person-3")
     assert "enrolled" in run("verify", cluster, "--erased", "x", code=2)
     run("audience", cluster, "press", "--queries", 5)

@@ -45,7 +45,7 @@ def test_one_odd_id_in_a_table_makes_nobody_new(path, tmp_path):
     assert people(path) == {*PEOPLE, "B7"}
     told = run("add", path, "--data", tmp_path / "more.csv", "--label", "y", code=2)
     assert "feature" in told or "must be given" in told
-    run("erase", path, "--subject", "5")
+    run("erase", "--yes", path, "--subject", "5")
     assert people(path) == {*PEOPLE, "B7"} - {5}
     run("verify", path, "--erased", "5")
     run("verify", path, "--erased", "6", code=2)
@@ -61,7 +61,7 @@ LISTS = {
 @pytest.mark.parametrize("case", LISTS)
 def test_lists_erase_whom_they_name(path, tmp_path, case):
     (tmp_path / "ids").write_bytes(LISTS[case].encode())
-    told = run("erase", path, "--subjects", tmp_path / "ids")
+    told = run("erase", "--yes", path, "--subjects", tmp_path / "ids")
     assert told.startswith("Erased. Read ")
     assert " 0 erased before, 0 never there." in told
     assert not people(path) & {5, 6}
@@ -71,18 +71,18 @@ def test_lists_erase_whom_they_name(path, tmp_path, case):
 @pytest.mark.parametrize("content", ["id\n5\n", "5,6\n", "5 \n6\n", "5\n\n6\n", "5\n6.0\n"])
 def test_lists_that_are_no_lists_erase_nobody_and_say_so(path, tmp_path, content):
     (tmp_path / "ids").write_text(content)
-    assert "Line " in run("erase", path, "--subjects", tmp_path / "ids", code=2)
+    assert "Line " in run("erase", "--yes", path, "--subjects", tmp_path / "ids", code=2)
     assert people(path) == set(PEOPLE)
 
 
 def test_an_erasure_of_nobody_says_so(path):
-    told = run("erase", path, "--subject", "05", "--subject", "nobody", code=2)
+    told = run("erase", "--yes", path, "--subject", "05", "--subject", "nobody", code=2)
     assert told == (
         "Nobody was erased: none of these ids was ever in the store. Read 2 ids. Private: "
         "0 enrolled until now, 0 erased before, 2 never there.\n"
     )
-    run("erase", path, "--subject", "5", "--subject", "nobody")
-    told = run("erase", path, "--subject", "5", "--subject", "nobody")
+    run("erase", "--yes", path, "--subject", "5", "--subject", "nobody")
+    told = run("erase", "--yes", path, "--subject", "5", "--subject", "nobody")
     assert told.startswith("Nobody was erased: none of these ids is in the store any more.")
     assert "0 enrolled until now, 1 erased before, 1 never there" in told
     assert people(path) == set(PEOPLE) - {5}
@@ -92,10 +92,10 @@ def test_a_cluster_says_the_same(path, tmp_path):
     split(path, tmp_path / "cluster", 2)
     ids = ("--subject", "5", "--subject", "nobody")
     assert "1 enrolled until now, 0 erased before, 1 never" in run(
-        "erase", tmp_path / "cluster", *ids
+        "erase", "--yes", tmp_path / "cluster", *ids
     )
     assert "0 enrolled until now, 1 erased before, 1 never" in run(
-        "erase", tmp_path / "cluster", *ids
+        "erase", "--yes", tmp_path / "cluster", *ids
     )
     with shard_tools.local(tmp_path / "cluster") as cluster:
         cluster.add(X[:2], Y[:2], ["6", "Zo\u0065\u0308"])

@@ -56,7 +56,7 @@ def test_from_a_table_to_answers_and_back_out(data, store):
     assert [line.split(",")[0] for line in text[1:]] == answers["labels"]
     run("predict", store, "--data", data / "queries.csv", "--out", data / "answers.csv")
     assert (data / "answers.csv").read_text().splitlines() == text
-    assert run("erase", store, "--subject", "person-3") == (
+    assert run("erase", "--yes", store, "--subject", "person-3") == (
         "Erased. Read 1 id. Private: 1 enrolled until now, 0 erased before, 0 never there.\n"
     )
     assert "All is well" in run("verify", store, "--erased", "person-3")
@@ -71,7 +71,7 @@ def test_what_is_public_and_what_is_the_curators(store):
     private = run("inspect", store, "--curator")
     assert "PRIVATE" in private
     assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["subjects"] == 150
-    told = run("erase", store, "--subject", "person-3", "--curator")
+    told = run("erase", "--yes", store, "--subject", "person-3", "--curator")
     assert told.endswith("\nPrivate: 2 records.\n")
 
 
@@ -127,7 +127,7 @@ def test_backup_and_restore(data, store):
     run("predict", store, "--data", data / "queries.csv", "--key", "k")
     store.rename(data / "lost")
     run("restore", data / "backup", store, code=3)
-    run("restore", data / "backup", store, "--accept-loss")
+    run("restore", data / "backup", store, "--accept-loss", "--yes")
     private = json.loads(run("inspect", store, "--curator", "--json"))["private"]
     assert private["budgets"]["default"]["mean"] == 0
 
@@ -140,7 +140,7 @@ def test_ids_from_a_file_and_numbers_that_are_numbers(data):
         "--release", "label", "--records", 300,
     )  # fmt: skip
     (data / "ids.txt").write_text("7\n8\n")
-    run("erase", data / "store", "--subjects", data / "ids.txt", "--subject", "9")
+    run("erase", "--yes", data / "store", "--subjects", data / "ids.txt", "--subject", "9")
     facts = json.loads(run("inspect", data / "store", "--curator", "--json"))
     assert facts["private"]["records"] == 297
     text = run("predict", data / "store", "--data", data / "queries.csv").splitlines()

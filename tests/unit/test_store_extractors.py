@@ -120,7 +120,7 @@ def test_folders_of_images_through_a_network_to_answers(tmp_path):
     assert json.loads(run("predict", store, "--data", tmp_path / "queries", "--json"))["charged"]
     save_pictures(tmp_path / "more", images[:1], lambda _: "1/person77")
     run("add", store, "--data", tmp_path / "more")
-    run("erase", store, "--subject", "person77")
+    run("erase", "--yes", store, "--subject", "person77")
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])

@@ -78,7 +78,7 @@ def tables(draw, size=ROWS, kinds=tuple(CELLS), twins=True):
 @st.composite
 def spoiled(draw, table):
     """Return a table with one thing changed: order, a column, a type, a value, or its rows."""
-    names, arrays = list(table.column_names), [c.combine_chunks() for c in table.record_files]
+    names, arrays = list(table.column_names), [c.combine_chunks() for c in table.columns]
     harm = draw(st.sampled_from(["none", "order", "drop", "twin", "more", "type", "value", "rows"]))
     at = draw(st.integers(0, len(names) - 1))
     size = table.num_rows
@@ -124,9 +124,9 @@ def read_back(table, schema):
     """Compare what was accepted with what was written, column by column."""
     codes = TableFeatures(schema).codes(table)
     by_name = {}
-    for name, column in zip(table.column_names, table.record_files, strict=True):
+    for name, column in zip(table.column_names, table.columns, strict=True):
         by_name[TableSchema.from_dict(_single(name)).ignored[0]] = column.to_pylist()
-    for i, declared in enumerate(schema.record_files):
+    for i, declared in enumerate(schema.columns):
         for code, cell in zip(codes[:, i].tolist(), by_name[declared.name], strict=True):
             assert _same(declared, code, cell), (declared.kind, code, cell)
 
@@ -208,7 +208,7 @@ def through_a_store(data):
     public = data.draw(tables(kinds=SOUND, twins=False))
     private, more, queries = (data.draw(spoiled(public)) for _ in range(3))
     drafted, _ = words_of(draft_schema, public)
-    if drafted is None or not drafted[0].record_files or drafted[0].texts:
+    if drafted is None or not drafted[0].columns or drafted[0].texts:
         return
     extractor = StoreExtractor("table", {"schema": drafted[0].to_dict()})
     reference, _ = words_of(extractor.transform, public)

@@ -9,10 +9,12 @@ from typing import Any, ClassVar, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from vicinal.cli._flags import with_flags
 from vicinal.errors import PrivacyRefused, VicinalError
 
 BAD_INPUT = 2
 REFUSED = 3
+INTERRUPTED = 130
 
 PLAIN: dict[str, Any] = {
     "rich_markup_mode": None,
@@ -47,10 +49,12 @@ class CommandGroup(TyperGroup):
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
-        except PrivacyRefused as error:
-            _stop(error, REFUSED)
+        except KeyboardInterrupt:
+            _stop("interrupted.", INTERRUPTED)
         except VicinalError as error:
-            _stop(error, BAD_INPUT)
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            code = REFUSED if isinstance(error, PrivacyRefused) else BAD_INPUT
+            _stop(with_flags(str(error), command), code)
 
 
 def _command(name: str, place: str) -> TyperCommand | TyperGroup:
@@ -65,6 +69,6 @@ def _command(name: str, place: str) -> TyperCommand | TyperGroup:
     return command  # type: ignore[return-value]
 
 
-def _stop(error: VicinalError, code: int) -> NoReturn:
-    typer.echo("vicinal: " + " ".join(str(error).split()), err=True)
+def _stop(words: str, code: int) -> NoReturn:
+    typer.echo("vicinal: " + " ".join(words.split()), err=True)
     raise typer.Exit(code)

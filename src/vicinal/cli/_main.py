@@ -1,7 +1,8 @@
 """The program `vicinal`: its commands.
 
-Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy. What went wrong is one line on
-stderr. Commands import what takes long to load when they run, never at the top of their module.
+Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy, 130 interrupted. What went wrong is
+one line on stderr. Commands import what takes long to load when they run, never at the top of their
+module.
 """
 
 from __future__ import annotations

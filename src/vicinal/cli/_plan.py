@@ -49,10 +49,11 @@ def plan(
     """
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.reports import _plan_report
+    from vicinal.reports._plan_verdict import verdict
 
     kind = None if plot is None else _kind(plot, public)
     wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate)
-    wish.settings()
+    line = verdict(wish)
     stage = None if public is None else _stage(public, labels, classes)
     with progress(silent=json) as begin:
         step = begin("simulation", _plan_report.work(wish))
@@ -62,7 +63,10 @@ def plan(
 
         write_file(plot, draw_options(found, kind))
     real = stage is not None and stage.real
-    typer.echo(as_json(_result(found, real)) if json else _plan_report.as_text(found))
+    if json:
+        typer.echo(as_json({"verdict": line, **_result(found, real)}))
+    else:
+        typer.echo(f"{_plan_report.as_text(found)}\n\n{line}")
 
 
 def _kind(plot: Path, public: Path | None) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal.cli._confirm import Yes, confirm
 from vicinal.cli._options import Json, StorePath
 from vicinal.cli._output import as_json
 from vicinal.errors import InvalidInput
@@ -39,10 +40,12 @@ def shard(
     out: Annotated[Path, typer.Option(help="A new folder for the cluster.")],
     shards: Annotated[int, typer.Option(help="How many.")] = 2,
     json: Json = False,
+    yes: Yes = False,
 ) -> None:
     """Spread a store over shards; the store retires, as no budget may exist twice."""
     from vicinal.distributed import split
 
+    confirm(f"{store} becomes a cluster at {out}, and never answers again itself.", yes=yes)
     split(store, out, shards)
     if json:
         typer.echo(as_json({"cluster": str(out), "shards": shards}))

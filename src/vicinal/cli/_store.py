@@ -16,6 +16,7 @@ from vicinal.cli._answers import (
     summary,
     write_answers,
 )
+from vicinal.cli._confirm import Yes, confirm
 from vicinal.cli._output import as_json, warnings_said, write_file
 from vicinal.cli._records import (
     ReferenceWish,
@@ -30,10 +31,11 @@ from vicinal.cli._records import (
 )
 from vicinal.cli._shards import AcceptLoss, Ray, opened_at, spread
 from vicinal.cli._subjects import listed_ids
-from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
-    from vicinal.store import Reply
+    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
+    from vicinal.store import Reply, StoreExtractor
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
 Data = Annotated[
@@ -123,6 +125,8 @@ def init(
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
+    from vicinal.cli._reference_check import warn_about_reference
+    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.store import Store, StoreExtractor
 
     check_reference(data, public, reference, features)
@@ -138,10 +142,16 @@ def init(
     planned = {"classes": _names(classes), "epsilon": epsilon, "delta": delta, "release": release}
     wish = ReferenceWish(public, reference, reference_rows, reference_share, planned)
     with warnings_said(), spread(plain, ray) as unmapped:
+        if records is not None and not quiet:
+            _say_verdict(PlanRequest(
+                records, queries, epsilon, delta, len(_names(classes)), release, reuse == "gate"
+            ))  # fmt: skip
         dataset = read_records(data, unmapped, label, subject)
         with naming(data):
             raw, cost = wish.found(unmapped, dataset)
         extractor, points = reference_of(raw, unmapped, components, power)
+        if points is not None:
+            warn_about_reference(points, _feature_names(extractor))
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
@@ -284,19 +294,36 @@ def restore(
     ledger: Ledger = None,
     witness: Witness = None,
     accept_loss: AcceptLoss = False,
+    yes: Yes = False,
 ) -> None:
     """Make a store of a backup; refused if more was charged since, unless the loss is accepted."""
-    from vicinal.distributed import is_cluster, restore_cluster
+    from vicinal.distributed import is_cluster
+
+    cluster = is_cluster(source)
+    if cluster and not (ledger is None and witness is None):
+        raise InvalidInput("The options 'ledger' and 'witness' are not for clusters.")
+    if accept_loss:
+        confirm(f"Spends every budget of {store} for good: it never answers again.", yes=yes)
+    try:
+        _restore(source, store, ledger, witness, cluster=cluster, accept_loss=accept_loss)
+    except PrivacyRefused as error:
+        where = "" if cluster else " Where the witness lies elsewhere, name it with --witness."
+        raise PrivacyRefused(f"{error}{where} --accept-loss accepts the loss.") from None
+
+
+def _restore(
+    source: Path, store: Path, ledger: str | None, witness: Path | None, *,
+    cluster: bool, accept_loss: bool,
+) -> None:  # fmt: skip
+    from vicinal.distributed import restore_cluster
     from vicinal.store import Store
 
-    if not is_cluster(source):
+    if cluster:
+        restore_cluster(source, store, accept_loss=accept_loss)
+    else:
         Store.restore(
             source, store, ledger=ledger, witness=witness, accept_loss=accept_loss
         ).close()
-    elif ledger is None and witness is None:
-        restore_cluster(source, store, accept_loss=accept_loss)
-    else:
-        raise InvalidInput("The options 'ledger' and 'witness' are not for clusters.")
 
 
 def allow(
@@ -328,6 +355,23 @@ def audience(
             reuse_predictions=_reused(reuse),
         )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
+
+
+def _say_verdict(wish: PlanRequest) -> None:
+    from vicinal.reports._plan_verdict import verdict
+
+    typer.echo(f"vicinal: {verdict(wish)}", err=True)
+
+
+def _feature_names(extractor: StoreExtractor) -> list[str] | None:
+    """Return the names of features that are columns of a file, or made of them; None otherwise."""
+    from vicinal.features import TableSchema
+
+    if extractor.public_map is not None:
+        return None
+    if extractor.kind == "table":
+        return list(TableSchema.from_dict(extractor.options["schema"]).feature_names)
+    return extractor.columns
 
 
 def _reused(reuse: str) -> bool | str:

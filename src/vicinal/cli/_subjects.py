@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal.cli._confirm import Yes, confirm
 from vicinal.cli._output import as_json
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
@@ -27,6 +28,7 @@ def erase(
         bool, typer.Option("--curator", help="Say how many records went, too. Private.")
     ] = False,
     accept_loss: AcceptLoss = False,
+    yes: Yes = False,
 ) -> None:
     """Erase people from every file, for good; answers already given stay.
 
@@ -35,6 +37,7 @@ def erase(
     ids = listed_ids(subject, subjects)
     if not ids:
         raise InvalidInput("The 'subject' option must be given: at least one id.")
+    confirm(f"Erases {_ids(len(ids))} and all their records, for good.", yes=yes)
     with opened_at(store, accept_loss=accept_loss) as opened:
         before = opened.presence(ids)
         gone = opened.erase(ids)

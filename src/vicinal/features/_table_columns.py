@@ -119,6 +119,11 @@ class TableColumn(ABC):
         return self.weight * features
 
     @property
+    def declared_values(self) -> list[str] | None:
+        """What may stand in a cell, as text; None where there are too many values to list."""
+        return None
+
+    @property
     def _indicator(self) -> float:
         return 1.0
 
@@ -305,6 +310,12 @@ class _DeclaredColumn(TableColumn):
     shares: tuple[float, ...] = ()
 
     _other: ClassVar[bool] = False
+
+    @property
+    def declared_values(self) -> list[str]:
+        """What may stand in a cell, as text; "(other)" where that is one of the values."""
+        others = self._n_values > len(self.values) and not all_numbers(self.values)
+        return [*map(cells.plain_text, self.values), *((OTHER,) if others else ())]
 
     @property
     def _n_values(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
+from vicinal.features import TableSchema
 from vicinal.serving._models import RowsBody
 from vicinal.serving._problems import Problem, of_validation
 from vicinal.store._base_store import AnyStore
@@ -19,6 +20,18 @@ def width_of(store: AnyStore) -> int | None:
     extractor = store.schema.extractor
     plain = extractor.kind == "columns" and extractor.public_map is None
     return store.schema.n_features if plain else None
+
+
+def columns_of(store: AnyStore) -> list[dict[str, Any]] | None:
+    """Return name, kind and values of a table's columns; None where rows have no names."""
+    extractor = store.schema.extractor
+    if extractor.takes != "rows":
+        return None
+    declared = TableSchema.from_dict(extractor.options["schema"]).columns
+    return [
+        {"name": column.name, "kind": column.kind, "values": column.declared_values}
+        for column in declared
+    ]
 
 
 def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:

@@ -136,11 +136,22 @@ class QuotaResponse(BaseModel):
     audiences: dict[str, AudienceUsage]
 
 
+class TableColumnFacts(BaseModel):
+    """A column of the table that the store takes, from its public schema."""
+
+    name: str
+    kind: str
+    values: list[str] | None = Field(description="What may stand there; null for numbers.")
+
+
 class StatusResponse(BaseModel):
     """What the store takes, and how this process is doing."""
 
     takes: Literal["vectors", "images", "texts", "rows"]
     numbers: int | None = Field(description="Length of a vector, where the store says.")
+    columns: list[TableColumnFacts] | None = Field(
+        description="A table's columns, where the store takes rows."
+    )
     classes: list[int | str]
     most_queries: int
     release: str = Field(description="What leaves: votes or label.")

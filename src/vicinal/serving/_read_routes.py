@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from vicinal.serving._decode_rows import width_of
+from vicinal.serving._decode_rows import columns_of, width_of
 from vicinal.serving._keys import CURATOR
 from vicinal.serving._problems import Problem
 from vicinal.serving._state import AppState
@@ -59,6 +59,7 @@ async def status(request: Request) -> JSONResponse:
     found = {
         "takes": frame.extractor.takes,
         "numbers": width_of(state.store),
+        "columns": columns_of(state.store),
         "classes": list(frame.classes),
         "most_queries": state.settings.request_queries,
         "release": facts["audiences"][key.audience]["plan"]["release"],

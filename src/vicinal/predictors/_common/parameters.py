@@ -179,7 +179,7 @@ class ClassNames(Check):
 
 
 @dataclass(frozen=True, slots=True)
-class Interactions(Check):
+class InteractionCount(Check):
     """How many interactions share the budget, or "public", which is 0."""
 
     @property

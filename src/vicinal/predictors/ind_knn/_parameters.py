@@ -23,7 +23,7 @@ from vicinal.predictors._common.parameters import (
     Choice,
     ClassNames,
     Integer,
-    Interactions,
+    InteractionCount,
     Real,
     Settings,
     Unless,
@@ -125,7 +125,7 @@ class IndKNNSettings(Settings):
     bandwidth: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
     norm_bound: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
     reference_cost: float = parameter(Real(least=0), 0.0)
-    interactions: int = parameter(Interactions(), 1)
+    interactions: int = parameter(InteractionCount(), 1)
     simulation_seed: int | None = parameter(SEED, None)
 
     def check_together(self) -> None:

@@ -21,7 +21,7 @@ from vicinal.predictors._common.parameters import (
     SEED,
     ClassNames,
     Integer,
-    Interactions,
+    InteractionCount,
     Real,
     Settings,
     Unless,
@@ -47,7 +47,7 @@ class NoisySGDSettings(Settings):
     learning_rate: float = parameter(Real(above=0), 4.0)
     momentum: float = parameter(Real(least=0, below=1), 0.9)
     n_records: int | None = parameter(Unless(None, Integer(least=1)), None)
-    interactions: int = parameter(Interactions(), 1)
+    interactions: int = parameter(InteractionCount(), 1)
     simulation_seed: int | None = parameter(SEED, None)
 
     @property

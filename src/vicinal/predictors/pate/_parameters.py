@@ -44,7 +44,7 @@ from vicinal.predictors._common.parameters import (
     Choice,
     ClassNames,
     Integer,
-    Interactions,
+    InteractionCount,
     Real,
     Settings,
     Unless,
@@ -143,7 +143,7 @@ class PATESettings(Settings):
     delta: float = parameter(Real(above=0, below=1), 1e-5)
     release: str = parameter(Choice(("votes", "label")), "votes")
     smooth_cost: tuple[float, float, float] | None = parameter(SmoothCostNumbers(), None)
-    interactions: int = parameter(Interactions(), 1)
+    interactions: int = parameter(InteractionCount(), 1)
     simulation_seed: int | None = parameter(SEED, None)
 
     def check_together(self) -> None:

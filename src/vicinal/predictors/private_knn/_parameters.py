@@ -40,7 +40,7 @@ from vicinal.predictors._common.parameters import (
     Choice,
     ClassNames,
     Integer,
-    Interactions,
+    InteractionCount,
     Real,
     Settings,
     Unless,
@@ -78,7 +78,7 @@ class PrivateKNNSettings(Settings):
     release: str = parameter(Choice(("votes", "label")), "votes")
     norm_bound: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
     precision: str = parameter(Choice((AUTO, "int8", "float32")), AUTO)
-    interactions: int = parameter(Interactions(), 1)
+    interactions: int = parameter(InteractionCount(), 1)
     simulation_seed: int | None = parameter(SEED, None)
 
     def check_together(self) -> None:

@@ -10,7 +10,7 @@ function make(tag, properties = {}, ...children) {
 
 /** Return the form for what the store takes: its element, and a function that gives the body. */
 export function queryForm(status) {
-  const kinds = { vectors: vectorForm, images: imageForm, texts: textForm };
+  const kinds = { vectors: vectorForm, images: imageForm, texts: textForm, rows: rowForm };
   return { ...kinds[status.takes](status), classes: status.classes };
 }
 
@@ -31,6 +31,23 @@ function read(text, numbers) {
   if (numbers !== null && found.length !== numbers)
     throw new Error(`This store takes ${numbers} numbers; these are ${found.length}.`);
   return found;
+}
+
+/** The form of a table: a field for every column, by name; an empty field is a missing value. */
+function rowForm({ columns }) {
+  const fields = columns.map(({ name, kind, values }, i) => [name, field(`column-${i}`, kind, values)]);
+  const element = make("div", {}, ...fields.flatMap(([name, input]) =>
+    [make("label", { htmlFor: input.id }, name), input]),
+    make("p", { className: "note" }, "Leave a field empty where the value is missing."));
+  const cell = ({ value, type }) => (value.trim() === "" ? null : type === "number" ? Number(value) : value);
+  const row = () => Object.fromEntries(fields.map(([name, input]) => [name, cell(input)]));
+  return { element, body: () => ({ rows: [row()] }) };
+}
+
+function field(id, kind, values) {
+  if (values !== null)
+    return make("select", { id }, ...["", ...values].map((value) => make("option", { value }, value)));
+  return make("input", { id, type: { date: "date", number: "number", whole: "number" }[kind], step: "any" });
 }
 
 function textForm() {

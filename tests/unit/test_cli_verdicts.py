@@ -1,0 +1,95 @@
+"""The program's last words: flags in messages, confirmations, interruptions, verdicts on plans."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.cli._flags import with_flags
+from vicinal.cli._main import Commands, app
+from vicinal.cli._reference_check import warn_about_reference
+from vicinal.predictors.ind_knn._plan_choice import PlanRequest
+from vicinal.reports._plan_verdict import most_queries, verdict
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def command(name):
+    return Commands(name="vicinal").get_command(None, name)
+
+
+def test_messages_name_the_flag():
+    for name in ("plan", "init"):
+        words = with_flags("The 'n_queries' parameter must be at least 1.", command(name))
+        assert words == "The --queries option must be at least 1."
+    assert "'n_queries'" in with_flags("The 'n_queries' parameter", command("verify"))
+    told = run("plan", "--records", 10, "--queries", 0, "--classes", 2, code=2)
+    assert "--queries" in told
+    assert "n_queries" not in told
+
+
+@pytest.mark.parametrize("arguments", [
+    ("erase", "nowhere", "--subject", "5"), ("shard", "nowhere", "--out", "new"),
+    ("restore", "nowhere", "new", "--accept-loss"),
+])  # fmt: skip
+def test_what_cannot_be_undone_needs_yes_without_a_terminal(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "pass --yes" in run(*arguments, code=2)
+    assert "--yes" not in run(*arguments, "--yes", code=2)
+
+
+@pytest.mark.parametrize("arguments", [
+    ("predict", "nowhere", "--data", "-"), ("erase", "nowhere", "--subjects", "/dev/stdin"),
+])  # fmt: skip
+def test_an_interruption_ends_in_one_line(arguments):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vicinal", *arguments], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        # More than a pipe holds: once it is written the command reads, and waits for the end.
+        process.stdin.write(bytes(1 << 20))
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+        errors = process.stderr.read()
+    finally:
+        process.kill()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            pipe.close()
+    assert (process.returncode, errors) == (130, b"vicinal: interrupted.\n")
+
+
+def test_a_verdict_says_what_can_work():
+    noisy = verdict(PlanRequest(500, 1000, 1.0, 1e-5, 2))
+    assert "expect noise" in noisy
+    most = most_queries(PlanRequest(500, 1000, 1.0, 1e-5, 2))
+    assert 30 <= most <= 60
+    assert f"at most about {most}" in noisy
+    assert "can work" in verdict(PlanRequest(500, most, 1.0, 1e-5, 2))
+    assert "can work" in verdict(PlanRequest(50_000, 1000, 1.0, 1e-5, 2))
+    assert "larger epsilon" in verdict(PlanRequest(3, 1000, 0.1, 1e-5, 2))
+
+
+def test_warnings_about_a_reference_name_its_features():
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(60, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_about_reference(good, ["a", "b", "c"])
+    for points, words in (
+        (good[:3], "has 3 rows"), (good[:20], "has 20 rows"), (good * [1, 0, 1], "feature b"),
+        (good * [1, 1, 1e3], "Feature c swamps"), (good * [1e200, 1, 1], "Feature a swamps"),
+    ):  # fmt: skip
+        with pytest.warns(UserWarning, match=words):
+            warn_about_reference(points, ["a", "b", "c"])
