@@ -84,7 +84,7 @@ def _ind_knn(**options: Any) -> Answer:
     def answer(trial: Trial, setting: Setting, seed: int) -> Reply:
         classifier = IndKNNClassifier(
             trial.classes, setting.epsilon, setting.delta, setting.n_queries,
-            simulation_seed=seed, **options,
+            simulation_seed=seed, **{"model_share": 0, **options},
         )  # fmt: skip
         return _replied(classifier, trial)
 
@@ -179,6 +179,11 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         "zhu2023": Contender("Ind-KNN, Zhu et al. 2023", _preset, (0.7, 0.5)),
         "default": Contender("Ind-KNN, default", _ind_knn(), (0.5, 0.15)),
         "labels": Contender("Ind-KNN, labels alone", _ind_knn(release="label"), (0.5, 0.15)),
+        "model": Contender(
+            "Ind-KNN, private model and labels",
+            _ind_knn(release="label", model_share="auto"),
+            (3.0, 0.1),
+        ),
         "reuse": Contender(
             "Ind-KNN, answers vote", _ind_knn(reuse_predictions="neighbors"), (0.5, 0.3)
         ),

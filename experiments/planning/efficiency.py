@@ -122,7 +122,7 @@ def _algorithms(
     setting = Setting(EPSILON, N_QUERIES)
     return {
         "default": IndKNNClassifier(
-            trial.classes, EPSILON, setting.delta, N_QUERIES, simulation_seed=seed
+            trial.classes, EPSILON, setting.delta, N_QUERIES, model_share=0, simulation_seed=seed
         ),
         "Zhu et al. 2023": IndKNNClassifier.zhu2023(
             trial.classes, EPSILON, setting.delta, N_QUERIES,

@@ -127,7 +127,7 @@ class IndKNNLabeller:
         simulation_seed: int | None = None,
     ) -> None:
         self._classifier = IndKNNClassifier(
-            list(classes), epsilon, delta, release=release, n_records=n_records,
+            list(classes), epsilon, delta, release=release, n_records=n_records, model_share=0,
             simulation_seed=simulation_seed,
         )  # fmt: skip
         self._labels, self._subjects = labels, subjects

@@ -156,10 +156,13 @@ class Point:
 
 
 def fitted(trial: Trial, setting: Setting, seed: int, **options: Any) -> IndKNNClassifier:
-    """Return the default over the records of a trial, simulated; options are the classifier's."""
+    """Return the classifier over the records of a trial, simulated, without a private model.
+
+    The tables that are printed from it are about neighbours alone; `options` are the classifier's.
+    """
     return IndKNNClassifier(
         trial.classes, setting.epsilon, setting.delta, setting.n_queries,
-        simulation_seed=seed, **options,
+        simulation_seed=seed, **{"model_share": 0, **options},
     ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
 
 

@@ -44,6 +44,12 @@ def _paid(settings: IndKNNSettings) -> str:
     )
 
 
+_MODEL = (
+    "a linear model trained with noise in fit, which the same budgets paid for: whoever leaves "
+    "stays in the model, as in all answers given, and whoever comes later is not in it"
+)
+
+
 def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
     """Return the guarantee of an Ind-KNN classifier over all its answers since ``fit``."""
     void = settings.simulation_seed is not None or settings.interactions == 0
@@ -72,6 +78,7 @@ def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
             "all parameters",
             size,
             "all answers given",
+            *((_MODEL,) if settings.model_share else ()),
         ),
         method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
         assumptions=(

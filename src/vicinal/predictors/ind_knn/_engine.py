@@ -19,6 +19,7 @@ from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, AnswerReuse, PublicVotes, observe
 from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
+from vicinal.predictors.ind_knn._private_model import Joined
 from vicinal.predictors.ind_knn._shards import Shards, Steps, TwoRounds
 
 BLOCK = 256
@@ -40,12 +41,14 @@ class QueryAnswers:
     labels : int64 (q,)
         Positions of classes.
     votes : float64 (q, c) or None
-        Noisy votes, where votes leave; NaN for queries that were not asked.
+        Noisy votes, where votes leave; NaN for queries that were not asked, or what a private model
+        puts in their place.
     asked : bool (q,)
         Whether private records were asked. Where not, the answer was made of earlier ones, for
         nothing.
     noise : float64 (q,)
-        Standard deviation of the noise on every vote, in votes; NaN for queries not asked.
+        Standard deviation of the noise on every vote, in votes; NaN for queries not asked, or
+        beside a private model what it would have been.
     """
 
     labels: Places
@@ -113,6 +116,8 @@ class QueryEngine:
         No vote ever has a smaller noise scale, whatever is counted.
     interaction : Interaction or None
         The claim on the records; None where none is needed, or the store remembers.
+    joined : Joined or None
+        The private model whose scores join the votes.
     turn : ForkSafeLock
         Held by whoever touches the records or their budgets.
     """
@@ -126,12 +131,21 @@ class QueryEngine:
     slack: DeltaSlackAccountant
     least_noise: float
     interaction: Interaction | None = None
+    joined: Joined | None = None
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def answer(
-        self, queries: IntegerMatrix, *, sequential: bool, progress: Progress | None = None
+        self,
+        queries: IntegerMatrix,
+        *,
+        sequential: bool,
+        progress: Progress | None = None,
+        prior: FloatVotes | None = None,
     ) -> QueryAnswers:
         """Answer all queries, a block at a time; earlier answers are learnt between blocks.
+
+        `prior`, float64 (q, c), is what the model of :attr:`joined` adds to the votes, in units of
+        their noise; public.
 
         Raises
         ------
@@ -145,7 +159,11 @@ class QueryEngine:
         parts = []
         for start in range(0, len(queries), self.reuse.block):
             block = queries[start : start + self.reuse.block]
-            parts.append(self._answer_block(block, sequential=sequential))
+            if prior is None:
+                parts.append(self._answer_block(block, sequential=sequential))
+            else:
+                part = prior[start : start + self.reuse.block]
+                parts.append(self._answer_with_model(block, part, sequential=sequential))
             if progress is not None:
                 progress(len(block))
         return QueryAnswers.joined(parts)
@@ -171,7 +189,27 @@ class QueryEngine:
         scales[asked] = noise
         return QueryAnswers(labels, everything, asked, scales)
 
-    def _ask(self, block: IntegerMatrix, *, sequential: bool) -> Released:
+    def _answer_with_model(
+        self, block: IntegerMatrix, prior: FloatVotes, *, sequential: bool
+    ) -> QueryAnswers:
+        """Ask where the model is unsure; its scores join the votes, or stand alone."""
+        assert self.joined is not None  # noqa: S101 (narrows the type: there is a prior)
+        asked = self.joined.ask(prior)
+        noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
+        votes = prior * noise[:, None]
+        labels = np.asarray(prior.argmax(axis=1))
+        released, noise[asked] = self._ask(block[asked], sequential=sequential, prior=prior[asked])
+        if self.votes.label_only:
+            labels[asked] = released
+        else:
+            votes[asked] = released
+            labels[asked] = released.argmax(axis=1)
+        observe(self.reuse, self.schedule, block, asked, labels)
+        return QueryAnswers(labels, None if self.votes.label_only else votes, asked, noise)
+
+    def _ask(
+        self, block: IntegerMatrix, *, sequential: bool, prior: FloatVotes | None = None
+    ) -> Released:
         """Return votes (q, c), or positions of labels (q,), and the noise in them (q,)."""
         if not len(block):
             shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
@@ -182,9 +220,11 @@ class QueryEngine:
             multiplier = self.schedule.prepare(block, thresholds)
             release = self._priced(multiplier, self.radius.expected(block), support)
             self.schedule.charge_proxies(release)
-            return self._published(
-                release, self.shard.charge_and_sum(release, block, thresholds), support
-            )
+            sums = self.shard.charge_and_sum(release, block, thresholds)
+            if prior is not None:
+                # Public, like the votes of earlier answers: it moves no one's contribution.
+                sums = sums + np.rint(prior * release.scales[:, None]).astype(np.int64)
+            return self._published(release, sums, support)
         released = [
             self._counted(rounds, support and support.of(rounds.queries), self.count)
             for rounds in self.shard.rounds(block, thresholds, together=not sequential)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
+from vicinal.ledger import Account, MemoryLedger
 from vicinal.mechanisms import (
     SLACK_SHARE_OF_MARGINALS,
     DeltaSlackAccountant,
@@ -20,6 +21,7 @@ from vicinal.mechanisms import (
     NoisyCount,
     NoisyLabels,
     NoisyVotes,
+    SubjectTable,
     VoteGrid,
     VoteMechanism,
     noisy_size,
@@ -43,7 +45,7 @@ from vicinal.neighbours import (
     int8_precision,
     learn_cells,
 )
-from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn import _planning, _private_model
 from vicinal.predictors.ind_knn._answer_reuse import (
     AnsweredNeighbours,
     AnswerReuse,
@@ -57,6 +59,7 @@ from vicinal.predictors.ind_knn._noise_schedule import (
     UsageNoiseSchedule,
 )
 from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, IndKNNSettings
+from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 
@@ -70,6 +73,12 @@ class PlannedEngine:
     engine: QueryEngine
     n_records: int
     n_neighbors: int | None
+    settings: IndKNNSettings
+
+    @property
+    def model(self) -> PrivateModel | None:
+        """The private model, if one was trained."""
+        return None if self.engine.joined is None else self.engine.joined.model
 
 
 def plan_engine(
@@ -84,11 +93,55 @@ def plan_engine(
 
     The one look at private data is the size: declared, or estimated with noise and charged.
     """
+    slack, noise = slack_meter(settings), randomness(settings.simulation_seed)
+    ledger, model = MemoryLedger(), None
+    kernel_for(settings, public)  # refuses what is missing, before anything is drawn
+    if settings.may_train and public is not None:
+        slots = ledger.enroll(subjects)
+        people = SubjectTable(labels, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
+        settings = _sized(settings, people, ledger, noise, slack, interaction)
+        settings = _private_model.resolved(settings, X.shape[1])
+        model = _trained(settings, X, people, ledger, public, noise, slack, interaction)
+    if model is not None:
+        X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
     kernel = kernel_for(settings, public)
-    shard = Shard(kernel, X.shape[1], index=first_index(settings))
+    shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings))
+    shard.ledger = ledger
     shard.add(kernel.encode(X), labels, subjects)
-    slack = slack_meter(settings)
-    return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction)
+    return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction, noise, model)
+
+
+def _sized(
+    settings: IndKNNSettings,
+    people: SubjectTable,
+    ledger: MemoryLedger,
+    noise: NoiseSource,
+    slack: DeltaSlackAccountant,
+    interaction: Interaction | None,
+) -> IndKNNSettings:
+    """Return settings with a size, declared or estimated."""
+    if settings.n_records is not None:
+        return settings
+    size = _estimated_size(settings, people, ledger, noise, slack, interaction)
+    return replace(settings, n_records=size)
+
+
+def _trained(
+    settings: IndKNNSettings,
+    X: FloatMatrix,
+    people: SubjectTable,
+    ledger: MemoryLedger,
+    public: FloatMatrix,
+    noise: NoiseSource,
+    slack: DeltaSlackAccountant,
+    interaction: Interaction | None,
+) -> PrivateModel | None:
+    """Return the model trained on the records, whose subjects pay for it; None for no share."""
+    if not settings.model_share:
+        return None
+    if interaction is not None:
+        interaction.release()
+    return _private_model.train(settings, X, people, ledger, public, noise, slack)
 
 
 def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccountant:
@@ -106,30 +159,42 @@ def engine_on(
     public: FloatMatrix | None,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
+    noise: NoiseSource | None = None,
+    model: PrivateModel | None = None,
 ) -> PlannedEngine:
     """Return an engine over records that are there already, planned as :func:`plan_engine` does."""
     reference = None if public is None else Reference(kernel, kernel.encode(public))
-    noise = randomness(settings.simulation_seed)
-    n_records = settings.n_records or _estimated_size(settings, shard, noise, slack, interaction)
-    k, radius = _radius(settings, kernel, n_features, reference, n_records)
+    noise = noise or randomness(settings.simulation_seed)
+    n_records = settings.n_records or _estimated_size(
+        settings, shard.subject_table, shard.ledger, noise, slack, interaction
+    )
+    left = 1.0 if model is None else 1.0 - model.typical_use
+    k, radius = _radius(settings, kernel, n_features, reference, n_records, left)
     if settings.index["kind"] == CENTROIDS:
         shard.replace_index(_centroids(settings, reference, radius))
     if settings.kernel == "rbf" and settings.bandwidth is None:
         # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, reference)
     count = settings.typical_count(k)
-    schedule = _planned_noise(settings, kernel, radius, reference, n_records, n_features, count)
+    schedule = _planned_noise(
+        settings, kernel, radius, reference, n_records, n_features, count, left
+    )
     if reference is not None and not settings.private_count:
         schedule = _watched(
             settings, schedule, Reference(kernel, reference.points), radius, n_records
         )
+        if model is not None and isinstance(schedule, ProxyNoiseSchedule):
+            schedule.shadow.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
     grid = VoteGrid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
     reuse = _answer_reuse(settings, votes, n_features, reference)
-    engine = QueryEngine(shard, radius, votes, counter, schedule, reuse, slack, least, interaction)
-    return PlannedEngine(engine, n_records, k)
+    joined = None if model is None else Joined(model, settings.n_asked)
+    engine = QueryEngine(
+        shard, radius, votes, counter, schedule, reuse, slack, least, interaction, joined
+    )
+    return PlannedEngine(engine, n_records, k, settings)
 
 
 def _votes(
@@ -223,6 +288,7 @@ def _radius(
     n_features: int,
     reference: Reference | None,
     n_records: int,
+    left: float,
 ) -> tuple[int | None, Radius]:
     """Return the number of neighbours to expect, if it is the same for all, and the radius."""
     if settings.min_similarity is not None:
@@ -230,7 +296,7 @@ def _radius(
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     least = math.ceil(n_records / len(reference))
     k = settings.n_neighbors or _planning.fitting_neighbors(
-        reference, n_records, settings.n_asked, settings.affordable(), len(settings.classes)
+        reference, n_records, settings.n_asked, left * settings.affordable(), len(settings.classes)
     )
     if k < least:
         warnings.warn(
@@ -251,12 +317,12 @@ def _planned_noise(
     n_records: int,
     n_features: int,
     count: float,
+    left: float,
 ) -> _planning.NoiseSchedule:
     if settings.noise_multiplier is not None:
         return _planning.NoiseSchedule(settings.noise_multiplier)
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     reference = Reference(kernel, reference.points)
-    left = 1.0
     if settings.private_count:
         counted = _planning.COUNT_SHARE * float(radius.expected(reference.points).mean())
         left -= min(0.5, counted / n_records)
@@ -306,15 +372,16 @@ def _answer_reuse(
 
 def _estimated_size(
     settings: IndKNNSettings,
-    shard: Shard | SharedShard,
+    people: SubjectTable,
+    account: Account,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None,
 ) -> int:
     budget = settings.spendable
     grid = VoteGrid.fitting(size_noise(budget), 1, 1, settings.grid_delta)
-    estimate, spent = noisy_size(shard.subject_table, budget, grid, noise, slack)
-    shard.ledger.note_charged_total(spent)
+    estimate, spent = noisy_size(people, budget, grid, noise, slack)
+    account.note_charged_total(spent)
     if interaction is not None:
         # The same subjects with the same budget: the charge pays for the size released first.
         estimate = interaction.first_size(estimate)

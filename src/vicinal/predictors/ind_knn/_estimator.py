@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -87,6 +88,13 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         follows the budget usage of these points, which are charged as records are
         (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or
         one region.
+    model_share : float or "auto"
+        The largest share of a budget that trains a linear model on the private records in `fit`,
+        0 <= share < 1; each subject pays for the length of its own gradients only. The model is
+        public from then on: it gives a metric in which neighbours agree more, its scores join the
+        votes, only queries that it is unsure of are put to the vote, and it answers when budgets
+        are spent. 0: no model. "auto": a share where public facts say that it helps, see
+        :mod:`vicinal.predictors.ind_knn._private_model`.
     n_records : int, optional
         Public size of the data. Without it the size is estimated once with noise, for .05 % of
         each record's budget.
@@ -113,6 +121,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         Number of features.
     n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
         The public plan.
+    model_share_ : float
+        The share that trained a model; 0 if there is none.
     n_answers_ : int
         Answers given since ``fit``.
 
@@ -120,7 +130,11 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     -----
     ``fit`` starts new budgets: fitting again on the same subjects is a second interaction, whose
     loss adds to the first. It is refused in the process that made the first, unless `interactions`
-    declared it. For the same reason a fitted classifier cannot be copied or pickled.
+    declared it. For the same reason a fitted classifier cannot be copied or pickled. With a private
+    model, `fit` itself is the first release, whether anything is asked or not.
+
+    With a private model, ``decision_function`` gives votes joined with the model's scores; where
+    the model answers alone, its scores in units of the votes. Confidence and abstention follow.
     """
 
     def __init__(
@@ -141,6 +155,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         execution: str = "block",
         reuse_predictions: bool | str = False,
         noise_schedule: str = "planned",
+        model_share: float | str = "auto",
         n_records: int | None = None,
         bandwidth: float | str = "auto",
         norm_bound: float | str = "auto",
@@ -163,6 +178,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         self.execution = execution
         self.reuse_predictions = reuse_predictions
         self.noise_schedule = noise_schedule
+        self.model_share = model_share
         self.n_records = n_records
         self.bandwidth = bandwidth
         self.norm_bound = norm_bound
@@ -262,13 +278,17 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         assembled = plan_engine(
             settings, records.features, labels, records.names, records.reference, claimed
         )
-        self._install(assembled, settings, records)
+        self._install(
+            assembled, replace(settings, model_share=assembled.settings.model_share), records
+        )
         self.n_answers_ = 0
 
     def _install(
         self, assembled: PlannedEngine, settings: IndKNNSettings, records: inputs.FitInputs
     ) -> None:
         self._engine, self._settings = assembled.engine, settings
+        self._model = assembled.model
+        self.model_share_ = (settings.model_share or 0.0) if self._model else 0.0
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
         self.classes_ = settings.classes
@@ -294,7 +314,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         records = inputs.FitInputs(X, ids, None)
         claims.extend(self._interaction, records, labels, self.classes_)
         with self._engine.lock:
-            integers = self._engine.votes.kernel.encode(X)
+            integers = self._encoded(X)
             self._shard.add(integers, labels, ids or self._new_numbers(len(X)))
         return self
 
@@ -354,12 +374,13 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            integers = engine.votes.kernel.encode(queries)
+            integers = self._encoded(queries)
             self._warn_of_far_queries(integers)
             answers = engine.answer(
                 integers,
                 sequential=self._settings.sequential,
                 progress=progress,
+                prior=None if self._model is None else self._model.prior(queries),
             )
             self.n_answers_ += len(queries)
         return answers
@@ -470,6 +491,11 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 
+    def _encoded(self, X: inputs.FloatMatrix) -> IntegerMatrix:
+        """Return integer features, in the metric of the private model if there is one."""
+        rows = X if self._model is None else self._model.features(X)
+        return self._engine.votes.kernel.encode(rows)
+
     @property
     def _shard(self) -> Shard:
         """The records and budgets, which are this classifier's own."""
@@ -500,7 +526,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _warn_beyond_plan(self, size: int) -> None:
         """Warn once that budgets will run out; behind a gate they are made to last."""
-        if self._settings.reuse_predictions == GATE:
+        if self._settings.reuse_predictions == GATE or self._model is not None:
             return
         if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
             warnings.warn(

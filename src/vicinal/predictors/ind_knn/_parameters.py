@@ -34,6 +34,9 @@ from vicinal.predictors.ind_knn import _planning
 ADAPTIVE = "adaptive"
 NEIGHBORS = "neighbors"
 GATE = "gate"
+ASKED = 0.25
+"""Share of queries that is put to the vote beside a private model: those it is least sure of."""
+
 EXACT = "exact"
 LSH = "lsh"
 CENTROIDS = "centroids"
@@ -117,6 +120,7 @@ class IndKNNSettings(Settings):
     execution: str = parameter(Choice(("block", "sequential")), "block")
     reuse_predictions: str = parameter(Reuse(), False)
     noise_schedule: str = parameter(Choice((PLANNED, USAGE)), PLANNED)
+    model_share: float | None = parameter(Unless(AUTO, Real(least=0, below=1)), AUTO)
     n_records: int | None = parameter(Unless(None, Integer(least=1)), None)
     bandwidth: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
     norm_bound: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
@@ -137,6 +141,30 @@ class IndKNNSettings(Settings):
                     f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
                     "noise follows the budget usage of public points."
                 )
+        if self.model_share and self.against_model:
+            raise InvalidInput(
+                f"The 'model_share' parameter must be 0 unless {self.against_model}."
+            )
+
+    @property
+    def against_model(self) -> str:
+        """What a private model needs and does not have; "" if it can be trained."""
+        needs = {
+            "kernel='cosine'": self.kernel == "cosine",
+            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
+            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            f"noise_schedule={PLANNED!r}": not self.follows_usage,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+        }
+        return next((need for need, met in needs.items() if not met), "")
+
+    @property
+    def may_train(self) -> bool:
+        """Whether a private model is wanted, or left to the rule."""
+        planned = self.n_neighbors is None and self.noise_multiplier is None
+        return bool(self.model_share) or (
+            self.model_share is None and planned and not self.against_model
+        )
 
     @property
     def private_count(self) -> bool:
@@ -201,6 +229,8 @@ class IndKNNSettings(Settings):
     @property
     def n_asked(self) -> int:
         """How many queries the plan expects to put to private records."""
+        if self.model_share:
+            return math.ceil(ASKED * self.n_queries)
         gated = self.reuse_predictions == GATE
         return _planning.asked_of(self.n_queries) if gated else self.n_queries
 

@@ -50,7 +50,7 @@ class PlanRequest:
         return IndKNNSettings.of(
             IndKNNClassifier(
                 classes, self.epsilon, self.delta, self.n_queries,
-                release=self.release, reuse_predictions=GATE if self.gate else False,
+                release=self.release, reuse_predictions=GATE if self.gate else False, model_share=0,
                 n_records=_checks.integer("records", self.n_records, least=1),
             )
         )  # fmt: skip

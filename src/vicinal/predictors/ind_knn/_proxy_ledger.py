@@ -148,6 +148,11 @@ class ProxyLedger:
         used = np.zeros(len(self)) if not len(shares) else shares / WHOLE
         self._people.remaining[:] = np.floor((1 - used) * UNITS).astype(np.int64)
 
+    def start(self, used: Floats) -> None:
+        """Take off shares that every reference point (m,) has used before the first query."""
+        used = used[:: -(-len(used) // len(self))]
+        self._people.remaining[:] = np.floor((1 - used) * UNITS).astype(np.int64)
+
     def near(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
         return self._index.search(queries, thresholds)

@@ -1,0 +1,278 @@
+"""Noisy gradients of softmax regression in the individual filter: each subject pays for its own.
+
+Proof note: linear_model.md. Sources: Feldman & Zrnic 2021, section 4 (full-batch gradients charged
+by their own norm); Goodfellow 2015 (norms of gradients that are outer products).
+
+Everything that is summed is a whole number. A record's features are an integer row u, the
+derivatives of its loss by the scores a vector e of whole numbers, and its gradient is the outer
+product of the two, of norm |u| |e|.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._compiled import compiled
+from vicinal.accounting._filter import MAX_SCALE, UNITS, charge, unit_rate
+from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
+from vicinal.mechanisms._grid import FINE, FINEST, DeltaSlackAccountant
+from vicinal.noise import NoiseSource
+
+Floats = npt.NDArray[np.float64]
+Steps = npt.NDArray[np.int64]
+Units = npt.NDArray[np.int64]
+
+WEIGHT_STEPS = 1 << 18
+"""Grid of the public weights: scores of integer rows are exact."""
+
+_LARGEST_WEIGHT = 1 << 30
+_CHUNK = 1 << 14  # sums of a chunk stay below 2^53, for contributions of at most 2^29 steps
+_LOW = (1 << 24) - 1
+_INSIDE = 1 - 1e-9
+
+
+def whole_weights(weights: Floats) -> Floats:
+    """Return public weights in steps of 2^-18, whole numbers in float64, in exact range."""
+    return np.asarray(np.clip(np.rint(weights * WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT))
+
+
+class IndividualGradient:
+    """The sum of the gradients of all subjects, with noise, charged to each by its length.
+
+    Contribution: the gradient summed over a subject's records, scaled down to norm `clip` and to
+    what the subject may still spend here, rounded towards zero to whole steps.
+
+    Parameters
+    ----------
+    records : SubjectRows
+        Who takes part; `slots` given to it are places in the ledger.
+    n_classes : int
+        Number of classes c.
+    unit : float
+        A feature of 1 is so many integer steps.
+    clip : float
+        Largest norm of a contribution, in the features' own units.
+    most_noise : float
+        No noise scale will be larger than this many clipping bounds; sets the grid.
+    share : float
+        The share of a full budget that training may take from a subject, 0 < share <= 1.
+    budget : float
+        The zCDP that a subject's full budget stands for.
+    noise : NoiseSource
+        Where noise comes from.
+    slack : DeltaSlackAccountant
+        Meters what the grid costs.
+    """
+
+    def __init__(
+        self,
+        records: SubjectRows,
+        n_classes: int,
+        unit: float,
+        clip: float,
+        most_noise: float,
+        share: float,
+        budget: float,
+        noise: NoiseSource,
+        slack: DeltaSlackAccountant,
+    ) -> None:
+        self.clip = _checks.real("clip", clip, above=0)
+        self.steps = _steps(most_noise)
+        self.reserve = UNITS - math.floor(_checks.real("share", share, above=0, most=1) * UNITS)
+        self.n_classes = n_classes
+        self.n_features = records.rows.shape[1]
+        # Exact: a row's norm is at most 8191.
+        self.squares = np.rint(np.square(records.norms)).astype(np.int64)
+        self._records = records
+        self._unit = unit
+        self._budget = budget
+        self._noise = noise
+        self._slack = slack
+
+    def release(self, noise: float) -> GradientRelease:
+        """Return one release at a noise scale of `noise` clipping bounds; public.
+
+        Raises
+        ------
+        PrivacyRefused
+            Before anybody is charged, if the grid's cost does not fit.
+        """
+        wanted = _checks.real("noise", noise, above=0) * self.steps
+        scale = max(FINE, math.ceil(min(wanted, MAX_SCALE)))
+        self._slack.charge([scale], self.n_features * self.n_classes)
+        return GradientRelease(self, scale, unit_rate(scale, self._budget))
+
+
+@dataclass(frozen=True, slots=True)
+class GradientRelease:
+    """Contribution, charge and noise of one step, which cannot disagree.
+
+    Attributes
+    ----------
+    scale : int
+        Noise scale in grid steps.
+    rate : float
+        Units that a squared step costs under that scale, rounded up.
+    """
+
+    mechanism: IndividualGradient
+    scale: int
+    rate: float
+
+    @property
+    def noise(self) -> float:
+        """The noise scale in clipping bounds, as it is paid for. Public."""
+        return self.scale / self.mechanism.steps
+
+    def collect(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:
+        """Charge every subject for its gradient and return the sum; still private.
+
+        Parameters
+        ----------
+        weights : float64 (d, c)
+            Public weights, finite; taken on their grid.
+        remaining : int64 (subjects,)
+            Units of budget left, by slot; charged in place.
+
+        Returns
+        -------
+        sums : int64 (d, c)
+            In grid steps. They must not leave before :meth:`publish` has added noise.
+        spent : int
+            All charges together, in units; private.
+        """
+        whole = whole_weights(weights)
+        made, records = self.mechanism, self.mechanism._records
+        sums = np.zeros((made.n_features, made.n_classes), dtype=np.int64)
+        counts = np.diff(records.starts)
+        single = np.flatnonzero(counts == 1)
+        spent = sum(
+            self._add_single(single[start : start + _CHUNK], whole, remaining, sums)
+            for start in range(0, len(single), _CHUNK)
+        )
+        return sums, spent + sum(
+            self._add_several(int(slot), whole, remaining, sums)
+            for slot in np.flatnonzero(counts > 1)
+        )
+
+    def publish(self, sums: Steps) -> Floats:
+        """Add the noise that the charges paid for; return the noisy sum in clipping bounds."""
+        noise = self.mechanism._noise.discrete_gaussian(self.scale, sums.size)
+        return np.asarray((sums + noise.reshape(sums.shape)) / self.mechanism.steps)
+
+    def _add_single(
+        self, slots: npt.NDArray[np.int64], whole: Floats, remaining: Units, sums: Steps
+    ) -> int:
+        """Add subjects of one record each by one product of whole numbers; return charges."""
+        records = self.mechanism._records
+        places = records.starts[slots]
+        rows = records.rows[places].astype(np.float64)
+        scores = rows @ whole
+        high, low = charge_rows(
+            scores,
+            self.mechanism.squares[places],
+            records.labels[places],
+            slots,
+            remaining,
+            *self._numbers,
+        )
+        sums += (rows.T @ scores).astype(np.int64)
+        return (int(high) << 24) + int(low)
+
+    def _add_several(self, slot: int, whole: Floats, remaining: Units, sums: Steps) -> int:
+        """Add a subject with several records; return its charge."""
+        records = self.mechanism._records
+        part = slice(records.starts[slot], records.starts[slot + 1])
+        rows = records.rows[part].astype(np.float64)
+        return int(
+            add_charged(
+                rows @ whole, rows, records.labels[part], slot, remaining, *self._numbers, sums
+            )
+        )
+
+    @property
+    def _numbers(self) -> tuple[float, float, float, float, int]:
+        """What the compiled loops need: per score, factor, bound, rate, reserve."""
+        made = self.mechanism
+        factor = made.steps / (made.clip * made._unit)
+        bound = float(min(made.steps, self.scale))
+        return 1 / (made._unit * WEIGHT_STEPS), factor, bound, self.rate, made.reserve
+
+
+def _steps(most_noise: float) -> int:
+    """Return grid steps in a clipping bound: a power of two, as fine as arithmetic allows."""
+    most = _checks.real("most_noise", most_noise, above=0, most=MAX_SCALE)
+    return min(FINEST, 1 << math.floor(math.log2(MAX_SCALE / max(most, 1.0))))
+
+
+@compiled
+def charge_rows(  # type: ignore[no-untyped-def]
+    scores, squares, labels, slots, remaining, per_score, factor, bound, rate, reserve
+):
+    """Turn scores (n, c) of single records into charged whole numbers e, in place.
+
+    The contribution of record i is the outer product of its row with e, of squared norm
+    squares[i] |e|^2. Returns all charges as (high, low), the low parts of 24 bits.
+    """
+    high, low = 0, 0
+    for i in range(len(scores)):
+        softmax_residuals(scores[i], labels[i], per_score)
+        size = 0.0
+        for c in range(scores.shape[1]):
+            size += scores[i, c] * scores[i, c]
+        size = math.sqrt(size * squares[i])
+        shrink = (factor if factor * size <= bound else bound / size) * _INSIDE
+        cost = _shrunk(scores[i], shrink, squares[i], rate)
+        allowed = max(remaining[slots[i]] - reserve, 0)
+        if cost > allowed:
+            shrink = math.sqrt(allowed / cost) * _INSIDE
+            cost = _shrunk(scores[i], shrink, squares[i], rate)
+        while cost > allowed:
+            cost = _shrunk(scores[i], 0.999, squares[i], rate)
+        remaining[slots[i]] -= cost
+        high += cost >> 24
+        low += cost & _LOW
+    return high, low
+
+
+@compiled
+def add_charged(  # type: ignore[no-untyped-def]
+    scores, rows, labels, slot, remaining, per_score, factor, bound, rate, reserve, sums
+):
+    """Add the charged gradient of one subject with several records; return its charge."""
+    for i in range(len(scores)):
+        softmax_residuals(scores[i], labels[i], per_score)
+    gradient = np.zeros(sums.size)
+    width = sums.shape[1]
+    for i in range(len(scores)):
+        for j in range(rows.shape[1]):
+            for c in range(width):
+                gradient[j * width + c] += rows[i, j] * scores[i, c]
+    size = math.sqrt((gradient * gradient).sum())
+    shrink = (factor if factor * size <= bound else bound / size) * _INSIDE
+    cost = _shrunk(gradient, shrink, 1, rate)
+    allowed = max(remaining[slot] - reserve, 0)
+    if cost > allowed:
+        cost = _shrunk(gradient, math.sqrt(allowed / cost) * _INSIDE, 1, rate)
+    while cost > allowed:
+        cost = _shrunk(gradient, 0.999, 1, rate)
+    remaining[slot] -= cost
+    for j in range(rows.shape[1]):
+        for c in range(width):
+            sums[j, c] += np.int64(gradient[j * width + c])
+    return cost
+
+
+@compiled
+def _shrunk(vector, factor, square, rate):  # type: ignore[no-untyped-def]
+    """Multiply in place, rounding towards zero; return the charge of `square` times its norm^2."""
+    total = 0
+    for c in range(len(vector)):
+        vector[c] = np.trunc(vector[c] * factor)
+        total += int(vector[c]) * int(vector[c])
+    return charge(total * square, rate)

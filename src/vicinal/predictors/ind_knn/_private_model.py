@@ -1,0 +1,269 @@
+"""A linear model trained with noise on the private records, which Ind-KNN's neighbours use.
+
+Training is releases of the same individual filter that pays for the votes: one ledger, one
+guarantee. What comes out is public, and used in three ways that cost nothing more: a metric in
+which neighbours agree, scores that join their votes, and a gate that asks only what is unsure.
+docs/decisions/0053-private-model.md has the measurements behind the constants.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
+
+from vicinal.ledger import Account
+from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
+from vicinal.mechanisms._gradients import SubjectRows
+from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient, whole_weights
+from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
+from vicinal.predictors.ind_knn._parameters import ASKED, IndKNNSettings
+
+Floats = npt.NDArray[np.float64]
+FloatMatrix = npt.NDArray[np.floating]
+
+STEPS = 40
+"""Gradients that are released."""
+
+CLIP = 0.7
+"""Clipping bound; features have length 1, a gradient at most 1.5."""
+
+RATE = 64.0
+"""Step on the mean gradient."""
+
+MOMENTUM = 0.9
+
+BIAS = 0.3
+"""A feature that every record has besides its own."""
+
+METRIC = 0.5
+"""g: mean length of the scores beside features of length 1."""
+
+PRIOR = 2.0
+"""lambda: the scores' standard deviation in the votes, over the noise."""
+
+SHARE = 0.7
+"""p: the share of a budget that the rule lets training take at most."""
+
+LOUDEST = 0.06
+"""Noise on the mean gradient, over clipping bounds, from which on nothing is learnt."""
+
+_LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
+_CHUNK = 8192
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearModel:
+    """Softmax regression with public weights; every row's scores depend on that row alone.
+
+    Attributes
+    ----------
+    weights : float64 (d + 1, c)
+        In steps of 2^-18, whole numbers; the last row is for the bias.
+    """
+
+    weights: Floats
+
+    def scores(self, X: FloatMatrix) -> Floats:
+        """Return the scores of all classes, float64 (n, c)."""
+        starts = range(0, len(X), _CHUNK)
+        parts = [self.scores_of(integer_rows(X[at : at + _CHUNK])) for at in starts]
+        return np.concatenate([np.zeros((0, self.weights.shape[1])), *parts])
+
+    def scores_of(self, rows: npt.NDArray[np.float32]) -> Floats:
+        """Return the scores of integer rows with the bias: products of whole numbers, exact."""
+        products = rows.astype(np.float64) @ self.weights
+        return np.asarray(products / (_unit(rows.shape[1] - 1) * WEIGHT_STEPS))
+
+
+def integer_rows(X: FloatMatrix) -> npt.NDArray[np.float32]:
+    """Return integer rows with the bias, float32 (n, d + 1): every row by itself."""
+    rows = unit_vectors(X)
+    bias = np.full((len(rows), 1), round(BIAS * _unit(X.shape[1])), dtype=np.float32)
+    return np.hstack([rows, bias])
+
+
+def _unit(n_features: int) -> float:
+    return FLOAT32.scale(n_features)
+
+
+class PrivateModel:
+    """What neighbours use of a trained model, calibrated on public rows; all of it is public.
+
+    Parameters
+    ----------
+    model : LinearModel
+        The trained model.
+    public : array (m, d)
+        Public rows.
+    used : float64 (m,)
+        The share of its budget that each would have paid for the training, were it a record.
+    """
+
+    def __init__(self, model: LinearModel, public: FloatMatrix, used: Floats) -> None:
+        self.model = model
+        scores = model.scores(public)
+        self._center = scores.mean(axis=0)
+        away = scores - self._center
+        self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
+        self._spread = max(float(scores.std()), 1e-12)
+        margins = margins_of(scores)
+        self._sure = float(np.quantile(margins, ASKED))
+        self.used = used
+        unsure = margins <= self._sure
+        self.typical_use = float(used[unsure].mean())
+
+    def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
+        """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
+        away = (self.model.scores(X) - self._center) * (METRIC / self._length)
+        unit = unit_vectors(X) / np.float32(_unit(X.shape[1]))
+        return np.hstack([unit, away.astype(np.float32)])
+
+    def prior(self, X: FloatMatrix) -> Floats:
+        """Return what joins the votes, float64 (n, c), in units of their noise."""
+        prior = self.model.scores(X) * (PRIOR / self._spread)
+        return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
+
+    def sure(self, prior: Floats) -> npt.NDArray[np.bool_]:
+        """Return where the model answers alone, bool (n,)."""
+        return np.asarray(margins_of(prior) * (self._spread / PRIOR) > self._sure)
+
+
+def margins_of(scores: Floats) -> Floats:
+    """Return the best score less the second best, (n,)."""
+    best = np.partition(scores, -2, axis=1)
+    return np.asarray(best[:, -1] - best[:, -2])
+
+
+class Joined:
+    """The public model beside the votes: who is asked, and what joins the votes.
+
+    At most `most` queries are asked, as many as the votes' noise was planned for; after them the
+    model answers alone. Which are asked follows from queries and public weights.
+
+    Parameters
+    ----------
+    model : PrivateModel
+        The model.
+    most : int
+        Queries that are put to the vote, at most.
+    """
+
+    def __init__(self, model: PrivateModel, most: int) -> None:
+        self.model = model
+        self._left = most
+
+    def ask(self, prior: Floats) -> npt.NDArray[np.bool_]:
+        """Return which queries of a block are asked, bool (q,), and count them."""
+        unsure = ~self.model.sure(prior)
+        asked = unsure & (np.cumsum(unsure) <= self._left)
+        self._left -= int(asked.sum())
+        return np.asarray(asked)
+
+
+def resolved(settings: IndKNNSettings, n_features: int) -> IndKNNSettings:
+    """Return settings with a share for the model, by the rule where it is "auto"; public."""
+    if settings.model_share is not None:
+        return settings
+    return replace(settings, model_share=fitting_share(settings, n_features))
+
+
+def fitting_share(settings: IndKNNSettings, n_features: int) -> float:
+    """Return the share of budgets for the model: :data:`SHARE`, or 0 where noise would win.
+
+    The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds.
+    """
+    assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
+    sigma = math.sqrt(STEPS / (2 * SHARE * settings.spendable))
+    noise = sigma * math.sqrt((n_features + 1) * len(settings.classes)) / settings.n_records
+    return SHARE if noise <= LOUDEST else 0.0
+
+
+def train(
+    settings: IndKNNSettings,
+    X: FloatMatrix,
+    people: SubjectTable,
+    account: Account,
+    public: FloatMatrix,
+    noise: NoiseSource,
+    slack: DeltaSlackAccountant,
+) -> PrivateModel:
+    """Train on private records; each subject pays for its gradients.
+
+    Parameters
+    ----------
+    settings : IndKNNSettings
+        With a number of records, which means are taken by, and a share, the largest that a subject
+        can pay of its budget.
+    X : array (n, d)
+        Private features.
+    people : SubjectTable
+        Labels and subjects of the records.
+    account : Account
+        Where the budgets are: `people.remaining` is its own.
+    public : array (m, d)
+        Public rows.
+    noise, slack : NoiseSource, DeltaSlackAccountant
+        Where noise comes from, and what the grid costs.
+    """
+    share, budget = settings.model_share, settings.spendable
+    n_records = settings.n_records
+    assert share is not None  # noqa: S101 (narrows the type: resolved before)
+    assert n_records is not None  # noqa: S101 (the same)
+    n_classes = len(settings.classes)
+    records = SubjectRows(integer_rows(X), people.labels, people.slots, len(people.remaining))
+    sigma = math.sqrt(STEPS / (2 * share * budget))
+    gradient = IndividualGradient(
+        records, n_classes, _unit(X.shape[1]), CLIP, sigma, share, budget, noise, slack
+    )
+    with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
+        weights, used = _descended(gradient, sigma, people, account, public, n_records)
+    model = LinearModel(whole_weights(weights))
+    return PrivateModel(model, public, np.minimum(used / budget, share))
+
+
+def _descended(
+    gradient: IndividualGradient,
+    sigma: float,
+    people: SubjectTable,
+    account: Account,
+    public: FloatMatrix,
+    n_records: int,
+) -> tuple[Floats, Floats]:
+    """Return weights averaged over the second half, and the zCDP that public rows would pay."""
+    rows, used = integer_rows(public), np.zeros(len(public))
+    weights = np.zeros((gradient.n_features, gradient.n_classes))
+    velocity, total = np.zeros_like(weights), np.zeros_like(weights)
+    for step in range(STEPS):
+        release = gradient.release(sigma)
+        used += release_cost(LinearModel(whole_weights(weights)), rows, release.noise)
+        sums, spent = release.collect(weights, people.remaining)
+        account.note_charged_total(spent)
+        velocity = MOMENTUM * velocity + release.publish(sums) * (CLIP / n_records)
+        weights = weights - RATE * velocity
+        if step >= STEPS // 2:
+            total += weights
+    return total / (STEPS - STEPS // 2), used
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def release_cost(model: LinearModel, rows: npt.NDArray[np.float32], noise: float) -> Floats:
+    """Return the zCDP that public integer rows would pay for a step, as the model labels them."""
+    chances = _softmax(model.scores_of(rows))
+    lengths = np.square(rows, dtype=np.float64).sum(axis=1) / _unit(rows.shape[1] - 1) ** 2
+    squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
+    norms = np.minimum(squares * lengths[:, None] / CLIP**2, 1.0)
+    return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))
+
+
+def _softmax(scores: Floats) -> Floats:
+    grown = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(grown / grown.sum(axis=1, keepdims=True))

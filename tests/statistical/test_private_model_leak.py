@@ -1,0 +1,205 @@
+"""Two worlds of the private model: what a subject changes in the training is what it pays for.
+
+The noisy sums of world A (with the victim) fix the weights of every step; world B (without) is
+summed at the same weights. What leaves differs by the difference of the sums, under discrete
+Gaussian noise of a known scale: the zCDP that an attacker gets is sum |difference|^2 / (2 s^2),
+exactly, and the victim's charges must not be below it. Broken controls fail that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from vicinal import IndKNNClassifier
+from vicinal.accounting._filter import UNITS
+from vicinal.mechanisms import _linear_model, randomness
+from vicinal.mechanisms._grid import DeltaSlackAccountant
+from vicinal.mechanisms._linear_model import GradientRelease
+from vicinal.predictors.ind_knn import _private_model
+from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
+
+pytestmark = pytest.mark.statistical
+
+N, D, CLASSES = 600, 6, 3
+SHARE = 0.5
+
+
+def points(size, seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, size)
+    centres = np.random.default_rng(99).normal(size=(CLASSES, D)) * 2
+    return centres[y] + rng.normal(size=(size, D)), y
+
+
+X, Y = points(N, 0)
+R, _ = points(150, 1)
+Q, _ = points(400, 2)
+
+
+def classifier(**parameters):
+    given = {"epsilon": 4.0, "n_queries": 400, "n_records": N, "model_share": SHARE}
+    return IndKNNClassifier(range(CLASSES), simulation_seed=7, **{**given, **parameters})
+
+
+@dataclass
+class Step:
+    release: GradientRelease
+    weights: np.ndarray
+    sums: np.ndarray
+
+
+def trained(subjects, monkeypatch, **parameters):
+    """Return a fitted classifier, and the steps of its training."""
+    steps, honest = [], GradientRelease.collect
+
+    def watched(self, weights, remaining):
+        sums, spent = honest(self, weights, remaining)
+        steps.append(Step(self, weights.copy(), sums.copy()))
+        return sums, spent
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GradientRelease, "collect", watched)
+        fitted = classifier(**parameters).fit(X, Y, subjects, public=R)
+    return fitted, steps
+
+
+def without(subjects, victim, step):
+    """Return the sums of the step in the world without the victim, whose budgets are fresh."""
+    stay = subjects != victim
+    made = step.release.mechanism
+    slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
+    rows = _private_model.integer_rows(X[stay])
+    people = _linear_model.SubjectRows(rows, Y[stay].astype(np.int32), slots, slots.max() + 1)
+    twin = _linear_model.IndividualGradient(
+        people, CLASSES, made._unit, made.clip, step.release.noise, SHARE, made._budget,
+        randomness(0), DeltaSlackAccountant(1e-5, needed=False),
+    )  # fmt: skip
+    release = GradientRelease(twin, step.release.scale, step.release.rate)
+    assert twin.steps == made.steps
+    return release.collect(step.weights, np.full(slots.max() + 1, UNITS, dtype=np.int64))[0]
+
+
+def loss_and_price(subjects, victim, monkeypatch, **parameters):
+    """Return the zCDP that the training loses about the victim, and what the victim paid."""
+    fitted, steps = trained(subjects, monkeypatch, **parameters)
+    assert len(steps) == _private_model.STEPS
+    loss = 0.0
+    for step in steps:
+        difference = (step.sums - without(subjects, victim, step)).astype(float)
+        loss += np.square(difference).sum() / (2 * step.release.scale**2)
+    ledger = fitted._shard.ledger
+    slot = ledger.slots([victim])[0]
+    paid = UNITS - int(ledger.remaining[slot])
+    return loss, paid / UNITS * steps[0].release.mechanism._budget
+
+
+SINGLE = np.arange(N)
+SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+@pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
+def test_training_loses_what_the_victim_paid(subjects, victim, release, monkeypatch):
+    loss, paid = loss_and_price(subjects, victim, monkeypatch, release=release)
+    assert 0 < loss <= paid * (1 + 1e-9)
+    assert paid <= loss * (1 + 1e-3)
+
+
+def uncharged(patch):
+    honest = _linear_model.charge_rows
+
+    def broken(scores, squares, labels, slots, remaining, *numbers):
+        return honest(scores, squares, labels, slots, remaining.copy(), *numbers)
+
+    patch.setattr(_linear_model, "charge_rows", broken)
+
+
+def unclipped(patch):
+    """Charge clipped gradients and sum whole ones."""
+    honest = _linear_model.charge_rows
+
+    def broken(scores, squares, labels, slots, remaining, per_score, factor, bound, *rest):
+        charged = scores.copy()
+        total = honest(charged, squares, labels, slots, remaining, per_score, factor, bound, *rest)
+        honest(
+            scores, squares, labels, slots, np.full_like(remaining, UNITS), per_score, factor,
+            50 * bound, *rest,
+        )  # fmt: skip
+        return total
+
+    patch.setattr(_linear_model, "charge_rows", broken)
+
+
+def most_wrong(monkeypatch):
+    """Return the subject with the longest gradient at the end of an honest training."""
+    fitted, _ = trained(SINGLE, monkeypatch)
+    chances = softmax(fitted._model.model.scores(X), axis=1)
+    return int(chances[np.arange(N), Y].argmin())
+
+
+@pytest.mark.parametrize("control", [uncharged, unclipped])
+def test_broken_trainings_are_caught(control, monkeypatch):
+    victim = most_wrong(monkeypatch)
+    monkeypatch.setattr(_private_model, "CLIP", 0.3)
+    loss, paid = loss_and_price(SINGLE, victim, monkeypatch)
+    assert loss <= paid * (1 + 1e-9)
+    control(monkeypatch)
+    loss, paid = loss_and_price(SINGLE, victim, monkeypatch)
+    assert loss > 1.2 * paid
+
+
+# ---------------------------------------------------------------- the metric
+
+WEIGHTS = LinearModel(np.rint(np.random.default_rng(3).normal(size=(D + 1, CLASSES)) * 2**18))
+
+
+def metric(public):
+    return PrivateModel(WEIGHTS, public, np.zeros(len(public)))
+
+
+def test_a_record_in_the_metric_does_not_depend_on_other_records():
+    model, rng = metric(R), np.random.default_rng(4)
+    everybody = model.features(X)
+    for _ in range(5):
+        present = rng.permutation(N)[: rng.integers(1, N)]
+        assert (model.features(X[present]) == everybody[present]).all()
+        assert (model.prior(X[present]) == model.prior(X)[present]).all()
+
+
+def test_a_private_mean_in_the_metric_is_caught():
+    """The check above, across worlds, sees a metric whose means are taken over the records."""
+    others = X[1:]
+    assert (metric(R).features(others) == metric(R).features(X)[1:]).all()
+    assert (metric(others).features(others) != metric(X).features(X)[1:]).any()
+
+
+# ---------------------------------------------------------------- one filter for all
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_training_and_votes_share_one_budget(release):
+    fitted = classifier(release=release).fit(X, Y, public=R)
+    ledger = fitted._shard.ledger
+    after_fit = ledger.remaining.copy()
+    assert (after_fit >= UNITS - np.floor(SHARE * UNITS)).all()
+    assert (after_fit < UNITS).all()
+    for _ in range(3):
+        fitted.query(Q)
+    assert (ledger.remaining >= 0).all()
+    assert (ledger.remaining < after_fit).any()
+    assert sum(ledger.journal) == int((UNITS - ledger.remaining).sum())
+
+
+def test_the_prior_moves_no_charge(monkeypatch):
+    """Scores that join the votes are public: who pays how much stays the same."""
+    left = []
+    for weight in (2.0, 1e-9):
+        monkeypatch.setattr(_private_model, "PRIOR", weight)
+        fitted = classifier(release="label").fit(X, Y, public=R)
+        fitted.query(Q)
+        left.append(fitted._shard.ledger.remaining.copy())
+    assert (left[0] == left[1]).all()

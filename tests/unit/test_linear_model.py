@@ -1,0 +1,159 @@
+"""Individually charged gradients, against a slow transcription, and their exact charges."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from vicinal.accounting._filter import UNITS
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import DeltaSlackAccountant, randomness
+from vicinal.mechanisms._gradients import SubjectRows
+from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient
+from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
+from vicinal.noise import NoiseSource
+
+BUDGET = 0.05
+CLASSES = 3
+FEATURES = 4
+UNIT = FLOAT32.scale(FEATURES)
+SLOTS = np.array([0, 1, 1, 2, 3, 3, 3, 4], dtype=np.int32)
+
+
+class NoNoise(NoiseSource):
+    """Zeros, to see the sums."""
+
+    exact = False
+
+    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (whatever the scale)
+        """Return zeros."""
+        return np.zeros(size, dtype=np.int64)
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    rows = unit_vectors(rng.normal(size=(len(SLOTS), FEATURES)))
+    return rows, rng.integers(0, CLASSES, len(SLOTS)).astype(np.int32)
+
+
+def gradient(chosen=None, *, clip=0.7, share=0.7, sigma=20.0, noise=None, meter=None):
+    rows, labels = data()
+    chosen = np.ones(len(SLOTS), dtype=bool) if chosen is None else np.isin(SLOTS, chosen)
+    records = SubjectRows(rows[chosen], labels[chosen], SLOTS[chosen], SLOTS.max() + 1)
+    meter = meter or DeltaSlackAccountant(1e-5, needed=True)
+    return IndividualGradient(
+        records, CLASSES, UNIT, clip, sigma, share, BUDGET, noise or NoNoise(), meter
+    )
+
+
+def full():
+    return np.full(SLOTS.max() + 1, UNITS, dtype=np.int64)
+
+
+WEIGHTS = np.random.default_rng(5).normal(size=(FEATURES, CLASSES))
+
+
+def literal_gradient(subject, clip):
+    """The clipped gradient of one subject in the features' units, one record after the other."""
+    rows, labels = data()
+    weights = np.rint(WEIGHTS * WEIGHT_STEPS)
+    total = [[0.0] * CLASSES for _ in range(FEATURES)]
+    for row, label, slot in zip(rows.tolist(), labels, SLOTS, strict=True):
+        if slot != subject:
+            continue
+        scores = [
+            sum(int(row[j]) * int(weights[j, c]) for j in range(FEATURES)) / (UNIT * WEIGHT_STEPS)
+            for c in range(CLASSES)
+        ]
+        grown = [math.exp(s - max(scores)) for s in scores]
+        for j in range(FEATURES):
+            for c in range(CLASSES):
+                e = grown[c] / sum(grown) - (c == label)
+                total[j][c] += row[j] / UNIT * e
+    norm = math.sqrt(sum(v * v for line in total for v in line))
+    return np.array(total) * min(1.0, clip / norm)
+
+
+@pytest.mark.parametrize("clip", [0.2, 0.7, 5.0])
+def test_sums_are_those_of_a_slow_transcription(clip):
+    made = gradient(clip=clip)
+    sums, _ = made.release(20.0).collect(WEIGHTS, full())
+    expected = sum(literal_gradient(subject, clip) for subject in range(5))
+    assert np.allclose(sums / made.steps * clip, expected, atol=1e-4 * clip)
+
+
+def exact_units(contribution, scale):
+    square = sum(int(v) ** 2 for v in contribution.ravel())
+    return UNITS * Fraction(square) / (2 * Fraction(scale) ** 2 * Fraction(BUDGET))
+
+
+def test_every_subject_pays_for_exactly_what_it_added_and_touches_nobody_else():
+    release = gradient().release(20.0)
+    everybody = full()
+    sums, spent = release.collect(WEIGHTS, everybody)
+    parts = []
+    for subject in range(5):
+        alone = full()
+        part, own = gradient([subject]).release(20.0).collect(WEIGHTS, alone)
+        assert own == UNITS - alone[subject] == UNITS - everybody[subject]
+        exact = exact_units(part, release.scale)
+        assert exact <= own <= exact * (1 + Fraction(1, 2**40)) + 1
+        parts.append(part)
+    assert (sum(parts) == sums).all()
+    assert spent == int((UNITS - everybody).sum())
+
+
+def test_nobody_is_in_a_contribution_longer_than_the_clipping_bound():
+    made = gradient(clip=0.2)
+    for subject in range(5):
+        part, _ = gradient([subject], clip=0.2).release(20.0).collect(WEIGHTS, full())
+        assert 0.999 * made.steps < math.sqrt(sum(int(v) ** 2 for v in part.ravel())) <= made.steps
+
+
+@pytest.mark.parametrize("left", [0, 1, 1000, UNITS // 10**6])
+def test_training_takes_no_more_than_its_share(left):
+    remaining = full()
+    reserve = UNITS - math.floor(0.7 * UNITS)
+    remaining[:] = reserve + left
+    sums, _ = gradient().release(0.5).collect(WEIGHTS, remaining)
+    assert (remaining >= reserve).all()
+    assert sums.any() == (left > 0)
+    remaining[:] = reserve - 5
+    sums, spent = gradient().release(0.5).collect(WEIGHTS, remaining)
+    assert not sums.any()
+    assert spent == 0
+
+
+def test_small_noise_shortens_contributions_to_the_scale():
+    release = gradient(sigma=0.01, clip=5.0, share=1.0).release(0.01)
+    part, _ = gradient([3], sigma=0.01, clip=5.0, share=1.0).release(0.01).collect(WEIGHTS, full())
+    assert np.abs(part).max() <= release.scale
+
+
+def test_noise_has_the_scale_that_is_paid_for():
+    release = gradient(noise=randomness(3)).release(20.0)
+    zeros = np.zeros((FEATURES, CLASSES), dtype=np.int64)
+    draws = np.concatenate([release.publish(zeros).ravel() for _ in range(500)])
+    assert release.noise >= 20.0
+    assert abs(draws.std() / release.noise - 1) < 0.04
+
+
+def test_huge_noise_gets_a_coarser_grid():
+    made = gradient(sigma=1e8)
+    assert made.steps < gradient().steps
+    assert made.release(1e8).noise >= 1e8
+
+
+def test_a_full_meter_refuses_before_anybody_is_charged():
+    meter = DeltaSlackAccountant(1e-5, needed=True, spent=1e-7)
+    with pytest.raises(PrivacyRefused):
+        gradient(meter=meter).release(1e-3)
+
+
+@pytest.mark.parametrize("bad", [{"clip": 0.0}, {"share": 0.0}, {"sigma": float("nan")}])
+def test_bad_numbers_are_refused(bad):
+    with pytest.raises(InvalidInput):
+        gradient(**bad)

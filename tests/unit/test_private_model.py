@@ -1,0 +1,156 @@
+"""Ind-KNN beside a private model: its rule, its answers, and what it says of itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vicinal import IndKNNClassifier
+from vicinal.accounting._filter import UNITS
+from vicinal.accounting._plan import account
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.predictors.ind_knn import _parameters, _private_model
+
+N, D, CLASSES = 500, 5, 3
+
+
+def points(size, seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, size)
+    centres = np.random.default_rng(99).normal(size=(CLASSES, D)) * 2
+    return centres[y] + rng.normal(size=(size, D)), y
+
+
+X, Y = points(N, 0)
+R, _ = points(120, 1)
+Q, YQ = points(200, 2)
+
+
+def make(**parameters):
+    given = {"epsilon": 8.0, "n_queries": 200, "n_records": N, "model_share": 0.5}
+    return IndKNNClassifier(range(CLASSES), **{"simulation_seed": 3, **given, **parameters})
+
+
+def fitted(**parameters):
+    return make(**parameters).fit(X, Y, public=R)
+
+
+@pytest.fixture(scope="module")
+def both():
+    """One fitted classifier, and its answers to all queries."""
+    classifier = fitted()
+    return classifier, classifier.query(Q)
+
+
+def test_it_asks_about_what_the_model_is_unsure_of(both):
+    classifier, answers = both
+    assert 0 < answers.asked.mean() < 0.5
+    margins = _private_model.margins_of(classifier._model.model.scores(Q))
+    assert margins[answers.asked].max() <= margins[~answers.asked].min()
+    assert (answers.labels == YQ).mean() > 0.8
+    assert classifier.model_share_ == 0.5
+
+
+def test_scores_and_labels_agree(both):
+    _, answers = both
+    assert np.isfinite(answers.votes).all()
+    assert np.isfinite(answers.noise).all()
+    assert (answers.votes.argmax(axis=1) == answers.labels).all()
+
+
+def test_it_repeats_itself_in_simulation():
+    assert (fitted().predict(Q) == fitted().predict(Q)).all()
+
+
+def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
+    """One source for both: a source made anew from the seed would draw the same numbers."""
+    made = []
+    honest = _private_model.train
+    monkeypatch.setattr(
+        _private_model, "train", lambda *args: made.append(args[-2]) or honest(*args)
+    )
+    assert fitted()._engine.votes.noise is made[0]
+
+
+def test_after_the_planned_questions_the_model_answers_alone():
+    classifier = fitted(release="label")
+    most = int(np.ceil(_parameters.ASKED * 200))
+    asked = [classifier.query(Q).asked.sum() for _ in range(4)]
+    assert sum(asked) == most
+    before = classifier._shard.ledger.remaining.copy()
+    answers = classifier.query(Q)
+    assert not answers.asked.any()
+    assert (answers.labels == YQ).mean() > 0.8
+    assert (classifier._shard.ledger.remaining == before).all()
+
+
+def test_newcomers_have_full_budgets_and_leavers_keep_what_is_left():
+    classifier = make().fit(X, Y, np.arange(N), public=R)
+    more, labels = points(2, 7)
+    classifier.add(more, labels, [N, 0])
+    ledger = classifier._shard.ledger
+    new, old = ledger.slots([N])[0], ledger.slots([0])[0]
+    assert ledger.remaining[new] == UNITS
+    assert (left := ledger.remaining[old]) < UNITS
+    assert classifier.erase([0]) == 2
+    classifier.add(more[:1], labels[:1], [0])
+    assert ledger.remaining[ledger.slots([0])[0]] == left
+
+
+@pytest.mark.counts_interactions
+def test_fit_releases_so_the_same_records_are_not_fitted_again():
+    shifted = X + 1e-3
+    make(simulation_seed=None).fit(shifted, Y, public=R)
+    with pytest.raises(PrivacyRefused, match="earlier interaction"):
+        make(simulation_seed=None).fit(shifted, Y, public=R)
+
+
+def test_the_proxies_start_from_what_training_cost():
+    classifier = fitted()
+    used = 1 - classifier._shard.ledger.remaining.mean() / UNITS
+    estimate = classifier.budget_usage().used
+    assert 0 < estimate < 0.5
+    assert abs(estimate - used) < 0.15
+
+
+def test_the_guarantee_says_what_the_model_keeps():
+    classifier = make(simulation_seed=None, n_records=None).fit(X - 1e-3, Y, public=R)
+    text = str(classifier.guarantee())
+    assert "stays in the model" in text
+    assert "is not in it" in text
+    assert classifier.guarantee().epsilon == 8.0
+    plan = {"delta": 1e-5, "releases": [{"kind": "ind_knn", "epsilon": 8.0, "delta": 1e-5}]}
+    assert account(plan)["epsilon"] <= 8.0 * (1 + 1e-6)
+    plain = fitted(model_share=0)
+    assert "model" not in str(plain.guarantee())
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"reuse_predictions": "gate"},
+        {"reuse_predictions": True},
+        {"kernel": "rbf"},
+        {"min_similarity": 0.5},
+        {"neighbor_count": "private"},
+        {"noise_schedule": "usage"},
+    ],
+)
+def test_what_does_not_go_together_is_refused_and_auto_leaves_the_model_out(parameters):
+    with pytest.raises(InvalidInput, match="'model_share' parameter must be 0 unless"):
+        fitted(**parameters)
+    assert fitted(model_share="auto", **parameters).model_share_ == 0
+
+
+def test_the_rule_looks_at_public_numbers_alone():
+    def share(n_records, epsilon, n_features):
+        settings = _parameters.IndKNNSettings.of(
+            make(model_share="auto", n_records=n_records, epsilon=epsilon)
+        )
+        return _private_model.fitting_share(settings, n_features)
+
+    assert share(60_000, 0.5, 100) == _private_model.SHARE
+    assert share(1_000, 0.5, 100) == 0
+    assert share(60_000, 0.01, 100) == 0
+    assert fitted(model_share="auto", epsilon=0.5).model_share_ == 0
+    assert fitted(model_share=0)._model is None
