@@ -155,7 +155,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         execution: str = "block",
         reuse_predictions: bool | str = False,
         noise_schedule: str = "planned",
-        model_share: float | str = "auto",
+        model_share: float | str = 0,
         n_records: int | None = None,
         bandwidth: float | str = "auto",
         norm_bound: float | str = "auto",

@@ -120,7 +120,7 @@ class IndKNNSettings(Settings):
     execution: str = parameter(Choice(("block", "sequential")), "block")
     reuse_predictions: str = parameter(Reuse(), False)
     noise_schedule: str = parameter(Choice((PLANNED, USAGE)), PLANNED)
-    model_share: float | None = parameter(Unless(AUTO, Real(least=0, below=1)), AUTO)
+    model_share: float | None = parameter(Unless(AUTO, Real(least=0, below=1)), 0)
     n_records: int | None = parameter(Unless(None, Integer(least=1)), None)
     bandwidth: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
     norm_bound: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
