@@ -105,7 +105,8 @@ def ask(store, seen, keys, first):
     ]
     for key, query, reply in zip(keys, queries, store.predict_many(queries), strict=True):
         start = int(np.flatnonzero((query.queries[0] == QUERIES).all(axis=1))[0])
-        seen.note(key=key, first=start, votes=[v.hex() for v in reply.votes.ravel().tolist()])
+        votes = [v.hex() for v in reply.votes.ravel().tolist()]
+        seen.note(key=key, first=start, charged=reply.charged, votes=votes)
 
 
 def change(store, seen, rng, what):
