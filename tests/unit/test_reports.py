@@ -184,8 +184,8 @@ def test_pictures_are_png_even_of_a_single_colour(shape, value):
 
 def test_plots_leave_pyplot_alone():
     code = (
-        "import sys; from vicinal.reports import outcomes; from vicinal.reports import plots;"
-        "plots.accuracy_by_class({'a': outcomes.Outcome(1, 2)});"
+        "import sys; from vicinal.reports import _outcomes, _plots;"
+        "_plots.accuracy_by_class({'a': _outcomes.Outcome(1, 2)});"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])}

@@ -216,15 +216,15 @@ def test_given_the_same_answers_everything_else_is_the_same_in_two_worlds(releas
 
 def test_a_gate_that_looks_at_budgets_is_caught(monkeypatch):
     """In one world the records are far from all queries, and nobody is charged."""
-    honest_shard, honest_gate, ledgers = Shard.__init__, ConfidenceGate.reusable, []
+    honest_shard, honest_gate, shards = Shard.__init__, ConfidenceGate.reusable, []
 
     def remember(self, *arguments, **named):
         honest_shard(self, *arguments, **named)
-        ledgers.append(self.ledger)
+        shards.append(self)
 
     def peek(self, queries):
         answers = honest_gate(self, queries)
-        if ledgers[-1].remaining.mean() < 0.97 * UNITS:
+        if shards[-1].ledger.remaining.mean() < 0.97 * UNITS:
             answers[:] = UNKNOWN
         return answers
 

@@ -294,15 +294,14 @@ def test_one_person_more_or_less_is_not_seen(monkeypatch):
 
 def test_a_shadow_that_peeks_at_private_budgets_is_caught(monkeypatch):
     """It takes the true mean of what is left for an estimate."""
-    honest, ledgers = Shard.__init__, []
+    honest, shards = Shard.__init__, []
 
     def remember(self, *arguments, **named):
         honest(self, *arguments, **named)
-        ledgers.append(self.ledger)
+        shards.append(self)
 
     def peek(self, near):  # noqa: ARG001
-        filled = [ledger for ledger in ledgers if len(ledger.remaining)]
-        return np.full(len(near), filled[-1].remaining.mean() / UNITS)
+        return np.full(len(near), shards[-1].ledger.remaining.mean() / UNITS)
 
     monkeypatch.setattr(Shard, "__init__", remember)
     monkeypatch.setattr(ProxyLedger, "left", peek)
