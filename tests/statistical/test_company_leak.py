@@ -54,6 +54,7 @@ class Scene:
             n_neighbors=1,
             n_records=len(self.others),
             noise_multiplier=np.sqrt(LASTS / (2 * BUDGET)),
+            interactions="public",  # many fits on the same made-up records
         )
 
     def ask(self, there):

@@ -598,7 +598,11 @@ BAD = [
     ({"tau": 2, "release": "label"}, "'tau'"),
     ({"n_answers": 5}, "'n_answers'"),
     ({"n_answers": 500, "sigma_screen": 3.0, "threshold": 2.0}, "'n_answers'"),
-    ({"n_answers": 0, "sigma_screen": 3.0, "threshold": 2.0, "epsilon": 3.0}, "'n_answers'"),
+    (
+        {"n_answers": 0, "sigma_screen": 3.0, "threshold": 2.0, "epsilon": 3.0}
+        | {"sigma_votes": "auto"},
+        "'n_answers'",
+    ),
     ({"epsilon": 1.0, "sigma_votes": 25.0}, "'epsilon'"),
     ({"classes": [0, -1, 2], "sigma_screen": 3.0, "threshold": 2.0}, "'classes'"),
 ]

@@ -269,8 +269,8 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
     sizes = []
     radius = _engine_factory._radius
 
-    def refused(*given):
-        sizes.append(given[-1])
+    def refused(_settings, _kernel, _n_features, _reference, n_records, _left):
+        sizes.append(n_records)
         raise InvalidInput("late")
 
     monkeypatch.setattr(_engine_factory, "_radius", refused)
