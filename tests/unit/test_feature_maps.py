@@ -76,7 +76,7 @@ def test_every_way_on_every_map_has_a_row_of_all_runs(measured):
 
 
 def test_progress_is_told_of_all_that_was_announced(measured):
-    assert measured.mask_unasked == measured.announced
+    assert measured.told == measured.announced
 
 
 def test_the_table_shows_means_and_spreads():

@@ -198,7 +198,7 @@ def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path)
         def embed(self, _records, _reference, part):
             self.generator = np.random.default_rng(part.questions)
 
-        def ask(self, queries):
+        def label(self, queries):
             size = len(queries)
             return Answered(
                 self.generator.integers(C, size=size), self.generator.exponential(size=size)

@@ -268,9 +268,11 @@ class RollbackGuard:
         self._add([WitnessEntry(_AUDIENCE, digest, clock) for digest in new])
 
     def close(self) -> None:
-        """Flush and close."""
-        self.sync()
-        os.close(self._descriptor)
+        """Flush and close; the lock goes with the file, whatever the flush does."""
+        try:
+            self.sync()
+        finally:
+            os.close(self._descriptor)
 
     def _add(self, entries: list[WitnessEntry]) -> None:
         if not entries:
