@@ -118,7 +118,7 @@ def test_prices_read_as_text(files, tmp_path):
         ((*KNN, "--records", 900), "--records is for ind-knn only", 2),
         ((*KNN, "--sigma-screen", 3), "needs both", 2),
         ((*KNN, "--sigma-votes", 1), "more than the 8", 3),
-        ((*KNN, "--sigma-votes", "nan"), "sigma_votes", 2),
+        ((*KNN, "--sigma-votes", "nan"), "The --sigma-votes option must be a finite number", 2),
         ((*KNN, "--sigma-screen", 0.1, "--threshold", 20), "screening costs more", 3),
     ],
 )

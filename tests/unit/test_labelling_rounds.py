@@ -156,7 +156,8 @@ def test_records_that_cannot_be_told_apart_are_refused(world, fault):
         classifier.erase([3])
         before = remaining(classifier).copy()
     rows = {"order": np.roll(np.arange(N), 1), "fewer": np.arange(N - 1)}.get(fault, np.arange(N))
-    with pytest.raises(InvalidInput, match="those of fit"):
+    said = "came with subject ids" if fault == "subjects" else "those of fit"
+    with pytest.raises(InvalidInput, match=said):
         reembed(classifier, turned[rows], y[rows], public=turned_public, n_queries=100)
     np.testing.assert_array_equal(remaining(classifier), before)
     assert classifier._engine is engine
