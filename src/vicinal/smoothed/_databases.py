@@ -9,11 +9,19 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._answers import BOUND, EXACT, DatabaseDelta, Delta, delta_of
 from vicinal.smoothed._edges import database_profile
-from vicinal.smoothed._histogram import Histogram
-from vicinal.smoothed._intervals import Array, Log, known, largest
-from vicinal.smoothed._mechanism import Counts, Mechanism
+from vicinal.smoothed._intervals import (
+    BOUND,
+    EXACT,
+    Array,
+    DatabaseDelta,
+    Delta,
+    Log,
+    delta_of,
+    known,
+    largest,
+)
+from vicinal.smoothed._mechanism import Counts, Histogram, Mechanism
 from vicinal.smoothed._samplers import FixedSize, boundary
 
 _MOST_PROFILE = 10**7

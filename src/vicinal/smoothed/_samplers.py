@@ -12,9 +12,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _saddle
-from vicinal.smoothed._edges import LOSS, edge_loss
+from vicinal.smoothed._edges import LOSS, draws_loss, edge_loss, mean_over, mixed_edge
 from vicinal.smoothed._intervals import Log
-from vicinal.smoothed._mixing import draws_loss, mean_over, mixed_edge
 
 Counts = npt.NDArray[np.int64]
 

@@ -18,7 +18,8 @@ from vicinal.ledger._database import Database
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
+from vicinal.predictors._common.lock import ForkSafeLock
+from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._parameters import (
