@@ -13,7 +13,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,

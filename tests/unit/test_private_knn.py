@@ -30,7 +30,7 @@ from vicinal.mechanisms._sampling import (
 )
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
-from vicinal.neighbours import RBF, _threads
+from vicinal.neighbours import RBF, _tiles
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
@@ -77,7 +77,7 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
 def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
     """Fails if threads mix up or share the candidates of their queries, or leave some out."""
-    monkeypatch.setattr(_threads, "COUNT", count)
+    monkeypatch.setattr(_tiles, "COUNT", count)
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
     sample = NearestOfSample(
@@ -94,7 +94,7 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
 
     By chance with probability 2e-12, that of seven standard deviations.
     """
-    monkeypatch.setattr(_threads, "COUNT", 2)
+    monkeypatch.setattr(_tiles, "COUNT", 2)
     integers, slots, subjects = people(64)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
     sample = NearestOfSample(walk, 0.5, SystemBernoulli())

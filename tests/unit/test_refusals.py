@@ -17,7 +17,7 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import LINE_GRID
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount

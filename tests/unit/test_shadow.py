@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
-from vicinal.predictors.ind_knn._noise_schedule import (
+from vicinal.predictors.ind_knn._planning import NoiseSchedule
+from vicinal.predictors.ind_knn._proxy_ledger import (
     LOWEST,
+    RETIRED,
+    BudgetUsage,
     PlannedHorizon,
+    ProxyLedger,
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
 )
-from vicinal.predictors.ind_knn._planning import NoiseSchedule
-from vicinal.predictors.ind_knn._proxy_ledger import RETIRED, BudgetUsage, ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from store_tools import PLAN, Q, R, make, points
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn._proxy_ledger import WHOLE

@@ -26,7 +26,7 @@ from vicinal.distributed._ray_transport import (
 from vicinal.distributed._reopening import ReopeningShard
 from vicinal.distributed._transport import ShardUnreachable
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed, VicinalError
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 
 NAMESPACE = "vicinal"
 _LITTLE = 0.001

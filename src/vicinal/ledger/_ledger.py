@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from vicinal._checks import SubjectId
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock, StoredRequest, text_of

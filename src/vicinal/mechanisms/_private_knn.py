@@ -17,7 +17,7 @@ from vicinal.mechanisms._sampling import BernoulliSource, Bools, NearestOfSample
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import VoteEncoding
 from vicinal.neighbours import FLOAT32, RBF
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._poisson_knn import PoissonKNN, of_queries
 
 FloatMatrix = npt.NDArray[np.floating]

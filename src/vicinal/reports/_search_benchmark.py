@@ -20,10 +20,8 @@ import numpy.typing as npt
 from vicinal.neighbours import _threads
 from vicinal.neighbours._cells import learn_cells
 from vicinal.neighbours._centroids import PublicCentroids
-from vicinal.neighbours._exact import ExactIndex
-from vicinal.neighbours._index import Index
-from vicinal.neighbours._integer_features import int8_precision
-from vicinal.neighbours._kernels import Cosine
+from vicinal.neighbours._index import ExactIndex, Index
+from vicinal.neighbours._kernels import Cosine, int8_precision
 from vicinal.neighbours._lsh import HyperplaneLSH
 from vicinal.neighbours._radius import AdaptiveRadius, Reference
 

@@ -23,7 +23,7 @@ from vicinal.neighbours import (
     learn_cells,
 )
 from vicinal.neighbours._cells import CentroidCells
-from vicinal.neighbours._integer_features import FloatMatrix
+from vicinal.neighbours._kernels import FloatMatrix
 from vicinal.predictors.ind_knn._parameters import CENTROIDS, EXACT, LSH
 
 CELLS = "cells.npz"

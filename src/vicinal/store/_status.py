@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._checks import SubjectId
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._ledger import Ledger

@@ -13,12 +13,12 @@ from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteMechanism
 from vicinal.mechanisms._interactions import Interaction
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import LEAST_COUNT, Radius
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, AnswerReuse, PublicVotes, observe
 from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
 from vicinal.predictors.ind_knn._private_model import Joined
-from vicinal.predictors.ind_knn._shards import Shards, Steps, TwoRounds
+from vicinal.predictors.ind_knn._shard import Shards, Steps, TwoRounds
 
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the

@@ -53,14 +53,15 @@ from vicinal.predictors.ind_knn._answer_reuse import (
     NoReuse,
 )
 from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
-from vicinal.predictors.ind_knn._noise_schedule import (
+from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, IndKNNSettings
+from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
+from vicinal.predictors.ind_knn._proxy_ledger import (
+    WATCHED,
     PlannedHorizon,
+    ProxyLedger,
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
 )
-from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, IndKNNSettings
-from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
-from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 
 FloatMatrix = npt.NDArray[np.floating]

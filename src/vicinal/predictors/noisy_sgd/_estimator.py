@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal.mechanisms._gradients import SubjectRows
-from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.fixed_plan import FixedPlanEstimator, subject_slots
 from vicinal.predictors.noisy_sgd._parameters import ENOUGH_FEATURES, NoisySGDSettings

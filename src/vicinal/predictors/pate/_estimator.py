@@ -198,7 +198,8 @@ class PATEClassifier(FixedPlanClassifier[PATESettings]):
                 "'smooth_cost'."
             )
         with self._turn:
-            return self._release.publish_cost(given)
+            published: dict[str, float] = self._release.publish_cost(given)
+        return published
 
     def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
         """Return what the answers so far cost, given the teachers' votes; **it is private**.

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.accounting._composition import Composition
-from vicinal.accounting._data_dependent_cost import PrivateMaxima
+from vicinal.accounting._gaussian import SubsampledGaussian
+from vicinal.accounting._pate import PrivateMaxima
 from vicinal.accounting._screening import ScreeningAt
 from vicinal.accounting._smooth_cost import SmoothCost
-from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import fresh_key, randomness
 from vicinal.mechanisms._noisy_max import GaussianMax, LaplaceMax, NoisyMax
