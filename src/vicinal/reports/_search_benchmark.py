@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.neighbours import _threads
+from vicinal.neighbours import _tiles
 from vicinal.neighbours._cells import learn_cells
 from vicinal.neighbours._centroids import PublicCentroids
 from vicinal.neighbours._index import ExactIndex, Index
@@ -193,7 +193,7 @@ def _torch_product(asked: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[]
     block = engine.prepare(asked, np.zeros(len(asked), dtype=np.int64), 1, width)
 
     def product() -> None:
-        for _ in _threads.mapped(lambda tile: engine.multiply(block.packed, tile), tiles):
+        for _ in _tiles.mapped(lambda tile: engine.multiply(block.packed, tile), tiles):
             pass
 
     return product
