@@ -33,12 +33,8 @@ from vicinal.distributed._messages import (
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
-<<<<<<< HEAD
-from vicinal.predictors.ind_knn._shard import SharedShard, TwoRoundQuery
-=======
+from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
->>>>>>> main
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
 from vicinal.store._checksums import write_digests
