@@ -33,6 +33,7 @@ from vicinal.distributed._messages import (
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
 from vicinal.store import _backups, _erasure
