@@ -35,8 +35,13 @@ from vicinal.distributed._messages import (
 )
 from vicinal.distributed._ray_actors import ShardActor, run_quietly
 from vicinal.distributed._splitting import ready_cluster
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
+from vicinal.errors import (
+    InvalidInput,
+    MissingExtra,
+    PrivacyRefused,
+    ShardUnreachable,
+    StorageFailed,
+)
 from vicinal.ledger._database import Database
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.store import Store

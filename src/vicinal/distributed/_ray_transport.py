@@ -11,7 +11,7 @@ import numpy as np
 
 from vicinal import errors
 from vicinal.distributed._messages import Message, Task, VoteRequest
-from vicinal.distributed._transport import ShardUnreachable
+from vicinal.errors import ShardUnreachable
 from vicinal.neighbours._kernels import IntegerMatrix
 
 DONE, UNREACHABLE = "done", "unreachable"

@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.errors import PrivacyRefused, StorageFailed, StoreInUse, StoreOutdated
+from vicinal.errors import DamagedWitness, PrivacyRefused, StorageFailed, StoreInUse, StoreOutdated
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._lock import Lock
-from vicinal.ledger._rollback_guard import DamagedWitness, RollbackGuard, WitnessState
+from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.ind_knn._shard import Shard
