@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vicinal.smoothed._databases import log_delta
-from vicinal.smoothed._intervals import UNIT, Array, Log
+from vicinal.smoothed._intervals import UNIT, Array, LogInterval
 from vicinal.smoothed._knn import KNNVotes
 from vicinal.smoothed._mechanism import Counts, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population
@@ -57,7 +57,7 @@ def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> A
     return table
 
 
-def maximum(table: Array, vertices: Array, n: int) -> tuple[Log, tuple[int, ...]]:
+def maximum(table: Array, vertices: Array, n: int) -> tuple[LogInterval, tuple[int, ...]]:
     """Return the largest expected delta over multisets of vertices, and which it is.
 
     Parameters
@@ -71,7 +71,7 @@ def maximum(table: Array, vertices: Array, n: int) -> tuple[Log, tuple[int, ...]
     """
     scale = float(table[1].max())
     if scale == -math.inf:
-        return Log(-math.inf, -math.inf), (0,) * n
+        return LogInterval(-math.inf, -math.inf), (0,) * n
     # What is 600 below the largest cannot be held beside it; it is rounded up to that, or to 0.
     shifted = np.stack([table[0] - scale, np.maximum(table[1] - scale, -_DEEPEST)])
     shifted[1][table[1] == -np.inf] = -np.inf
@@ -82,7 +82,7 @@ def maximum(table: Array, vertices: Array, n: int) -> tuple[Log, tuple[int, ...]
             best[row] = max(best[row], (value, tuple(-v for v in world)))
     slack = UNIT * (4 * n * vertices.shape[1] + 64) + 4 * UNIT * abs(scale)
     low, high = (math.log(value) if value > 0 else -math.inf for value, _ in best)
-    return Log(scale + low - slack, scale + high + slack), tuple(-v for v in best[1][1])
+    return LogInterval(scale + low - slack, scale + high + slack), tuple(-v for v in best[1][1])
 
 
 def _worlds(
@@ -109,14 +109,14 @@ def draw(means: Array, distribution: Array) -> Array:
     return np.asarray(drawn)
 
 
-def mean(table: Array, rows: Array) -> Log:
+def mean(table: Array, rows: Array) -> LogInterval:
     """Return the expected delta when record r comes from row r, in the form of `maximum`."""
     scaled = np.exp(table)
     for row in rows:
         scaled = draw(scaled, row)
     slack = UNIT * (4 * len(rows) * rows.shape[1] + 64)
     low, high = (float(scaled[end].ravel()[0]) for end in (0, 1))
-    return Log(
+    return LogInterval(
         math.log(low) - slack if low > 0 else -math.inf,
         math.log(high) + slack if high > 0 else -math.inf,
     )
@@ -130,7 +130,9 @@ def listable_sequences(n: int, labels: int, worlds: int) -> bool:
     return n * math.log(max(labels, worlds)) <= math.log(_MOST)
 
 
-def sequence_maximum(mechanism: KNNVotes, population: Population, n: int, epsilon: float) -> Log:
+def sequence_maximum(
+    mechanism: KNNVotes, population: Population, n: int, epsilon: float
+) -> LogInterval:
     """Return the largest expected delta when every rank may have any vertex of its own.
 
     The deltas of all sequences are a tensor with an axis for every rank; each axis is contracted
@@ -145,7 +147,7 @@ def sequence_maximum(mechanism: KNNVotes, population: Population, n: int, epsilo
         ends = np.moveaxis(np.tensordot(ends, rows, axes=([axis + 1], [1])), -1, axis + 1)
     low, high = (float(ends[row].max()) for row in (0, 1))
     slack = UNIT * (8 * n * mechanism.classes + 64)
-    return Log(
+    return LogInterval(
         (math.log(low) if low > 0 else -math.inf) - slack,
         (math.log(high) if high > 0 else -math.inf) + slack,
     )

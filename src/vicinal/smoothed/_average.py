@@ -15,7 +15,7 @@ from scipy.stats import laplace, norm
 from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import UNIT, Array, Log, from_sum
+from vicinal.smoothed._intervals import UNIT, Array, LogInterval, from_sum
 from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss, check_records
 from vicinal.smoothed._samplers import FixedSize, boundary
 
@@ -85,7 +85,7 @@ class Average(CountMechanism):
                     change = f"{self.levels[value]} -> {self.levels[level]}"
                     yield Loss(change, _log(forward, level), _log(backward, level))
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
+    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield a gain for every value in the database and every other level in its place."""
         e, n = boundary(epsilon), int(database.sum())
         for value, laws in self._laws(database):
@@ -177,7 +177,7 @@ def _excess(p: Array, q: Array, e: float, slack: float, share: Array | None = No
     return np.stack([(weight * exact).sum(-1), (weight * raised).sum(-1) * (1 + slack)])
 
 
-def _log(sums: Array, place: int) -> Log:
+def _log(sums: Array, place: int) -> LogInterval:
     value, raised = sums[:, place]
     return from_sum(float(value), float(raised - value)).capped()
 

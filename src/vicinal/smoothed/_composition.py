@@ -11,7 +11,7 @@ import numpy as np
 
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.smoothed._edges import finite_size, gain_weight
-from vicinal.smoothed._intervals import Array, Log, weighted_excess
+from vicinal.smoothed._intervals import Array, LogInterval, weighted_excess
 from vicinal.smoothed._mechanism import (
     ComparedMechanism,
     Comparison,
@@ -70,7 +70,7 @@ class JointMechanism(ComparedMechanism):
                 partial(self._excess, neighbour, database, epsilon),
             )
 
-    def _excess(self, own: Counts, other: Counts, epsilon: float, what: int) -> Log:
+    def _excess(self, own: Counts, other: Counts, epsilon: float, what: int) -> LogInterval:
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             p, ratio = aligned(law_of(release.mechanism, own), law_of(release.mechanism, other))

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._compiled import compiled
-from vicinal.smoothed._intervals import UNIT, ZERO, Array, Log, log_sum, weighted_excess
+from vicinal.smoothed._intervals import UNIT, ZERO, Array, LogInterval, log_sum, weighted_excess
 from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial, log_hypergeometric, margin
 
 LOSS, TRUE_X, TRUE_OTHER = 0, 1, 2
@@ -120,7 +120,7 @@ def _one_way(stop: int, n: int, size: int, e: float) -> tuple[Array, Array]:
     return lows, highs
 
 
-def edge_loss(a: int, b: int, size: int, e: float, what: int = LOSS) -> Log:
+def edge_loss(a: int, b: int, size: int, e: float, what: int = LOSS) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+ for one ordered pair, as an interval.
 
     Parameters
@@ -134,7 +134,7 @@ def edge_loss(a: int, b: int, size: int, e: float, what: int = LOSS) -> Log:
     what : int
         ``LOSS``; ``TRUE_X`` or ``TRUE_OTHER`` for the gains of Lemma 10.
     """
-    return Log(*edge(a, b, size, e, what))
+    return LogInterval(*edge(a, b, size, e, what))
 
 
 def edge_profile(n: int, size: int, e: float, first: int = 0, stop: int | None = None) -> Array:
@@ -194,7 +194,7 @@ def _mixture(
     return lows, highs
 
 
-def mixed_edge(log_p: Array, low: int, a: int, b: int, e: float, what: int) -> Log:
+def mixed_edge(log_p: Array, low: int, a: int, b: int, e: float, what: int) -> LogInterval:
     """Return the mean of fixed-size edges over sizes low, low + 1, ... of the given logs.
 
     Sizes whose probability is below 2^-55 of the result together are left out, and added to the
@@ -204,10 +204,10 @@ def mixed_edge(log_p: Array, low: int, a: int, b: int, e: float, what: int) -> L
     least = rough + math.log(_DROPPED / len(log_p)) if rough > -math.inf else -math.inf
     lows, highs = _mixture(log_p, low, a, b, e, what, least)
     error = UNIT * (len(log_p) + 16)
-    return Log(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED)
+    return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED)
 
 
-def draws_loss(a: int, b: int, size: int, log_e: float, what: int) -> Log:
+def draws_loss(a: int, b: int, size: int, log_e: float, what: int) -> LogInterval:
     """Return the divergence of two types when `size` records are drawn with replacement.
 
     With a + 1 and b records against a and b + 1, each draw is a coin: P / P' =
@@ -243,7 +243,7 @@ def gain_weight(log_ratio: Array, what: int) -> Array:
     return -np.logaddexp(0.0, -log_ratio if what == TRUE_X else log_ratio)
 
 
-def mean_over(log_p: Array, low: int, term: Callable[[int], Log]) -> Log:
+def mean_over(log_p: Array, low: int, term: Callable[[int], LogInterval]) -> LogInterval:
     """Return the mean of `term(s)` <= 1 over s = low, low + 1, ... with the given log chances."""
     lows, highs, deepest = [], [], 0.0
     for place, weight in enumerate(log_p):
@@ -253,4 +253,4 @@ def mean_over(log_p: Array, low: int, term: Callable[[int], Log]) -> Log:
             highs.append(weight + value.high)
             deepest = max(deepest, -float(weight) if value.high > -math.inf else 0.0)
     slack = SLOPE * deepest + FLOOR + 2 * UNIT * (len(log_p) + 16)
-    return Log(log_sum(np.array(lows)) - slack, log_sum(np.array(highs)) + slack)
+    return LogInterval(log_sum(np.array(lows)) - slack, log_sum(np.array(highs)) + slack)

@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from vicinal.smoothed import _saddle
-from vicinal.smoothed._intervals import UNIT, Array, Log, log_sum
+from vicinal.smoothed._intervals import UNIT, Array, LogInterval, log_sum
 
 Column = Callable[[int, int], Array]
 """From low, high to lower and upper log deltas (2, high - low + 1) of databases low .. high."""
@@ -66,7 +66,7 @@ class World:
         return -n * p * _phi((k / n - p) / p) - n * (1 - p) * _phi((p - k / n) / (1 - p))
 
 
-def mean_delta(column: Column, world: World) -> Log:
+def mean_delta(column: Column, world: World) -> LogInterval:
     """Return E delta(k) over k of the world, summing only where it can matter.
 
     Databases whose probability together is below 2^-60 of the result are left out and added to
@@ -84,7 +84,7 @@ def mean_delta(column: Column, world: World) -> Log:
     slack = UNIT * (high - low + 32)
     bottom = log_sum(np.array([end[0] for end in ends])) - slack
     top = log_sum(np.array([*(end[1] for end in ends), left_out])) + slack
-    return Log(bottom, top).capped()
+    return LogInterval(bottom, top).capped()
 
 
 def weigh(logs: Array, errors: Array, deltas: Array) -> tuple[float, float]:

@@ -21,40 +21,40 @@ LOG_10 = math.log(10)
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogInterval:
     """A positive number between exp(`low`) and exp(`high`); minus infinity stands for 0."""
 
     low: float
     high: float
 
-    def capped(self, most: float = 0.0) -> Log:
+    def capped(self, most: float = 0.0) -> LogInterval:
         """Return this if its logarithm is known to be at most `most`."""
-        return Log(min(self.low, most), min(self.high, most))
+        return LogInterval(min(self.low, most), min(self.high, most))
 
 
-ZERO = Log(-math.inf, -math.inf)
-ONE = Log(0.0, 0.0)
+ZERO = LogInterval(-math.inf, -math.inf)
+ONE = LogInterval(0.0, 0.0)
 
 
-def known(value: float, slack: float) -> Log:
+def within(value: float, slack: float) -> LogInterval:
     """Return the number whose logarithm is `value` to within `slack`."""
-    return ZERO if value == -math.inf else Log(value - slack, value + slack)
+    return ZERO if value == -math.inf else LogInterval(value - slack, value + slack)
 
 
-def largest(values: Iterable[Log]) -> Log:
+def largest(values: Iterable[LogInterval]) -> LogInterval:
     """Return the largest of several numbers; 0 if there are none."""
     found = list(values)
-    return Log(
+    return LogInterval(
         max((value.low for value in found), default=-math.inf),
         max((value.high for value in found), default=-math.inf),
     )
 
 
-def total(values: Iterable[Log]) -> Log:
+def total(values: Iterable[LogInterval]) -> LogInterval:
     """Return the sum of several numbers; 0 if there are none."""
     found = list(values)
     slack = UNIT * (len(found) + 8)
-    return Log(
+    return LogInterval(
         log_sum(np.array([value.low for value in found])) - slack,
         log_sum(np.array([value.high for value in found])) + slack,
     )
@@ -68,7 +68,7 @@ def log_sum(logs: Array) -> float:
 
 def weighted_excess(
     log_p: Array, log_ratio: Array, log_e: float, slack: Array | float, log_weight: Array
-) -> Log:
+) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+ times a weight.
 
     Parameters
@@ -90,14 +90,14 @@ def weighted_excess(
             + 3 * sign * slack
             for sign in (-1, 1)
         ]  # fmt: skip
-    return Log(log_sum(ends[0]) - rounding, log_sum(ends[1]) + rounding)
+    return LogInterval(log_sum(ends[0]) - rounding, log_sum(ends[1]) + rounding)
 
 
-def from_sum(value: float, error: float) -> Log:
+def from_sum(value: float, error: float) -> LogInterval:
     """Return the number `value` >= 0 that is known to within `error`."""
     low, high = value - error, value + error
     slack = 4 * UNIT
-    return Log(
+    return LogInterval(
         math.log(low) - slack if low > 0 else -math.inf,
         math.log(high) + slack if high > 0 else -math.inf,
     )
@@ -200,7 +200,7 @@ def power_of_ten(log: float) -> str:
     return f"{10 ** (log / LOG_10 - exponent):.3f}e{exponent}"
 
 
-def delta_of(number: Log, method: str = EXACT, note: str = "") -> Delta:
+def delta_of(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
     """Return an interval of logarithms as an answer."""
     capped = number.capped()
     return Delta(capped.low, capped.high, method, note)

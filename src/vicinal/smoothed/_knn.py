@@ -26,7 +26,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import ONE, Array, Log
+from vicinal.smoothed._intervals import ONE, Array, LogInterval
 from vicinal.smoothed._mechanism import Counts, Loss, Mechanism, whole_numbers
 from vicinal.smoothed._samplers import boundary
 
@@ -97,7 +97,7 @@ class KNNVotes(Mechanism):
             forward, backward = (_between(row[p], row[p + 3]) for p in (0, 1))
             yield Loss(f"rank {rank} -> the worst rank and label", forward, backward)
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
+    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield the largest gain for every removed record."""
         for row in self._compared(database, epsilon)[1]:
             yield _between(row[2], row[5])
@@ -121,11 +121,11 @@ class KNNVotes(Mechanism):
         )
 
 
-def _between(low: float, high: float) -> Log:
+def _between(low: float, high: float) -> LogInterval:
     """Return the number that was computed as `low` and is at most `high`."""
     slack = max(2 * low - high, 0.0)
     low_end = math.log(slack) if slack > 0 else -math.inf
-    return Log(low_end, math.log(high) if high > 0 else -math.inf).capped(ONE.high)
+    return LogInterval(low_end, math.log(high) if high > 0 else -math.inf).capped(ONE.high)
 
 
 Index = npt.NDArray[np.int64]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._edges import LOSS, TRUE_OTHER, TRUE_X, finite_size, gain_weight
-from vicinal.smoothed._intervals import Array, Log, total, weighted_excess
+from vicinal.smoothed._intervals import Array, LogInterval, total, weighted_excess
 from vicinal.smoothed._saddle import FLOOR, SLOPE
 from vicinal.smoothed._samplers import MOST_RECORDS, Sampler
 
@@ -38,16 +38,16 @@ class Loss:
     ----------
     change : str
         How x' differs from x, in words. As private as the database.
-    forward, backward : Log
+    forward, backward : LogInterval
         Sum of (P_x - E P_x')+, and of (P_x' - E P_x)+, over all outcomes.
     """
 
     change: str
-    forward: Log
-    backward: Log
+    forward: LogInterval
+    backward: LogInterval
 
 
-Comparison = tuple[str, Callable[[int], Log], Callable[[int], Log]]
+Comparison = tuple[str, Callable[[int], LogInterval], Callable[[int], LogInterval]]
 """A change in words, and what gives the loss or a gain in either direction (`what` of _edges)."""
 
 
@@ -77,7 +77,7 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
+    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield, for every neighbour, the adversary's gain when the database is the truth.
 
         The sum over outcomes of P_x max(0, |P_x - P_x'| / (P_x + P_x') - t) / (1 - t) with
@@ -138,7 +138,7 @@ class ComparedMechanism(CountMechanism):
         for change, forward, backward in self.comparisons(database, epsilon):
             yield Loss(change, forward(LOSS), backward(LOSS))
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
+    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield the gains of all changes."""
         for _, forward, backward in self.comparisons(database, epsilon):
             yield total([forward(TRUE_X), backward(TRUE_OTHER)])
@@ -175,7 +175,7 @@ def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
                 yield f"type {i} -> type {j}", neighbour
 
 
-def law_excess(own: Law, other: Law, epsilon: float, what: int = 0) -> Log:
+def law_excess(own: Law, other: Law, epsilon: float, what: int = 0) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, from two listed laws."""
     log_p, log_ratio = aligned(own, other)
     if not len(log_p):

@@ -19,7 +19,7 @@ import numpy as np
 from vicinal import _checks
 from vicinal.smoothed._edges import LOSS, finite_size, gain_weight
 from vicinal.smoothed._expectation import Column, World, mean_delta
-from vicinal.smoothed._intervals import Array, Log, largest, log_sum, weighted_excess
+from vicinal.smoothed._intervals import Array, LogInterval, largest, log_sum, weighted_excess
 from vicinal.smoothed._mechanism import (
     ComparedMechanism,
     Comparison,
@@ -89,7 +89,7 @@ class RadiusVotes(ComparedMechanism):
     def _name(self, kind: int) -> str:
         return "out" if kind == self.classes else f"label {kind}"
 
-    def _part(self, i: int, j: int, own: int, other: int, epsilon: float, what: int) -> Log:
+    def _part(self, i: int, j: int, own: int, other: int, epsilon: float, what: int) -> LogInterval:
         """Return the divergence of X with (own, other) from X' with (own - 1, other + 1)."""
         if j == self.classes:
             return count_excess(own, own - 1, self.gamma, epsilon, what)
@@ -98,7 +98,7 @@ class RadiusVotes(ComparedMechanism):
         return Poisson(self.gamma).pair(own - 1, other, own + other, epsilon, what)
 
 
-def count_excess(own: int, other: int, gamma: float, epsilon: float, what: int) -> Log:
+def count_excess(own: int, other: int, gamma: float, epsilon: float, what: int) -> LogInterval:
     """Return the divergence of Bin(own, gamma) from Bin(other, gamma); they differ by one."""
     log_p, more = binomial(own, gamma), max(own, other)
     drawn = np.arange(own + 1)
@@ -124,7 +124,9 @@ def radius_listable(mechanism: RadiusVotes, population: Population, n: int) -> b
     return n * float(population.vertices[:, : mechanism.classes].max()) <= _MOST_INSIDE
 
 
-def radius_mean(mechanism: RadiusVotes, population: Population, n: int, epsilon: float) -> Log:
+def radius_mean(
+    mechanism: RadiusVotes, population: Population, n: int, epsilon: float
+) -> LogInterval:
     """Return an interval of the largest expected delta over the worlds of a population."""
     column = _column(mechanism.gamma, epsilon)
     labels = range(mechanism.classes)
@@ -138,7 +140,7 @@ def radius_mean(mechanism: RadiusVotes, population: Population, n: int, epsilon:
         pairs = pair_sum(sampler, least, n, epsilon)
     else:
         pairs = _split_pairs(mechanism.gamma, least, n, epsilon)
-    return Log(lower.low, log_sum(np.array([*alone, pairs])) + 2.0**-48).capped()
+    return LogInterval(lower.low, log_sum(np.array([*alone, pairs])) + 2.0**-48).capped()
 
 
 def _split_pairs(gamma: float, least: Array, n: int, epsilon: float) -> float:
@@ -176,7 +178,7 @@ def _column(gamma: float, epsilon: float) -> Column:
     """Return log losses of one label with k records, which one record leaves or joins."""
 
     @cache
-    def loss(k: int) -> Log:
+    def loss(k: int) -> LogInterval:
         more = max(k, 1)
         ends = ((more, more - 1), (more - 1, more))
         return largest([count_excess(*counts, gamma, epsilon, LOSS) for counts in ends])

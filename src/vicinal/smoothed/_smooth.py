@@ -20,7 +20,7 @@ from vicinal.smoothed._intervals import (
     SANDWICH,
     Array,
     Delta,
-    Log,
+    LogInterval,
     delta_of,
     largest,
 )
@@ -266,4 +266,6 @@ def _above(
     if len(worlds) == 1:
         return delta_of(found)
     upper = max(majorant_mean(indicator, world, beyond) for world in worlds)
-    return delta_of(Log(found.low, max(found.high, upper)), SANDWICH, "mixtures of worlds enclosed")
+    return delta_of(
+        LogInterval(found.low, max(found.high, upper)), SANDWICH, "mixtures of worlds enclosed"
+    )

@@ -41,7 +41,7 @@ from vicinal.smoothed._expectation import (
     weigh,
     window,
 )  # fmt: skip
-from vicinal.smoothed._intervals import UNIT, Array, Log, largest, log_sum
+from vicinal.smoothed._intervals import UNIT, Array, LogInterval, largest, log_sum
 from vicinal.smoothed._mechanism import Histogram, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population
 from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial, log_binomial, log_hypergeometric
@@ -58,7 +58,7 @@ def column_of(mechanism: Mechanism, n: int, epsilon: float) -> Column:
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
         size, e = mechanism.sampler.size, boundary(epsilon)
         return lambda low, high: np.minimum(database_profile(n, size, e, low, high), 0.0)
-    known: dict[int, Log] = {}
+    known: dict[int, LogInterval] = {}
 
     def column(low: int, high: int) -> Array:
         for k in range(low, high + 1):
@@ -71,14 +71,14 @@ def column_of(mechanism: Mechanism, n: int, epsilon: float) -> Column:
     return column
 
 
-def largest_mean(mechanism: Mechanism, n: int, epsilon: float, p: float, q: float) -> Log:
+def largest_mean(mechanism: Mechanism, n: int, epsilon: float, p: float, q: float) -> LogInterval:
     """Return the sandwich of the smoothed delta when every record has a chance in [p, q]."""
     column = column_of(mechanism, n, epsilon)
     ends = [World((n,), (chance,)) for chance in (p, q)]
     lower = largest(mean_delta(column, world) for world in ends)
     tail = rest_bound(mechanism, n, epsilon)
     upper = max(majorant_mean(column, world, tail) for world in ends)
-    return Log(lower.low, max(upper, lower.high))
+    return LogInterval(lower.low, max(upper, lower.high))
 
 
 def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
@@ -151,7 +151,7 @@ _SPAN = 2 * LEFT_OUT
 _TAIL = math.exp(-119.0)
 
 
-def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: float) -> Log:
+def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: float) -> LogInterval:
     """Return the largest expected delta of one type against the rest, over unmixed worlds."""
     column = column_of(mechanism, n, epsilon)
     if isinstance(population, Heterogeneous):

@@ -193,7 +193,7 @@ def engine_on(
             settings, schedule, Reference(kernel, reference.points), radius, n_records
         )
         if model is not None and isinstance(schedule, ProxyNoiseSchedule):
-            schedule.shadow.start(model.used)
+            schedule.proxies.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
     grid = VoteGrid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
@@ -357,13 +357,13 @@ def _watched(
     """Return the schedule beside a proxy ledger, which the noise follows if that is wanted."""
     if not settings.follows_usage:
         return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED))
-    shadow = ProxyLedger(reference, radius)
+    proxies = ProxyLedger(reference, radius)
     typical = _planning.usage(reference, radius, reference.points.shape[1])
     rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
     if isinstance(schedule, _planning.GatedNoiseSchedule):
-        return UsageNoiseSchedule(schedule, shadow, schedule, schedule.unit, rate)
+        return UsageNoiseSchedule(schedule, proxies, schedule, schedule.unit, rate)
     unit = schedule.multiplier**2 / settings.n_queries
-    return UsageNoiseSchedule(schedule, shadow, PlannedHorizon(settings.n_queries), unit, rate)
+    return UsageNoiseSchedule(schedule, proxies, PlannedHorizon(settings.n_queries), unit, rate)
 
 
 def _answer_reuse(

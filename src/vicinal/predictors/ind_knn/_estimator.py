@@ -483,7 +483,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 "'public' to fit, and neighbor_count='public'."
             )
         with self._engine.lock:
-            return schedule.shadow.budget_usage(regions)
+            return schedule.proxies.budget_usage(regions)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee; ``str()`` of it reads as a paragraph."""

@@ -15,7 +15,7 @@ asked g times as often as planned,
     sigma2(q) = sqrt(u R g / r),
 
 but not much less than the plan's: a stream may turn, and ask tomorrow what it never asked before.
-docs/decisions/0011-shadow-ledger.md has the measurements.
+docs/decisions/0011-proxy-ledger.md has the measurements.
 """
 
 from __future__ import annotations
@@ -261,13 +261,13 @@ class ProxyNoiseSchedule(NoiseSchedule):
     ----------
     schedule : NoiseSchedule
         What sets the noise.
-    shadow : ProxyLedger
+    proxies : ProxyLedger
         What is charged along with the records.
     """
 
-    def __init__(self, schedule: NoiseSchedule, shadow: ProxyLedger) -> None:
+    def __init__(self, schedule: NoiseSchedule, proxies: ProxyLedger) -> None:
         super().__init__(schedule.multiplier)
-        self.shadow = shadow
+        self.proxies = proxies
         self._schedule = schedule
         self._near: NeighbourLists | None = None
 
@@ -278,15 +278,15 @@ class ProxyNoiseSchedule(NoiseSchedule):
 
     def prepare(self, queries: IntegerMatrix, thresholds: Places) -> Multipliers:
         """Look up who of the public points takes part; return its own multiplier."""
-        self._near = self.shadow.near(queries, thresholds)
-        self.shadow.add_query(self._near)
+        self._near = self.proxies.near(queries, thresholds)
+        self.proxies.add_query(self._near)
         return self._schedule.multiplier
 
     def charge_proxies(self, release: BlockRelease) -> None:
         """Charge the public points for what was prepared."""
         near, self._near = self._near, None
         if near is not None:
-            self.shadow.charge(release, near)
+            self.proxies.charge(release, near)
 
     def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block."""
@@ -301,7 +301,7 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
     ----------
     schedule : NoiseSchedule
         The plan's; its multiplier is where this one starts from.
-    shadow : ProxyLedger
+    proxies : ProxyLedger
         The virtual budgets.
     horizon : Horizon
         How many questions are expected.
@@ -314,12 +314,12 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
     def __init__(
         self,
         schedule: NoiseSchedule,
-        shadow: ProxyLedger,
+        proxies: ProxyLedger,
         horizon: Horizon,
         unit: float,
         rate: float,
     ) -> None:
-        super().__init__(schedule, shadow)
+        super().__init__(schedule, proxies)
         self._horizon = horizon
         self._unit = unit
         self._rate = rate
@@ -335,7 +335,7 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
         """Return the multiplier of every query, (q,)."""
         super().prepare(queries, thresholds)
         assert self._near is not None  # noqa: S101 (narrows the type: just set)
-        left = np.maximum(self.shadow.left(self._near), _LEAST_LEFT)
+        left = np.maximum(self.proxies.left(self._near), _LEAST_LEFT)
         squares = self._unit * self._horizon.left() * self._crowding(self._near) / left
         return self._in_steps(np.clip(np.sqrt(squares), self._least, self._most))
 
@@ -349,8 +349,8 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
 
     def _crowding(self, near: NeighbourLists) -> Floats:
         """Return how much more often than planned the points near each query are asked, (q,)."""
-        seen = (self.shadow.asked_near(near) / self._rate + _PRIOR_QUERIES) / (
-            self.shadow.asked - 1 + _PRIOR_QUERIES
+        seen = (self.proxies.asked_near(near) / self._rate + _PRIOR_QUERIES) / (
+            self.proxies.asked - 1 + _PRIOR_QUERIES
         )
         return np.asarray(seen)
 
