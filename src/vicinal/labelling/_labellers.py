@@ -6,16 +6,10 @@ Who takes part in the rounds beside the labeller: extractors, students, and who 
 from __future__ import annotations
 
 import hashlib
-<<<<<<< HEAD
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
-=======
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
->>>>>>> main
 
 import numpy as np
 import numpy.typing as npt
@@ -228,7 +222,6 @@ class IndKNNLabeller:
         return digest.hexdigest()
 
 
-<<<<<<< HEAD
 Examples = npt.NDArray[Any]
 Places = npt.NDArray[np.int64]
 Step = Callable[[int], None]
@@ -285,11 +278,11 @@ class Learner(Protocol[AnyStudent]):
     def load(self, path: Path) -> AnyStudent:
         """Return the student in a file."""
         ...
-=======
+
+
 def _stored_model(state: State) -> TrainedModel | None:
     """Return the model of a state, if it has one."""
     if "model_share" not in state:
         return None
     share, put = float(state["model_share"]), int(state["model_put"])
     return TrainedModel(share, state["model_weights"], state["model_used"], put)
->>>>>>> main
