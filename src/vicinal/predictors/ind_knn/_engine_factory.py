@@ -34,9 +34,7 @@ from vicinal.neighbours import (
     RBF,
     AdaptiveRadius,
     Cosine,
-    ExactIndex,
     FixedRadius,
-    HyperplaneLSH,
     IndexFactory,
     Kernel,
     PublicCentroids,
@@ -53,7 +51,14 @@ from vicinal.predictors.ind_knn._answer_reuse import (
     NoReuse,
 )
 from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
-from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, IndKNNSettings
+from vicinal.predictors.ind_knn._parameters import (
+    CENTROIDS,
+    GATE,
+    NEIGHBORS,
+    IndKNNSettings,
+    first_index,
+    options_of,
+)
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import (
     WATCHED,
@@ -106,7 +111,7 @@ def plan_engine(
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
     kernel = kernel_for(settings, public)
-    shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings))
+    shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings.index))
     shard.ledger = ledger
     shard.add(kernel.encode(X), labels, subjects)
     return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction, noise, model)
@@ -276,18 +281,11 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> K
     return RBF(bandwidth, kernel.bound, kernel.precision)
 
 
-def first_index(settings: IndKNNSettings) -> IndexFactory:
-    """Return the index that records are put into first; centroids need the radius."""
-    if settings.index["kind"] == LSH:
-        return partial(HyperplaneLSH, **settings.index_options)
-    return ExactIndex
-
-
 def _centroids(
     settings: IndKNNSettings, reference: Reference | None, radius: Radius
 ) -> IndexFactory:
     assert reference is not None  # noqa: S101 (checked by _check_reference)
-    cells = learn_cells(reference, radius, **settings.index_options)
+    cells = learn_cells(reference, radius, **options_of(settings.index))
     return partial(PublicCentroids, cells=cells)
 
 
