@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,8 @@ from vicinal.accounting._plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import only_release
-from vicinal.predictors._common.parameters import Real
-from vicinal.predictors.ind_knn._engine import ForkSafeLock
+from vicinal.predictors._common.lock import ForkSafeLock
+from vicinal.predictors._common.parameters import Real, Settings
 
 ABSTAIN = -1
 """The answer, with integer classes, to a query that was not answered; else it is None."""
@@ -207,30 +207,67 @@ def check_one_noise(epsilon: float | None, name: str, noise: float | None) -> No
         )
 
 
-class FixedPlanSettings(Protocol):
-    """Checked settings, as far as prices and answers need them."""
+class FixedPlanSettings(Settings):
+    """Checked parameters whose releases are all planned beforehand."""
+
+    _name: ClassVar[str]
+    classes: npt.NDArray[Any]
+    delta: float
+    interactions: int
+    simulation_seed: int | None
+
+    @abstractmethod
+    def releases(self) -> list[Plan]:
+        """Return the planned releases as in the JSON of a plan."""
+
+    @abstractmethod
+    def draws(self) -> dict[int, float]:
+        """Return how many draws of noise are planned at each scale in steps."""
+
+    @abstractmethod
+    def start(self, records: inputs.FitInputs, targets: npt.NDArray[Any]) -> Any:
+        """Return what makes the planned releases, with fresh quotas."""
 
     @property
-    def simulation_seed(self) -> int | None:
-        """The seed of a simulation."""
+    def terms(self) -> Hashable:
+        """What interactions that share the guarantee must have in common: all of the plan."""
+        return self._name, json.dumps(self.releases(), sort_keys=True)
 
-    @property
-    def classes(self) -> npt.NDArray[Any]:
-        """The names of the classes."""
+    def targets(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[Any]:
+        """Return the class of every record, int32 (n,)."""
+        return inputs.labels(y, size, self.classes)
+
+    def together(self, releases: list[Plan], delta: float | None = None) -> Plan:
+        """Return the plan of all interactions that share the guarantee."""
+        plan = {"delta": self.delta if delta is None else delta, "releases": releases}
+        return several(plan, self.interactions)
+
+
+class AnsweringSettings(FixedPlanSettings):
+    """Checked parameters of a classifier whose planned releases are its answers."""
+
+    n_queries: int
+    n_answers: int | None
+    release: str
 
     @property
     def label_only(self) -> bool:
         """Whether labels leave, and no votes."""
+        return self.release == "label"
 
     @property
-    def interactions(self) -> int:
-        """How many interactions share the guarantee; 0 where the records are public."""
+    def planned_answers(self) -> int:
+        """How many queries may be answered."""
+        return self.n_queries if self.n_answers is None else self.n_answers
 
-    def releases(self) -> list[Plan]:
-        """Return the planned releases as in the JSON of a plan."""
+    @property
+    @abstractmethod
+    def vote_noise(self) -> float:
+        """The noise scale on votes: as given, or the least that keeps epsilon."""
 
-    def draws(self) -> dict[int, float]:
-        """Return how many draws of noise are planned at each scale in steps."""
+
+Plans = TypeVar("Plans", bound=FixedPlanSettings)
+Answering = TypeVar("Answering", bound=AnsweringSettings)
 
 
 class FixedPlanRelease(Protocol):
@@ -246,43 +283,61 @@ class FixedPlanRelease(Protocol):
         """Take from the quota; return who is answered, bool (q,), and their answers."""
 
 
-class FixedPlanClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """A classifier that answers as many queries as were planned, and then no more.
+class FixedPlanEstimator(ClassifierMixin, BaseEstimator, ABC, Generic[Plans]):
+    """An estimator whose releases are all planned beforehand, and priced before the first.
 
-    A subclass hands what answers to :meth:`_begin` in ``fit``, and says what is planned in
-    :meth:`_planned`: after ``fit``, what was planned then, whatever has been set since.
+    A subclass says of what class its settings are, and starts its releases in :meth:`_start`.
+    What is planned is, after ``fit``, what was planned then, whatever has been set since.
     """
 
     delta: float
-    n_asked_: int
-    n_answers_: int
-    _how_votes_leave = "release='votes'"
+    _plans: type[Plans]
     _also_public: tuple[str, ...] = ()
     _also_assumed: tuple[str, ...] = ()
 
     @abstractmethod
-    def _planned(self) -> FixedPlanSettings:
+    def _start(self, settings: Plans, records: inputs.FitInputs, targets: npt.NDArray[Any]) -> None:
+        """Start the planned releases on records that are claimed."""
+
+    def _fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+        public: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Check everything, claim the records, and start; or leave the estimator as it was."""
+        with inputs.unchanged_if_refused(self):
+            settings = self._plans.of(self)
+            records = inputs.records(self, X, subjects, public)
+            targets = settings.targets(y, len(records))
+            claims.claim(self, settings, records, targets)
+            self.classes_ = settings.classes
+            self._start(settings, records, targets)
+            self._settings = settings
+        return self
+
+    def _planned(self) -> Plans:
         """Return the settings of ``fit``, or before it those that the parameters make."""
+        return vars(self).get("_settings") or self._plans.of(self)
+
+    def _draws(self) -> dict[int, float]:
+        """Return how many draws of noise are planned at each scale in steps."""
+        return self._planned().draws()
 
     def plan(self, delta: float | None = None) -> Plan:
         """Return the plan as the JSON that ``vicinal account`` reads, at `delta` or the default.
 
         Of all interactions together, where several were declared.
         """
-        given = self.delta if delta is None else delta
+        given = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
         planned = self._planned()
-        return several(
-            {
-                "delta": _checks.real("delta", given, above=0, below=1),
-                "releases": planned.releases(),
-            },
-            planned.interactions,
-        )
+        return planned.together(planned.releases(), given)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
-        """Return the guarantee of the whole plan, known before the first query.
+        """Return the guarantee of the whole plan, known before the first release.
 
-        It covers all planned answers, however many are given. ``str()`` of it reads as a
+        It covers all planned releases, however many are made. ``str()`` of it reads as a
         paragraph; its epsilon is what ``vicinal account`` says of :meth:`plan`.
 
         Parameters
@@ -293,12 +348,20 @@ class FixedPlanClassifier(ClassifierMixin, BaseEstimator, ABC):
         planned = self._planned()
         return guarantee_of(
             self.plan(delta),
-            planned.draws(),
+            self._draws(),
             simulated=planned.simulation_seed is not None,
             interactions=planned.interactions,
             public=self._also_public,
             assumed=self._also_assumed,
         )
+
+
+class FixedPlanClassifier(FixedPlanEstimator[Answering]):
+    """A classifier that answers as many queries as were planned, and then no more."""
+
+    n_asked_: int
+    n_answers_: int
+    _how_votes_leave = "release='votes'"
 
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
@@ -323,10 +386,11 @@ class FixedPlanClassifier(ClassifierMixin, BaseEstimator, ABC):
         votes[passed] = answers
         return votes
 
-    def _begin(self, release: FixedPlanRelease, settings: FixedPlanSettings) -> None:
-        """Answer by `release` from now on."""
-        self._release, self._turn, self._settings = release, ForkSafeLock(), settings
-        self.classes_ = settings.classes
+    def _start(
+        self, settings: Answering, records: inputs.FitInputs, targets: npt.NDArray[Any]
+    ) -> None:
+        self._release, self._turn = settings.start(records, targets), ForkSafeLock()
+        self.vote_noise_ = settings.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
     def _answers(

@@ -19,14 +19,13 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
-from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._parameters import GATE, IndKNNSettings
-from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage
+from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage, ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._shard import Shard
 
 ABSTAIN = -1
@@ -86,7 +85,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     noise_schedule : {"planned", "usage"}
         Whether the noise stays as planned, for queries that fall as the public points do, or
         follows the budget usage of these points, which are charged as records are
-        (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or
+        (:mod:`vicinal.predictors.ind_knn._proxy_ledger`): for streams that keep to one class or
         one region.
     model_share : float or "auto"
         The largest share of a budget that trains a linear model on the private records in `fit`,
@@ -484,7 +483,7 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
                 "'public' to fit, and neighbor_count='public'."
             )
         with self._engine.lock:
-            return schedule.shadow.budget_usage(regions)
+            return schedule.proxies.budget_usage(regions)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee; ``str()`` of it reads as a paragraph."""

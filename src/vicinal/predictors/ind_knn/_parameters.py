@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy.typing as npt
@@ -14,8 +14,8 @@ from vicinal import _checks
 from vicinal.accounting import _budget as budgets
 from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._grid import SLACK_SHARE
-from vicinal.neighbours import LEAST_COUNT
+from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.neighbours import LEAST_COUNT, ExactIndex, HyperplaneLSH, IndexFactory
 from vicinal.predictors._common.parameters import (
     AUTO,
     SEED,
@@ -99,6 +99,19 @@ class IndexOptions(Check):
                 f"{', '.join(_INDEX_OPTIONS[kind]) or 'no options'}."
             )
         return options
+
+
+def first_index(index: dict[str, Any]) -> IndexFactory:
+    """Return what makes the index that records are put into first; centroids need the radius.
+
+    `index` is a kind with its options, as :class:`IndexOptions` returns it.
+    """
+    return partial(HyperplaneLSH, **options_of(index)) if index["kind"] == LSH else ExactIndex
+
+
+def options_of(index: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an index, without its kind."""
+    return {name: value for name, value in index.items() if name != "kind"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +246,6 @@ class IndKNNSettings(Settings):
             return math.ceil(ASKED * self.n_queries)
         gated = self.reuse_predictions == GATE
         return _planning.asked_of(self.n_queries) if gated else self.n_queries
-
-    @property
-    def index_options(self) -> dict[str, Any]:
-        """What the index is made with, besides its kind."""
-        return {name: value for name, value in self.index.items() if name != "kind"}
 
     @property
     def even_noise(self) -> bool:
