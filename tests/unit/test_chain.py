@@ -198,8 +198,9 @@ def test_charges_of_a_batch_that_breaks_off_are_in_the_witness(tmp_path, monkeyp
 
 
 CHANGES = {
-    "an id": "UPDATE subjects SET id = X'3c69643a73626f623e' WHERE slot = 0",
-    "a row less": "DELETE FROM subjects WHERE slot = 1",
+    "ids": "UPDATE subject_pages SET ids = replace(ids, 'ben', 'bob')",
+    "a slot": "UPDATE subject_pages SET slots = X'000000000200000001000000'",
+    "a row less": "DELETE FROM subject_pages",
     "a row more": "INSERT INTO departed VALUES (X'00', 1, 5)",
     "a plan": "UPDATE audiences SET plan = '{ }'",
     "budgets": "UPDATE pages SET units = X'0000000000000000'",
@@ -208,7 +209,7 @@ CHANGES = {
     "the clock": "UPDATE meta SET value = '9' WHERE name = 'clock'",
     "the sums": "DELETE FROM sums WHERE name = 'history'",
     "a link": "UPDATE chain SET content = X'00' WHERE number = (SELECT MAX(number) FROM chain)",
-    "a table": "DROP TABLE subjects",
+    "a table": "DROP TABLE subject_pages",
 }
 
 
