@@ -59,17 +59,19 @@ def downgrade(folder: Path, version: int, first_new: str) -> None:
     witness.write_bytes(b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8))
     database = SQLiteDatabase(folder / "ledger.db")
     with database.transaction():
-        subjects_as_rows(database)
+        as_schema_seven(database)
     database.close()
     with sqlite3.connect(folder / "ledger.db") as connection:
-        for table in TABLES[TABLES.index(first_new) : -1]:
+        for table in ["sums", *TABLES[TABLES.index(first_new) : -1]]:
             connection.execute(f"DROP TABLE {table}")
         connection.execute("UPDATE meta SET value = ? WHERE name = 'schema'", (str(version),))
     connection.close()
 
 
-def subjects_as_rows(database: Database) -> None:
-    """Put subjects as schema 7 and earlier ones had them, a row each; inside a transaction."""
+def as_schema_seven(database: Database) -> None:
+    """Undo the last step, inside a transaction: subjects had a row each, and sums a table."""
+    database.put("schema", "7")
+    database.execute("CREATE TABLE sums (name TEXT PRIMARY KEY, total BLOB NOT NULL)")
     database.execute("CREATE TABLE subjects (slot INTEGER PRIMARY KEY, id BLOB NOT NULL)")
     database.execute_many("INSERT INTO subjects VALUES (?, ?)", list(read_framed(database)))
     database.execute("DELETE FROM subject_pages")

@@ -74,8 +74,7 @@ def made(tmp_path_factory):
         store.predict(tools.Q[:5])
         database = store._parts.database
         with database.transaction():
-            tools.subjects_as_rows(database)
-            database.put("schema", "7")
+            tools.as_schema_seven(database)
         store._parts.mark_change()
     return path
 
@@ -104,7 +103,7 @@ def test_a_damaged_row_of_an_earlier_schema_is_told_and_nothing_is_written(path)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     before = (path / "ledger.db").read_bytes()
-    with pytest.raises(StorageFailed, match="subjects"):
+    with pytest.raises(StorageFailed, match="its rows differ"):
         Store.open(path)
     assert (path / "ledger.db").read_bytes() == before
 
@@ -129,8 +128,7 @@ def test_a_backup_whose_subjects_are_rows_is_restored_to_a_server(path, tmp_path
     database = SQLiteDatabase(tmp_path / "backup" / "ledger.db")
     attach(database, (tmp_path / "backup" / "key").read_bytes())
     with database.transaction():
-        tools.subjects_as_rows(database)
-        database.put("schema", "7")
+        tools.as_schema_seven(database)
     database.close()
     settings = {"ledger": postgres_url(), "witness": path.with_name("store.witness")}
     with Store.restore(tmp_path / "backup", tmp_path / "new", accept_loss=True, **settings) as new:

@@ -310,7 +310,7 @@ class Coordinator(BaseStore[ShardedReply]):
         state, planned = open_audience_state(*args, self._lock)
         audience.plan = pinned_plan(written, state.settings, planned)
         audience.slack = state.slack.spent
-        audience.update(parts.database)
+        audience.write(parts.database)
         self._shards[name] = self._remote(name)
         self._audience_states[name] = self._state(name)
         fields = {"number": audience.number, "name": name, "plan": audience.plan}

@@ -183,7 +183,7 @@ class Ledger:
         slots = np.fromiter(
             self.slot_table.slot_of.values(), np.int32, len(self.slot_table.slot_of)
         )
-        audience.insert(self.database)
+        audience.write(self.database)
         _assign_initial_budgets(audience, slots, {}, self.size)
         audience.checkpoint(self.database)
         self.audiences[name] = audience
@@ -238,7 +238,7 @@ class Ledger:
             with self._all_or_nothing():
                 audience.slack = slack
                 self.write_charges(audience, 0)
-                audience.update(self.database)
+                audience.write(self.database)
                 self.database.put("clock", str(self.clock))
 
     def spend_all_budgets(self) -> None:
@@ -286,7 +286,7 @@ class Ledger:
         audience.used += queries
         audience.slack = block.slack
         self.write_charges(audience, queries)
-        audience.update(self.database)
+        audience.write(self.database)
         self.database.execute(
             "INSERT INTO answers (seq, audience, version, digests, answers) VALUES (?, ?, ?, ?, ?)",
             block.row(self.clock, self.version),

@@ -19,7 +19,7 @@ carried    votes that a shard keeps until their answers are durable
 partial    which shards an answer of a cluster was made without
 shards     of a coordinator: id, number, and last link seen of every shard, and its own epochs
 files      digests of the store's other files
-sums       digests of all rows, summed up by table
+sums       digests of all rows, summed up by table; until schema 7
 chain      one link a transaction: the clock, a digest of all sums, a head that stands for all links
 subject_pages  who stands at which slot, hundreds a row
 ========== =======================================================================================
@@ -103,7 +103,8 @@ STEPS = (
     """
     CREATE TABLE subject_pages (
         page WHOLE NOT NULL, part WHOLE NOT NULL, slots BYTES NOT NULL, ids BYTES NOT NULL,
-        PRIMARY KEY (page, part))
+        PRIMARY KEY (page, part));
+    DROP TABLE sums
     """,
 )
 
@@ -116,7 +117,7 @@ DIGESTED = 5
 TABLES = (
     "meta", "departed", "audiences", "analysts", "pages", "charges", "answers",
     "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
-    "files", "sums", "chain", "shards", "subject_pages",
+    "files", "chain", "shards", "subject_pages",
 )  # fmt: skip
 
 
