@@ -59,7 +59,7 @@ def downgrade(folder: Path, version: int, first_new: str) -> None:
     witness.write_bytes(b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8))
     database = SQLiteDatabase(folder / "ledger.db")
     with database.transaction():
-        as_schema_seven(database)
+        as_schema_eight(database)
     database.close()
     with sqlite3.connect(folder / "ledger.db") as connection:
         for table in ["sums", *TABLES[TABLES.index(first_new) : -1]]:
@@ -68,9 +68,9 @@ def downgrade(folder: Path, version: int, first_new: str) -> None:
     connection.close()
 
 
-def as_schema_seven(database: Database) -> None:
+def as_schema_eight(database: Database) -> None:
     """Undo the last step, inside a transaction: subjects had a row each, and sums a table."""
-    database.put("schema", "7")
+    database.put("schema", "8")
     database.execute("CREATE TABLE sums (name TEXT PRIMARY KEY, total BLOB NOT NULL)")
     database.execute("CREATE TABLE subjects (slot INTEGER PRIMARY KEY, id BLOB NOT NULL)")
     database.execute_many("INSERT INTO subjects VALUES (?, ?)", list(read_framed(database)))

@@ -8,13 +8,13 @@ from contextlib import suppress
 
 import pytest
 
-from store_tools import Q, as_schema_seven, make
+from store_tools import Q, as_schema_eight, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _chain
 from vicinal.ledger._chain import NO_HEAD, ChainLink, chain_faults
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import WitnessState
-from vicinal.ledger._schema import migrate
+from vicinal.ledger._schema import TABLES, migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._writes import write_of
 from vicinal.store import Store
@@ -265,8 +265,8 @@ def made_old(place):
     """Take from a store what older versions did not write."""
     database = SQLiteDatabase(place / "store" / "ledger.db")
     with database.transaction():
-        as_schema_seven(database)
-    for table in ("chain", "sums", "files", "carried", "partial", "shards"):
+        as_schema_eight(database)
+    for table in ("sums", *TABLES[TABLES.index("carried") : -1]):
         database.execute(f"DROP TABLE {table}")
     database.put("schema", "4")
     database.close()

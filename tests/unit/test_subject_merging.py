@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import shard_tools
-from store_tools import PLAN, Q, R, as_schema_seven, points, units
+from store_tools import PLAN, Q, R, as_schema_eight, points, units
 from vicinal._checks import subject_id
 from vicinal.accounting._filter import UNITS
 from vicinal.cli._main import app
@@ -67,7 +67,8 @@ def respell_parts(parts, spellings):
 def as_earlier(parts):
     """Let a ledger look as an earlier version left it."""
     with parts.database.transaction():
-        as_schema_seven(parts.database)
+        as_schema_eight(parts.database)
+        parts.database.execute("DROP TABLE models")
         parts.database.put("schema", str(BEFORE))
         parts.database.execute("DELETE FROM meta WHERE name IN (?, ?)", (FORM, ONE_FORM_EVERYWHERE))
 

@@ -67,14 +67,14 @@ def test_every_id_stands_in_the_file_in_one_piece(tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A closed store whose subjects are rows, as schema 7 had them, with digests."""
+    """A closed store whose subjects are rows, as schema 8 had them, with digests."""
     path = tmp_path_factory.mktemp("made") / "store"
     with tools.make(path) as store:
         store.erase(["person-3"])
         store.predict(tools.Q[:5])
         database = store._parts.database
         with database.transaction():
-            tools.as_schema_seven(database)
+            tools.as_schema_eight(database)
         store._parts.mark_change()
     return path
 
@@ -128,7 +128,7 @@ def test_a_backup_whose_subjects_are_rows_is_restored_to_a_server(path, tmp_path
     database = SQLiteDatabase(tmp_path / "backup" / "ledger.db")
     attach(database, (tmp_path / "backup" / "key").read_bytes())
     with database.transaction():
-        tools.as_schema_seven(database)
+        tools.as_schema_eight(database)
     database.close()
     settings = {"ledger": postgres_url(), "witness": path.with_name("store.witness")}
     with Store.restore(tmp_path / "backup", tmp_path / "new", accept_loss=True, **settings) as new:

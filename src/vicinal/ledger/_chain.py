@@ -36,7 +36,7 @@ NO_HEAD = bytes(HEAD)
 """The head before the first link."""
 
 WITHOUT_DIGESTS = frozenset({"chain", "sums"})
-"""Tables that hold digests, and so have none; schema 7 and earlier ones kept the sums, too."""
+"""Tables that hold digests, and so have none; schema 8 and earlier ones kept the sums, too."""
 
 _DIGEST = 16
 _MODULUS = 1 << 8 * _DIGEST

@@ -2,7 +2,7 @@
 
 ========== =======================================================================================
 meta       facts about the store, by name: identity, schema, clock, version, sizes, erasure
-subjects   who stood at which slot, a row each; until schema 7
+subjects   who stood at which slot, a row each; until schema 8
 departed   keyed hashes of those who left, with the units they had left, audience by audience
 audiences  plan, what newcomers are given, answers given, slack of the grid, sums of folded charges
 analysts   quotas and use
@@ -18,8 +18,9 @@ history    when the data changed, and how
 carried    votes that a shard keeps until their answers are durable
 partial    which shards an answer of a cluster was made without
 shards     of a coordinator: id, number, and last link seen of every shard, and its own epochs
+models     what a private model is made of, audience by audience, and how many queries it passed on
 files      digests of the store's other files
-sums       digests of all rows, summed up by table; until schema 7
+sums       digests of all rows, summed up by table; until schema 8
 chain      one link a transaction: the clock, a digest of all sums, a head that stands for all links
 subject_pages  who stands at which slot, hundreds a row
 ========== =======================================================================================
@@ -101,6 +102,11 @@ STEPS = (
     """,
     "SELECT 1",  # earlier versions must not open a ledger whose ids have one form
     """
+    CREATE TABLE models (
+        audience WHOLE NOT NULL, part TEXT NOT NULL, content TEXT NOT NULL,
+        PRIMARY KEY (audience, part))
+    """,
+    """
     CREATE TABLE subject_pages (
         page WHOLE NOT NULL, part WHOLE NOT NULL, slots BYTES NOT NULL, ids BYTES NOT NULL,
         PRIMARY KEY (page, part));
@@ -108,7 +114,7 @@ STEPS = (
     """,
 )
 
-_PAGED = 7
+_PAGED = 8
 """The step that moves subjects from rows to pages."""
 
 DIGESTED = 5
@@ -117,7 +123,7 @@ DIGESTED = 5
 TABLES = (
     "meta", "departed", "audiences", "analysts", "pages", "charges", "answers",
     "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
-    "files", "chain", "shards", "subject_pages",
+    "files", "chain", "shards", "models", "subject_pages",
 )  # fmt: skip
 
 
