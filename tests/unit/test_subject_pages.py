@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import store_tools as tools
 from vicinal.errors import StorageFailed
+from vicinal.ledger import _chain
 from vicinal.ledger._chain import attach, chain_faults
 from vicinal.ledger._id_encoding import MOST_BYTES, framed
 from vicinal.ledger._schema import STEPS, migrate
@@ -65,6 +66,16 @@ def test_every_id_stands_in_the_file_in_one_piece(tmp_path):
     assert all(one in content for one in ids)
 
 
+def with_earlier_content(database):
+    """Let the last link hold what schema 8 wrote: a digest of one sum a table."""
+    chain, number = database.chain, database.chain.last.number
+    (head,) = database.execute("SELECT head FROM chain WHERE number = ?", (number - 1,))[0]
+    content = _chain._earlier_content(_chain.sums_of(database, chain))
+    chain.last = link = _chain.ChainLink.after(head, number, chain.last.clock, content)
+    row = (link.content, link.head, number)
+    database._run("UPDATE chain SET content = ?, head = ? WHERE number = ?", row)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A closed store whose subjects are rows, as schema 8 had them, with digests."""
@@ -75,6 +86,7 @@ def made(tmp_path_factory):
         database = store._parts.database
         with database.transaction():
             tools.as_schema_eight(database)
+        with_earlier_content(database)
         store._parts.mark_change()
     return path
 

@@ -1,12 +1,12 @@
 """What the ledger holds, as digests, and its history, as a chain of them.
 
-**Digests.** Each table has a sum, modulo 2^128, of a keyed digest of every row (a multiset hash:
-Bellare & Micciancio 1997, with a secret key). A commit adds the rows that it wrote and subtracts
-those that it took away, so it costs what it changes. Opening adds up all rows and compares a digest
-of the sums: a bit that flipped, a row that is gone, twice there or older than it was gives another.
+**Digests.** The ledger has a sum, modulo 2^128, of a keyed digest of every row and its table's name
+(a multiset hash: Bellare & Micciancio 1997, with a secret key). A commit adds the rows that it
+wrote and subtracts those that it took away, so it costs what it changes. Opening adds up all rows
+and compares: a bit that flipped, a row that is gone, twice there or older gives another sum.
 
 **Chain.** Every transaction that writes rows adds a link: the number of the link before plus one,
-the clock, a digest of all tables' sums, and a head, SHA-256 over these and the head before. A head
+the clock, the sum, and a head, SHA-256 over these and the head before. A head
 stands for the whole history: two ledgers with the same head have gone the same way. The witness
 keeps the last one, so neither an earlier state nor another continuation is taken for this ledger.
 
@@ -55,7 +55,7 @@ class ChainLink:
     clock : int
         The ledger's clock.
     content : bytes
-        Digest of all sums.
+        The sum; of schema 8 and earlier a digest of one sum a table.
     head : bytes
         Digest of this link and, through the head before, of all earlier ones.
     """
@@ -82,7 +82,7 @@ _NO_LINK = ChainLink(-1, 0, bytes(HEAD), NO_HEAD)
 
 
 class Chain:
-    """The sums of all tables and the last link, as of the last commit; see :func:`attach`.
+    """The sum of all rows' digests and the last link, as of the last commit; see :func:`attach`.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ class Chain:
     def __init__(self, key: bytes) -> None:
         self._key = keyed_digest(key, b"digests of rows")
         self._prefixes: dict[str, bytes] = {}
-        self._sums: dict[str, int] = {}
-        self._pending: dict[str, int] = {}
+        self._sum = 0
+        self._pending: int | None = None
         self._replaced: dict[str, dict[Key, int]] = {}
         self.last = _NO_LINK
 
@@ -103,15 +103,15 @@ class Chain:
         """The head of the last commit, 32 bytes."""
         return self.last.head
 
-    def resume(self, sums: dict[str, int], last: ChainLink) -> None:
+    def resume(self, total: int, last: ChainLink) -> None:
         """Go on where a ledger stopped."""
-        self._sums, self.last = dict(sums), last
+        self._sum, self.last = total, last
 
     def enter(self, table: str, removed: Rows, added: Rows) -> None:
         """Take note of rows that a transaction takes away and writes."""
         if removed:
             self._replaced.pop(table, None)
-        self._note(table, self.total(table, [added]) - self.total(table, [removed]))
+        self._note(self.total(table, [added]) - self.total(table, [removed]))
 
     def has_digest(self, table: str, key: Key) -> bool:
         """Tell whether the digest of a row is known: :meth:`replace` wrote it last."""
@@ -128,7 +128,7 @@ class Chain:
         digests = self._replaced.setdefault(table, {})
         old = digests[key] if key in digests else self.total(table, [before])
         digests[key] = _digest_of(self._prefix(table), row)
-        self._note(table, digests[key] - old)
+        self._note(digests[key] - old)
 
     def total(self, table: str, batches: Iterable[Rows]) -> int:
         """Return the sum of the digests of rows, which come a good many at a time."""
@@ -137,29 +137,25 @@ class Chain:
 
     def forget(self) -> None:
         """Take note that a transaction was rolled back."""
-        self._pending.clear()
+        self._pending = None
         self._replaced.clear()
 
-    def changed(self) -> dict[str, int]:
-        """Return the sums that the present transaction changes, as they will be."""
-        return {
-            name: (self._sums.get(name, 0) + change) % _MODULUS
-            for name, change in self._pending.items()
-        }
+    @property
+    def pending(self) -> bool:
+        """Whether the present transaction has written rows."""
+        return self._pending is not None
 
-    def next(self, clock: int, changed: dict[str, int]) -> ChainLink:
-        """Return the link of the present transaction, which changes these sums."""
-        content = content_of({**self._sums, **changed})
+    def next(self, clock: int) -> ChainLink:
+        """Return the link of the present transaction."""
+        content = content_of(self._sum + (self._pending or 0))
         return ChainLink.after(self.last.head, self.last.number + 1, clock, content)
 
-    def commit(self, link: ChainLink, changed: dict[str, int]) -> None:
+    def commit(self, link: ChainLink) -> None:
         """Take note that the present transaction is durable."""
-        self._sums.update(changed)
-        self._pending.clear()
-        self.last = link
+        self._sum, self._pending, self.last = int.from_bytes(link.content), None, link
 
-    def _note(self, table: str, change: int) -> None:
-        self._pending[table] = self._pending.get(table, 0) + change
+    def _note(self, change: int) -> None:
+        self._pending = (self._pending or 0) + change
 
     def _prefix(self, table: str) -> bytes:
         if table not in self._prefixes:
@@ -187,13 +183,13 @@ def attach(database: Database, key: bytes) -> Chain:
     if rows:
         last, *earlier = [_link_of(row) for row in rows]
         sums = sums_of(database, chain)
-        if content_of(sums) != last.content:
+        if not _agree(sums, last):
             raise StorageFailed(f"{_OTHER_ROWS} Restore a backup.")
         if not last.follows(earlier[0] if earlier else _NO_LINK):
             raise StorageFailed(
                 "The ledger is not what was written: its last link differs. Restore a backup."
             )
-        chain.resume(sums, last)
+        chain.resume(sum(sums.values()), last)
         database.chain = chain
         return chain
     database.chain = chain
@@ -220,16 +216,25 @@ def has_digests(database: Database) -> bool:
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
     links = list(_links_backward(database))[::-1]
-    found = []
-    if content_of(sums_of(database, Chain(key))) != (links[-1] if links else _NO_LINK).content:
-        found.append(_OTHER_ROWS)
+    agree = _agree(sums_of(database, Chain(key)), links[-1] if links else _NO_LINK)
+    found = [] if agree else [_OTHER_ROWS]
     if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
         found.append("The chain of commits is broken.")
     return found
 
 
-def content_of(sums: dict[str, int]) -> bytes:
-    """Return a digest of all sums; an empty table and none are the same."""
+def content_of(total: int) -> bytes:
+    """Return what a link holds of all rows, given the sum of their digests."""
+    return (total % _MODULUS).to_bytes(_DIGEST)
+
+
+def _agree(sums: dict[str, int], last: ChainLink) -> bool:
+    """Tell whether the rows, given a sum for each table, are what the last link says."""
+    return last.content in (content_of(sum(sums.values())), _earlier_content(sums))
+
+
+def _earlier_content(sums: dict[str, int]) -> bytes:
+    """Return what links of schema 8 and earlier hold; an empty table and none are the same."""
     parts = [b"%b\0%b" % (n.encode(), t.to_bytes(_DIGEST)) for n, t in sorted(sums.items()) if t]
     return hashlib.sha256(b"".join(parts)).digest()
 

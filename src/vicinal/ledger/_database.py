@@ -105,7 +105,7 @@ class Database(ABC):
             yield
             self._check()
             with self._guarded():
-                link, changed = self._link()
+                link = self._link()
         except BaseException:
             self._undo()
             raise
@@ -114,7 +114,7 @@ class Database(ABC):
         with self._guarded():
             self._commit()
         if self.chain is not None and link is not None:
-            self.chain.commit(link, changed)
+            self.chain.commit(link)
 
     def get(self, name: str) -> str | None:
         """Return a fact from the table `meta`, or None."""
@@ -266,14 +266,14 @@ class Database(ABC):
             self._columns[table] = self.columns(table)
         return self._columns[table]
 
-    def _link(self) -> tuple[ChainLink | None, dict[str, int]]:
-        """Write the present transaction's link; return it, if any, and the sums that change."""
-        if self.chain is None or not (sums := self.chain.changed()):
-            return None, {}
+    def _link(self) -> ChainLink | None:
+        """Write and return the present transaction's link; None if it wrote no rows."""
+        if self.chain is None or not self.chain.pending:
+            return None
         rows = self._run("SELECT value FROM meta WHERE name = 'clock'", ())
-        link = self.chain.next(int(rows[0][0]) if rows else 0, sums)
+        link = self.chain.next(int(rows[0][0]) if rows else 0)
         self._run(_LINK, (link.number, link.clock, link.content, link.head))
-        return link, sums
+        return link
 
     def _undo(self) -> None:
         """Roll back; a database that cannot even do that has failed."""
