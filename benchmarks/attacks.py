@@ -184,7 +184,7 @@ SECTIONS: dict[str, list[tuple[str, Attack]]] = {
     ],
     "damage to one store": [
         ("a raised epsilon in a plan", edited("audiences", "plan = replace(plan, '4.0', '6.0')")),
-        ("a subject's id", edited("subjects", "id = X'3c69643a73623e' WHERE slot = 0")),
+        ("a subject's id", edited("subject_pages", "ids = replace(ids, 'person-1', 'person-0')")),
         ("a raised budget", edited("charges", "units = zeroblob(length(units))")),
         ("an answer", edited("answers", "answers = zeroblob(length(answers))")),
         ("the key", overwritten("key")),
