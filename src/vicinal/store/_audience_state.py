@@ -21,14 +21,10 @@ from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
-from vicinal.predictors.ind_knn._parameters import (
-    GATE,
-    NO_REUSE,
-    IndKNNSettings,
-    plan_parameters,
-)
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, Shares
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
+from vicinal.predictors.ind_knn._shared_settings import GATE, NO_REUSE
 from vicinal.store._reuse_replay import ReuseReplay
 from vicinal.store._store_schema import StoreSchema, form_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -58,10 +58,11 @@ from vicinal.predictors.ind_knn._noise_schedule import (
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
 )
-from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, IndKNNSettings
+from vicinal.predictors.ind_knn._parameters import CENTROIDS, LSH
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
+from vicinal.predictors.ind_knn._shared_settings import GATE, NEIGHBORS, SharedSettings
 
 FloatMatrix = npt.NDArray[np.floating]
 
@@ -73,7 +74,7 @@ class PlannedEngine:
     engine: QueryEngine
     n_records: int
     n_neighbors: int | None
-    settings: IndKNNSettings
+    settings: SharedSettings
 
     @property
     def model(self) -> PrivateModel | None:
@@ -82,7 +83,7 @@ class PlannedEngine:
 
 
 def plan_engine(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     X: FloatMatrix,
     labels: npt.NDArray[np.int32],
     subjects: Sequence[SubjectId],
@@ -112,22 +113,22 @@ def plan_engine(
 
 
 def _sized(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     people: SubjectTable,
     ledger: MemoryLedger,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None,
-) -> IndKNNSettings:
+) -> SharedSettings:
     """Return settings with a size, declared or estimated."""
     if settings.n_records is not None:
         return settings
     size = _estimated_size(settings, people, ledger, noise, slack, interaction)
-    return replace(settings, n_records=size)
+    return settings.changed(n_records=size)
 
 
 def _trained(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     X: FloatMatrix,
     people: SubjectTable,
     ledger: MemoryLedger,
@@ -144,7 +145,7 @@ def _trained(
     return _private_model.train(settings, X, people, ledger, public, noise, slack)
 
 
-def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccountant:
+def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = settings.accounting == "gdp" and not settings.label_only
     kept = SLACK_SHARE_OF_MARGINALS if settings.reference_cost else 0.0
@@ -154,7 +155,7 @@ def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccou
 def engine_on(
     shard: Shard | SharedShard,
     kernel: Kernel,
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     n_features: int,
     public: FloatMatrix | None,
     slack: DeltaSlackAccountant,
@@ -186,7 +187,7 @@ def engine_on(
         if model is not None and isinstance(schedule, ProxyNoiseSchedule):
             schedule.shadow.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
-    grid = VoteGrid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
+    grid = VoteGrid.fitting(least, settings.n_queries, settings.n_coordinates, settings.grid_delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
     reuse = _answer_reuse(settings, votes, n_features, reference)
@@ -198,20 +199,20 @@ def engine_on(
 
 
 def _votes(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     kernel: Kernel,
     n_features: int,
     grid: VoteGrid,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
 ) -> VoteMechanism:
-    n_classes = len(settings.classes)
+    n_classes = settings.n_coordinates
     if settings.label_only:
         return NoisyLabels(kernel, n_features, n_classes, settings.charges, grid, noise)
     return NoisyVotes(kernel, n_features, n_classes, settings.spendable, grid, noise, slack)
 
 
-def _check_reference(settings: IndKNNSettings, public: FloatMatrix | None) -> None:
+def _check_reference(settings: SharedSettings, public: FloatMatrix | None) -> None:
     """Name the first setting that needs a public reference, if there is none."""
     if public is not None:
         return
@@ -230,7 +231,7 @@ def _check_reference(settings: IndKNNSettings, public: FloatMatrix | None) -> No
             )
 
 
-def _check_bandwidth(settings: IndKNNSettings) -> None:
+def _check_bandwidth(settings: SharedSettings) -> None:
     """A fixed radius is a kernel value, which means nothing before the bandwidth is known."""
     if (
         settings.kernel == "rbf"
@@ -243,7 +244,7 @@ def _check_bandwidth(settings: IndKNNSettings) -> None:
         )
 
 
-def kernel_for(settings: IndKNNSettings, public: FloatMatrix | None) -> Kernel:
+def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
     _check_reference(settings, public)
     _check_bandwidth(settings)
@@ -267,7 +268,7 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> K
     return RBF(bandwidth, kernel.bound, kernel.precision)
 
 
-def first_index(settings: IndKNNSettings) -> IndexFactory:
+def first_index(settings: SharedSettings) -> IndexFactory:
     """Return the index that records are put into first; centroids need the radius."""
     if settings.index["kind"] == LSH:
         return partial(HyperplaneLSH, **settings.index_options)
@@ -275,7 +276,7 @@ def first_index(settings: IndKNNSettings) -> IndexFactory:
 
 
 def _centroids(
-    settings: IndKNNSettings, reference: Reference | None, radius: Radius
+    settings: SharedSettings, reference: Reference | None, radius: Radius
 ) -> IndexFactory:
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     cells = learn_cells(reference, radius, **settings.index_options)
@@ -283,7 +284,7 @@ def _centroids(
 
 
 def _radius(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     kernel: Kernel,
     n_features: int,
     reference: Reference | None,
@@ -296,7 +297,7 @@ def _radius(
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     least = math.ceil(n_records / len(reference))
     k = settings.n_neighbors or _planning.fitting_neighbors(
-        reference, n_records, settings.n_asked, left * settings.affordable(), len(settings.classes)
+        reference, n_records, settings.n_asked, left * settings.affordable(), settings.n_groups
     )
     if k < least:
         warnings.warn(
@@ -310,7 +311,7 @@ def _radius(
 
 
 def _planned_noise(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     kernel: Kernel,
     radius: Radius,
     reference: Reference | None,
@@ -339,7 +340,7 @@ def _planned_noise(
 
 
 def _watched(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     schedule: _planning.NoiseSchedule,
     reference: Reference,
     radius: Radius,
@@ -358,7 +359,7 @@ def _watched(
 
 
 def _answer_reuse(
-    settings: IndKNNSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
+    settings: SharedSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
 ) -> AnswerReuse:
     kernel = votes.kernel
     if settings.reuse_predictions == GATE:
@@ -371,7 +372,7 @@ def _answer_reuse(
 
 
 def _estimated_size(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     people: SubjectTable,
     account: Account,
     noise: NoiseSource,
@@ -388,7 +389,7 @@ def _estimated_size(
     return max(1, round(estimate))
 
 
-def _count(settings: IndKNNSettings, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
+def _count(settings: SharedSettings, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
     budget = settings.spendable
     sigma = _planning.count_noise(settings.n_queries, budget)
     grid = VoteGrid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)
