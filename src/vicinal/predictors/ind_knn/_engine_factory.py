@@ -29,6 +29,7 @@ from vicinal.mechanisms import (
     size_noise,
 )
 from vicinal.mechanisms._interactions import Interaction
+from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours import (
     FLOAT32,
     RBF,
@@ -85,7 +86,7 @@ class PlannedEngine:
 def plan_engine(
     settings: SharedSettings,
     X: FloatMatrix,
-    labels: npt.NDArray[np.int32],
+    targets: RecordTargets,
     subjects: Sequence[SubjectId],
     public: FloatMatrix | None,
     interaction: Interaction | None = None,
@@ -99,7 +100,7 @@ def plan_engine(
     kernel_for(settings, public)  # refuses what is missing, before anything is drawn
     if settings.may_train and public is not None:
         slots = ledger.enroll(subjects)
-        people = SubjectTable(labels, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
+        people = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
         settings = _sized(settings, people, ledger, noise, slack, interaction)
         settings = _private_model.resolved(settings, X.shape[1])
         model = _trained(settings, X, people, ledger, public, noise, slack, interaction)
@@ -108,7 +109,7 @@ def plan_engine(
     kernel = kernel_for(settings, public)
     shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings))
     shard.ledger = ledger
-    shard.add(kernel.encode(X), labels, subjects)
+    shard.add(kernel.encode(X), targets, subjects)
     return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction, noise, model)
 
 
