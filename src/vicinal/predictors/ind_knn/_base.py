@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
-import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
@@ -43,9 +43,7 @@ class IndKNNEstimator(BaseEstimator):
         """Check the parameters; raise InvalidInput naming the first bad one."""
 
     @abstractmethod
-    def _targets(
-        self, settings: SharedSettings, y: npt.ArrayLike, size: int
-    ) -> npt.NDArray[np.int32]:
+    def _targets(self, settings: SharedSettings, y: npt.ArrayLike, size: int) -> RecordTargets:
         """Check what `size` records carry, and return it as the records' shard keeps it."""
 
     def fit(

@@ -67,6 +67,9 @@ from vicinal.predictors.ind_knn._shared_settings import GATE, NEIGHBORS, SharedS
 
 FloatMatrix = npt.NDArray[np.floating]
 
+_MOST_SUMS = 1 << 23
+"""Sums of a block that are held at a time, or so."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedEngine:
@@ -369,7 +372,8 @@ def _answer_reuse(
     if settings.reuse_predictions == NEIGHBORS:
         block = 1 if settings.sequential else BLOCK
         return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
-    return NoReuse(BLOCK)
+    # Wide sums are held for fewer queries at a time; the width is public.
+    return NoReuse(max(1, min(BLOCK, _MOST_SUMS // votes.n_classes)))
 
 
 def _estimated_size(

@@ -122,18 +122,8 @@ class IndKNNSettings(SharedSettings):
     simulation_seed: int | None = parameter(SEED, None)
 
     def check_together(self) -> None:
-        """Refuse noise that follows usage where noise, radius or count is fixed."""
-        needs = {
-            "noise_multiplier": (AUTO, self.noise_multiplier is None),
-            "min_similarity": (ADAPTIVE, self.min_similarity is None),
-            "neighbor_count": (PUBLIC, not self.private_count),
-        }
-        for name, (value, met) in needs.items():
-            if self.follows_usage and not met:
-                raise InvalidInput(
-                    f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
-                    "noise follows the budget usage of public points."
-                )
+        """Refuse noise that follows usage, or a private model, where something is fixed."""
+        self.check_noise_schedule()
         if self.model_share and self.against_model:
             raise InvalidInput(
                 f"The 'model_share' parameter must be 0 unless {self.against_model}."

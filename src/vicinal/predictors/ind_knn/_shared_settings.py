@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from vicinal.accounting import _budget as budgets
@@ -16,7 +17,7 @@ from vicinal.accounting._label_only import ChargeTable, charge_table, label_budg
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._grid import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
-from vicinal.predictors._common.parameters import Settings
+from vicinal.predictors._common.parameters import AUTO, Settings
 from vicinal.predictors.ind_knn import _planning
 
 ADAPTIVE = "adaptive"
@@ -35,17 +36,12 @@ PRIVATE = "private"
 class SharedSettings(Settings):
     """Checked parameters that every Ind-KNN estimator has; None stands for "auto".
 
-    A subclass is a dataclass with these fields, or has them as constants.
-
-    Attributes
-    ----------
-    classes : ndarray (c,)
-        Class names; empty where records carry vectors.
+    A subclass is a dataclass with these fields. Where a parameter is a property here, it need not
+    have it.
     """
 
     __slots__ = ()
 
-    classes: npt.NDArray[Any]
     epsilon: float
     delta: float
     n_queries: int
@@ -53,20 +49,55 @@ class SharedSettings(Settings):
     noise_multiplier: float | None
     kernel: str
     min_similarity: float | None
-    neighbor_count: str
     accounting: str
-    release: str
     index: dict[str, Any]
     execution: str
-    reuse_predictions: str
     noise_schedule: str
-    model_share: float | None
     n_records: int | None
     bandwidth: float | None
     norm_bound: float | None
     reference_cost: float
     interactions: int
     simulation_seed: int | None
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """Class names; none where records carry vectors."""
+        return np.zeros(0, dtype=np.int64)
+
+    @property
+    def neighbor_count(self) -> str:
+        """Whether K is estimated from public facts, or released with noise."""
+        return PUBLIC
+
+    @property
+    def release(self) -> str:
+        """Whether all noisy sums leave, or the label alone."""
+        return "votes"
+
+    @property
+    def reuse_predictions(self) -> str:
+        """What answers already given do for later queries."""
+        return NO_REUSE
+
+    @property
+    def model_share(self) -> float | None:
+        """The share of a budget that trains a private model."""
+        return 0.0
+
+    def check_noise_schedule(self) -> None:
+        """Refuse noise that follows usage where noise, radius or count is fixed."""
+        needs = {
+            "noise_multiplier": (AUTO, self.noise_multiplier is None),
+            "min_similarity": (ADAPTIVE, self.min_similarity is None),
+            "neighbor_count": (PUBLIC, not self.private_count),
+        }
+        for name, (value, met) in needs.items():
+            if self.follows_usage and not met:
+                raise InvalidInput(
+                    f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
+                    "noise follows the budget usage of public points."
+                )
 
     def changed(self, **changes: Any) -> Self:
         """Return the same settings with some fields changed."""
