@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from vicinal import IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal import IndKNNRegressor
 from vicinal.errors import PrivacyRefused
 
 NOISE = "answers carry fresh noise, so two calls or two fits never agree exactly"
