@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of the estimators whose records carry vectors, exceptions with reasons."""
+"""scikit-learn's own checks of estimators with vectors, every exception with its reason."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EXCEPTIONS = {
     "check_dict_unchanged": SPENT,
 }
 SHARED = {
-    "epsilon": 50.0, "min_similarity": 0.3, "neighbor_count": "private", "noise_multiplier": 0.3, "kernel": "rbf",
-    "bandwidth": 1.5, "norm_bound": 20.0, "n_records": 100, "n_queries": 400,
+    "epsilon": 50.0, "min_similarity": 0.3, "neighbor_count": "private",
+    "noise_multiplier": 0.3, "kernel": "rbf", "bandwidth": 1.5, "norm_bound": 20.0, "n_records": 100, "n_queries": 400,
     "simulation_seed": 0,
 }  # fmt: skip
 

@@ -63,7 +63,7 @@ from vicinal.predictors.ind_knn._parameters import CENTROIDS, LSH
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ProxyLedger
 from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
-from vicinal.predictors.ind_knn._shared_settings import GATE, NEIGHBORS, SharedSettings
+from vicinal.predictors.ind_knn._shared_settings import GATE, NEIGHBORS, AnySettings, SharedSettings
 
 FloatMatrix = npt.NDArray[np.floating]
 
@@ -117,7 +117,7 @@ def plan_engine(
 
 
 def settled_model(
-    settings: SharedSettings,
+    settings: AnySettings,
     X: FloatMatrix,
     people: SubjectTable,
     account: Account,
@@ -126,7 +126,7 @@ def settled_model(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
     part: float = 1.0,
-) -> tuple[SharedSettings, PrivateModel | None]:
+) -> tuple[AnySettings, PrivateModel | None]:
     """Return settings with size and share settled, and the model that the subjects have paid for.
 
     Parameters

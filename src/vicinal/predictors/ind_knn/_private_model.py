@@ -21,7 +21,7 @@ from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient, whole_weights
 from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
-from vicinal.predictors.ind_knn._shared_settings import ASKED, SharedSettings
+from vicinal.predictors.ind_knn._shared_settings import ASKED, AnySettings, SharedSettings
 
 Floats = npt.NDArray[np.float64]
 FloatMatrix = npt.NDArray[np.floating]
@@ -171,7 +171,7 @@ class Joined:
         return np.asarray(asked)
 
 
-def resolved(settings: SharedSettings, n_features: int) -> SharedSettings:
+def resolved(settings: AnySettings, n_features: int) -> AnySettings:
     """Return settings with a share for the model, by the rule where it is "auto"; public."""
     if settings.model_share is not None:
         return settings

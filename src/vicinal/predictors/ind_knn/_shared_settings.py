@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -224,6 +224,9 @@ class SharedSettings(Settings):
     def typical_count(self, n_neighbors: int | None) -> float:
         """Return the count that noise scales are quoted at."""
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
+
+
+AnySettings = TypeVar("AnySettings", bound=SharedSettings)
 
 
 @lru_cache(maxsize=16)
