@@ -23,8 +23,8 @@ EXCEPTIONS = {
 }
 SHARED = {
     "epsilon": 50.0, "min_similarity": 0.3, "neighbor_count": "private",
-    "noise_multiplier": 0.3, "kernel": "rbf", "bandwidth": 1.5, "norm_bound": 20.0, "n_records": 100, "n_queries": 400,
-    "simulation_seed": 0,
+    "noise_multiplier": 0.3, "kernel": "rbf", "bandwidth": 1.5, "norm_bound": 20.0,
+    "n_records": 100, "n_queries": 400, "simulation_seed": 0,
 }  # fmt: skip
 
 
