@@ -309,7 +309,12 @@ def _radius(
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     least = math.ceil(n_records / len(reference))
     k = settings.n_neighbors or _planning.fitting_neighbors(
-        reference, n_records, settings.n_asked, left * settings.affordable(), settings.n_groups
+        reference,
+        n_records,
+        settings.n_asked,
+        left * settings.affordable(),
+        settings.n_groups,
+        settings.neighbors_per_noise,
     )
     if k < least:
         warnings.warn(

@@ -20,7 +20,11 @@ from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine
 from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings
+from vicinal.predictors.ind_knn._vector_settings import (
+    CENTRED_WEIGHT_SHARE,
+    WEIGHT_SHARE,
+    MultiLabelSettings,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -215,8 +219,8 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, IndKNNEstimator):
     def _averages(self, answers: QueryAnswers) -> NoisyAverages:
         assert answers.votes is not None  # noqa: S101 (sums leave)
         tau = self._settings.tau
-        share = _target_encoding.CENTRED_WEIGHT_SHARE
-        a, b = _target_encoding.parts(share if tau is None else _target_encoding.WEIGHT_SHARE)
+        share = CENTRED_WEIGHT_SHARE
+        a, b = _target_encoding.parts(share if tau is None else WEIGHT_SHARE)
         length = np.sqrt(len(self.classes_) if tau is None else tau)
         return NoisyAverages.of(answers.votes, answers.noise, a, b / length)
 

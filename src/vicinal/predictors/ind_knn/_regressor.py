@@ -20,7 +20,7 @@ from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
-from vicinal.predictors.ind_knn._vector_settings import LOG, RegressorSettings
+from vicinal.predictors.ind_knn._vector_settings import LOG, WEIGHT_SHARE, RegressorSettings
 
 Floats = npt.NDArray[np.float64]
 
@@ -237,7 +237,7 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator):
 
     def _averages(self, answers: QueryAnswers) -> NoisyAverages:
         assert answers.votes is not None  # noqa: S101 (sums leave)
-        a, b = _target_encoding.parts(_target_encoding.WEIGHT_SHARE)
+        a, b = _target_encoding.parts(WEIGHT_SHARE)
         b /= np.sqrt(len(self._settings.bounds) * (self._settings.n_thresholds or 1))
         return NoisyAverages.of(answers.votes, answers.noise, a, b)
 
@@ -278,7 +278,7 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator):
     def _shares_below(self, averages: NoisyAverages) -> Floats:
         """Return the shares of numbers below each threshold, (q, p, J), never falling."""
         count = self._settings.n_thresholds
-        above = averages.means.reshape(len(averages.means), -1, count) * np.sqrt(1.0)
+        above = averages.means.reshape(len(averages.means), -1, count)
         rows = ((1 - above) / 2).reshape(-1, above.shape[2])
         return _averages.distribution(rows).reshape(above.shape)
 

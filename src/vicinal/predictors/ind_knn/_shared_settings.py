@@ -61,6 +61,16 @@ class SharedSettings(Settings):
     simulation_seed: int | None
 
     @property
+    def typical_square(self) -> float:
+        """The squared length that records' vectors are planned to have; public, 1 at most."""
+        return 1.0
+
+    @property
+    def neighbors_per_noise(self) -> float:
+        """Neighbours for each unit of noise and dimension, see ``_planning``."""
+        return _planning.NEIGHBORS_PER_NOISE
+
+    @property
     def classes(self) -> npt.NDArray[Any]:
         """Class names; none where records carry vectors."""
         return np.zeros(0, dtype=np.int64)
@@ -196,7 +206,8 @@ class SharedSettings(Settings):
 
     def affordable(self, shift: float = 0.0) -> float:
         """Return the budget that planned contributions of `shift` noise scales feel like."""
-        return self.spendable / (self.charges.share(shift) if self.label_only else 1.0)
+        whole = self.spendable / self.typical_square
+        return whole / (self.charges.share(shift) if self.label_only else 1.0)
 
     @property
     def n_asked(self) -> int:

@@ -27,6 +27,7 @@ from vicinal.predictors._common.parameters import (
     parameter,
 )
 from vicinal.predictors.ind_knn._parameters import EXACT, IndexOptions
+from vicinal.predictors.ind_knn._planning import NUMBERS_PER_NOISE
 from vicinal.predictors.ind_knn._shared_settings import (
     ADAPTIVE,
     PLANNED,
@@ -35,6 +36,13 @@ from vicinal.predictors.ind_knn._shared_settings import (
     USAGE,
     SharedSettings,
 )
+
+WEIGHT_SHARE = 1 / 3
+"""a^2, the squared length of a record's weight: best where what is averaged is about half as large
+as it may be (decision 0074)."""
+
+CENTRED_WEIGHT_SHARE = 0.1
+"""The same where an answer is read off the sign of a sum."""
 
 LOG = "log"
 LINEAR = "linear"
@@ -191,6 +199,17 @@ class RegressorSettings(VectorSettings):
         self.check_noise_schedule()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
+
+    @property
+    def typical_square(self) -> float:
+        """Numbers are planned to be half as far from the middle as the bounds; signs are all 1."""
+        said = 0.25 if self.n_thresholds is None else 1.0
+        return WEIGHT_SHARE + (1 - WEIGHT_SHARE) * said
+
+    @property
+    def neighbors_per_noise(self) -> float:
+        """More than for a vote: all of the noise is in the answer."""
+        return NUMBERS_PER_NOISE
 
     @property
     def scaled_bounds(self) -> TargetBounds:
