@@ -158,8 +158,8 @@ class IndKNNKeywords(IndKNNEstimator):
 
     def _targets(self, settings: SharedSettings, y: npt.ArrayLike, size: int) -> RecordVectors:
         assert isinstance(settings, KeywordSettings)  # noqa: S101 (narrows the type: ours)
-        texts = [] if y is None or isinstance(y, str) else list(y)  # type: ignore[arg-type]
-        if len(texts) != size:
+        texts = list(y) if isinstance(y, Iterable) and not isinstance(y, str) else []
+        if len(texts) != size or not size:
             raise InvalidInput("The 'y' parameter must hold one text for each record.")
         return _target_encoding.keyword_vectors(texts, settings.vocabulary)
 

@@ -277,9 +277,9 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator):
 
     def _shares_below(self, averages: NoisyAverages) -> Floats:
         """Return the shares of numbers below each threshold, (q, p, J), never falling."""
-        count = self._settings.n_thresholds
+        count = self._settings.n_thresholds or 1
         above = averages.means.reshape(len(averages.means), -1, count)
-        rows = ((1 - above) / 2).reshape(-1, above.shape[2])
+        rows = ((1 - above) / 2).reshape(-1, count)
         return _averages.distribution(rows).reshape(above.shape)
 
     def _quantiles(self, shares: Floats, levels: list[float]) -> Floats:

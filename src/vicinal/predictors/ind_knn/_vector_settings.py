@@ -77,7 +77,7 @@ class TargetBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds(Check):
+class BoundsOfTargets(Check):
     """(low, high) of one target, or a mapping of several targets' names to such pairs."""
 
     @property
@@ -190,7 +190,7 @@ class VectorSettings(SharedSettings):
 class RegressorSettings(VectorSettings):
     """Checked parameters of an Ind-KNN regressor."""
 
-    bounds: TargetBounds = parameter(Bounds(), first=True)
+    bounds: TargetBounds = parameter(BoundsOfTargets(), first=True)
     scale: str = parameter(Choice((LINEAR, LOG)), LINEAR)
     n_thresholds: int | None = parameter(Unless(None, Integer(least=2, most=1000)), None)
 
