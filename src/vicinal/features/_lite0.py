@@ -118,14 +118,14 @@ def packaged_weights() -> Path:
     return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
 
 
-class _Fit(NamedTuple):
+class _SquareFit(NamedTuple):
     """Height and width that an image is scaled to, and where the square begins."""
 
     size: tuple[int, int]
     start: tuple[int, int]
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], side: int) -> _Fit:
+    def of(cls, shape: tuple[int, ...], side: int) -> _SquareFit:
         scale = max(side / shape[0], side / shape[1])
         height, width = (max(side, round(scale * length)) for length in shape[:2])
         return cls((height, width), ((height - side) // 2, (width - side) // 2))
@@ -144,7 +144,7 @@ def _embedded(session: Any, side: int, pixels: npt.NDArray[Any]) -> Vectors:
     """Return the embedding (1280,) of one image."""
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
-    fit = _Fit.of(pixels.shape, side)
+    fit = _SquareFit.of(pixels.shape, side)
     given = {
         "image": image,
         "sizes": np.array([1, 3, *fit.size], dtype=np.int64),
@@ -165,11 +165,11 @@ def _session(size: int, weights: str | None) -> Any:
         )
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    content = _Graph(onnx.helper, read_weights(path)).network(size).SerializeToString()
+    content = _Lite0Graph(onnx.helper, read_weights(path)).network(size).SerializeToString()
     return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-class _Graph:
+class _Lite0Graph:
     """The network as ONNX nodes, added one after the other."""
 
     def __init__(self, helper: Any, weights: dict[str, npt.NDArray[Any]]) -> None:
