@@ -17,7 +17,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from vicinal import IndKNNKeywords
-from vicinal.noise import NoiseSource
+from vicinal.mechanisms import NoiseSource
 from vicinal.predictors.ind_knn._target_encoding import words
 
 Floats = npt.NDArray[np.float64]
