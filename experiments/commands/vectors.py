@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EPSILONS = (0.5, 1.0, 2.0)
 QUERIES = (500, 2000)
 _NUMBERS = (
-    "R2 and root mean square error of logarithms, delta = 1e-5 (diffprivlib: pure, delta = 0). All "
+    "R2 and root mean square error of logarithms, delta = 1e-5. All "
     "methods get the same columns, scaled by 2,000 public rows, and the declared bounds. Simulated "
     "with seeded noise, without a guarantee."
 )
@@ -41,7 +41,8 @@ def regression(
     """Predict prices and incomes privately, beside private linear models."""
     from experiments.vectors import numbers
 
-    folder, start, found = output_folder(out), time.perf_counter(), []
+    folder, start = output_folder(out), time.perf_counter()
+    found: list[NumberScore] = []
     with progress(silent=json) as begin:
         step = begin("splits", 2 * runs * len(QUERIES))
         for table in (numbers.diamonds(data), numbers.wages(data)):
@@ -78,7 +79,8 @@ def keywords(
     """Ask for keywords of private texts, and compare them with those without noise."""
     from experiments.vectors import words
 
-    folder, start, found = output_folder(out), time.perf_counter(), []
+    folder, start = output_folder(out), time.perf_counter()
+    found: list[WordScore] = []
     with progress(silent=json) as begin:
         step = begin("plans", 6)
         corpus = words.Corpus.load(train, test)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,8 +123,6 @@ def scores(table: NumberTable, seed: int, n_queries: int, epsilons: tuple[float,
     for epsilon in epsilons:
         linear = AdaSSP.fit(records, scaled, bound, epsilon, DELTA, seed).predict(queries)
         yield score("AdaSSP", epsilon, (linear + 1) / 2 * (high - low) + low)
-        for method, predict in _others(epsilon, table.bounds, bound).items():
-            yield score(method, epsilon, predict(records, logs, queries))
         model = IndKNNRegressor(
             table.bounds, epsilon, DELTA, n_queries, scale="log", kernel="rbf", simulation_seed=seed
         )
@@ -132,22 +130,3 @@ def scores(table: NumberTable, seed: int, n_queries: int, epsilons: tuple[float,
             warnings.simplefilter("ignore")
             model.fit(records, target, public=public)
             yield score("IndKNNRegressor", epsilon, np.log(model.predict(queries)))
-
-
-def _others(
-    epsilon: float, bounds: tuple[float, float], bound: float
-) -> dict[str, Callable[[Floats, Floats, Floats], Floats]]:
-    """Return diffprivlib's linear regression, where it is installed: pure epsilon, delta = 0."""
-    try:
-        from diffprivlib.models import LinearRegression
-    except ImportError:
-        return {}
-
-    def predict(records: Floats, logs: Floats, queries: Floats) -> Floats:
-        low, high = np.log(bounds)
-        model = LinearRegression(epsilon=epsilon, bounds_X=(-bound, bound), bounds_y=(low, high))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return np.clip(model.fit(records, logs).predict(queries), low, high)
-
-    return {"diffprivlib": predict}

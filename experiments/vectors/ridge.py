@@ -59,7 +59,8 @@ class AdaSSP:
         noisy_gram = gram + length**2 * sigma * noise
         noisy_sums = sums + length * sigma * rng.standard_normal(size)
         penalty = max(0.0, spread - least)
-        return cls(np.linalg.solve(noisy_gram + penalty * np.eye(size), noisy_sums), bound)
+        weights = np.linalg.solve(noisy_gram + penalty * np.eye(size), noisy_sums)
+        return cls(weights.astype(np.float64), bound)
 
     def predict(self, X: Floats) -> Floats:
         """Return predictions in -1..1, (q,)."""

@@ -17,7 +17,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from vicinal import IndKNNKeywords
-from vicinal.noise import NoiseSource
+from vicinal.mechanisms import NoiseSource
 from vicinal.predictors.ind_knn._target_encoding import words
 
 Floats = npt.NDArray[np.float64]
@@ -113,26 +113,31 @@ class _NoNoise(NoiseSource):
 
 def score(corpus: Corpus, epsilon: float, n_queries: int) -> WordScore:
     """Return the score of one plan: the first `n_queries` questions."""
-    queries, found = corpus.queries[:n_queries], []
+    queries = corpus.queries[:n_queries]
+    model = _fitted(corpus, epsilon, n_queries)
+    start = time.process_time()
+    noisy = model.predict(queries)
+    spent = (time.process_time() - start) / n_queries * 1e3
+    plain = _fitted(corpus, epsilon, n_queries)
+    plain._engine.votes.noise = _NoNoise()
+    plain._shard.ledger.remaining[:] = 1 << 62  # the words that all neighbours have together
+    truth = plain.predict(queries)
+    pairs = list(zip(noisy.tolist(), truth.tolist(), strict=True))
+    return WordScore(
+        epsilon,
+        n_queries,
+        model.n_neighbors_ or 0,
+        float(np.mean([len(set(found) & set(true)) / len(true) for found, true in pairs])),
+        float(np.mean([len(set(found[:3]) & set(true)) / 3 for found, true in pairs])),
+        spent,
+    )
+
+
+def _fitted(corpus: Corpus, epsilon: float, n_queries: int) -> IndKNNKeywords:
+    model = IndKNNKeywords(
+        corpus.vocabulary, epsilon, DELTA, n_queries, n_records=len(corpus.private),
+        interactions="public",
+    )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for noisy in (True, False):
-            model = IndKNNKeywords(
-                corpus.vocabulary, epsilon, DELTA, n_queries, n_records=len(corpus.private),
-                interactions="public",
-            )  # fmt: skip
-            model.fit(corpus.features, corpus.private, public=corpus.public)
-            if not noisy:
-                model._engine.votes.noise = _NoNoise()
-                model._shard.ledger.remaining[:] = 2**62
-            start = time.process_time()
-            found.append(model.predict(queries))
-            if noisy:
-                spent = (time.process_time() - start) / n_queries * 1e3
-    hits = [set(a) & set(b) for a, b in zip(*found, strict=True)]
-    first = [len(set(a[:3]) & set(b)) / 3 for a, b in zip(*found, strict=True)]
-    precision = float(np.mean([len(hit) for hit in hits])) / found[0].shape[1]
-    assert model.n_neighbors_ is not None  # noqa: S101 (adaptive radius)
-    return WordScore(
-        epsilon, n_queries, model.n_neighbors_, precision, float(np.mean(first)), spent
-    )
+        return model.fit(corpus.features, corpus.private, public=corpus.public)

@@ -254,6 +254,7 @@ def test_quantiles_need_thresholds_and_nothing_is_spent():
     assert (model._shard.ledger.remaining == 2**48).all()
 
 
+@pytest.mark.counts_interactions
 def test_a_second_interaction_is_refused_and_the_guarantee_names_what_is_public():
     which, X, _, public, _ = world(77)
     y = which + 0.25
