@@ -51,6 +51,7 @@ from vicinal.predictors.ind_knn._answer_reuse import (
     NoReuse,
 )
 from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
+from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import (
     CENTROIDS,
     GATE,
@@ -67,7 +68,7 @@ from vicinal.predictors.ind_knn._proxy_ledger import (
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
 )
-from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
+from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 
 FloatMatrix = npt.NDArray[np.floating]
 
