@@ -1,11 +1,7 @@
-"""What every index promises, and the search that all of them share.
+"""What every index promises, the search that all share, the memory they grow in, and exact search.
 
-Exact search: every record inside every query's radius, without the n x Q matrix.
-
-Threads take consecutive records and meet them with the whole block of queries; only lists of
-neighbours leave an engine.
-
-Growing memory in blocks: adding copies nothing that is there, erasing wipes physically.
+Threads take consecutive records and meet them with the whole block of queries, so the n x Q matrix
+never exists. Memory grows in blocks: adding copies nothing, erasing wipes physically.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
+from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, ProxyNoiseSchedule, Shares
-from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
+from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import GATE, NO_REUSE
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, stored_model, train_model

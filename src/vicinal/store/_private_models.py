@@ -23,9 +23,10 @@ from vicinal.predictors.ind_knn._engine_factory import (
     settled_model,
     slack_meter,
 )
+from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, first_index
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
-from vicinal.predictors.ind_knn._shard import MappedIndex, MetricShard
+from vicinal.predictors.ind_knn._shard import MappedIndex
 from vicinal.store._opening import OpenStore
 
 _WEIGHTS, _USED = "weights", "used"

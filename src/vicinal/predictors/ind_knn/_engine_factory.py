@@ -52,6 +52,7 @@ from vicinal.predictors.ind_knn._answer_reuse import (
     NoReuse,
 )
 from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
+from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import (
     CENTROIDS,
     first_index,
@@ -65,7 +66,7 @@ from vicinal.predictors.ind_knn._proxy_ledger import (
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
 )
-from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
+from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import GATE, NEIGHBORS, AnySettings, SharedSettings
 
 FloatMatrix = npt.NDArray[np.floating]

@@ -372,46 +372,6 @@ class MappedIndex:
         self.index.add(self.made_of(integers))
 
 
-@dataclass(frozen=True, slots=True)
-class MetricShard(LocalShardBase):
-    """A shard as one of several accounts sees it, in a metric that is this account's own.
-
-    Attributes
-    ----------
-    shard : Shard
-        The records, which all accounts share, followed by `mapped`.
-    ledger : Account
-        The budgets that answers through this object are charged to.
-    mapped : MappedIndex
-        What is searched.
-    """
-
-    shard: Shard
-    ledger: Account
-    mapped: MappedIndex
-
-    @property
-    def subject_table(self) -> SubjectTable:
-        """Labels and subjects of the shard, budgets of the account."""
-        return self.shard.subject_table_of(self.ledger)
-
-    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
-        """Return the records inside each query's radius."""
-        self.shard.check_whole()
-        return self.mapped.index.search(queries, thresholds)
-
-    def replace_index(self, factory: IndexFactory) -> None:
-        """Move what the map made of all records into another index."""
-        self.mapped.index = moved_index(self.mapped.index, factory)
-
-    def parts(
-        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
-    ) -> Iterator[NeighbourLists]:
-        """Yield the same for consecutive queries, as many at a time as memory allows."""
-        self.shard.check_whole()
-        return self.mapped.index.parts(queries, thresholds)
-
-
 def moved_index(index: Index, factory: IndexFactory) -> Index:
     """Return an index with all records of an exact one, in the same order."""
     if not isinstance(index, ExactIndex):

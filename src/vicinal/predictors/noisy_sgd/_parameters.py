@@ -21,7 +21,7 @@ from vicinal.mechanisms._gradients import (
 )
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
-from vicinal.predictors._common.fixed_plan import FixedPlanSettings, Plan, summed
+from vicinal.predictors._common.fixed_plan import FixedPlanSettings
 from vicinal.predictors._common.parameters import (
     SEED,
     ClassNames,
@@ -31,6 +31,7 @@ from vicinal.predictors._common.parameters import (
     Unless,
     parameter,
 )
+from vicinal.predictors._common.plan_guarantee import Plan, summed
 
 SIZE_NOISE = 50.0
 """The noise on the number of subjects has scale 50 / epsilon: less than 1 % of the cost."""

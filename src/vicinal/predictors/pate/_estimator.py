@@ -18,7 +18,8 @@ from vicinal.accounting._composition import Composition
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput
-from vicinal.predictors._common.fixed_plan import METHODS, FixedPlanClassifier
+from vicinal.predictors._common.fixed_plan import FixedPlanClassifier
+from vicinal.predictors._common.plan_guarantee import METHODS
 from vicinal.predictors.pate._parameters import PATESettings
 
 

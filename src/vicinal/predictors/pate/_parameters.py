@@ -27,12 +27,9 @@ from vicinal.mechanisms._teachers import PATERelease, taught
 from vicinal.predictors._common.fixed_plan import (
     VOTE_NOISE,
     AnsweringSettings,
-    Plan,
-    affordable_noise,
     check_abstention,
     check_answers,
     check_one_noise,
-    summed,
 )
 from vicinal.predictors._common.inputs import FitInputs
 from vicinal.predictors._common.parameters import (
@@ -47,6 +44,7 @@ from vicinal.predictors._common.parameters import (
     Unless,
     parameter,
 )
+from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 GNMAX = "gnmax"
 LNMAX = "lnmax"

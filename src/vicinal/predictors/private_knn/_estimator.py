@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors._common.fixed_plan import FixedPlanClassifier, priced
+from vicinal.predictors._common.fixed_plan import FixedPlanClassifier
+from vicinal.predictors._common.plan_guarantee import priced
 from vicinal.predictors.private_knn._parameters import PrivateKNNSettings
 
 

@@ -23,13 +23,10 @@ from vicinal.predictors._common import inputs
 from vicinal.predictors._common.fixed_plan import (
     VOTE_NOISE,
     AnsweringSettings,
-    Plan,
-    affordable_noise,
     check_abstention,
     check_answers,
     check_one_noise,
     subject_slots,
-    summed,
 )
 from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
 from vicinal.predictors._common.parameters import (
@@ -43,6 +40,7 @@ from vicinal.predictors._common.parameters import (
     Unless,
     parameter,
 )
+from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 _FEW_FEATURES = 64
 """Up to here products are cheap, and the fine grid is taken."""
