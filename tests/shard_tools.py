@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 
 import numpy as np
-import pytest
 
 import store_tools as tools
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
-    RayCluster,
     ShardServer,
     local_transports,
     split,
@@ -21,8 +18,6 @@ from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._splitting import ready_cluster
 
 PATIENCE = MissingShardPolicy(deadline=240.0)
-MEMORY = 100 << 20
-"""Bytes of Ray's object store."""
 
 
 def clustered(folder, shards, *, place=None, **plan):
@@ -73,12 +68,6 @@ def local(path, policy=PATIENCE):
     return Coordinator.open(path, local_transports, policy)
 
 
-@contextmanager
-def ray_engine():
-    """Run a Ray engine of two cores; skip where Ray is not installed."""
-    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
-    cluster = RayCluster(cpus=2, memory=MEMORY)
-    try:
-        yield cluster
-    finally:
-        cluster.stop()
+def on_ray(engine):
+    """Return what opens a cluster whose shards are actors of this engine."""
+    return lambda path: Coordinator.open(path, engine.transports, PATIENCE)

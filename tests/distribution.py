@@ -1,0 +1,46 @@
+"""Which worker runs which file, and when: a file goes to one worker whole, the longest first.
+
+What the tests of a file share is made once and drawn from in one order. A long file that began last
+would leave the other core idle.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+ON_RAY = (
+    "tests/crash/test_cluster_kill.py",
+    "tests/congruence/test_shards.py",
+    "tests/unit/test_distributed_changes.py",
+    "tests/unit/test_distributed_actors.py",
+    "tests/unit/test_distributed_extraction.py",
+    "tests/api/test_shards_cli.py",
+)
+"""Files that share an engine (ray_engine.py), and so a worker."""
+
+LONGEST = (*ON_RAY,)
+"""Files by their length, the longest first; all others are short, and follow by name."""
+
+
+def file_of(nodeid: str) -> str:
+    """Return the file of a test."""
+    return nodeid.partition("::")[0]
+
+
+def pytest_collection_modifyitems(items):
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(file_of(item.nodeid), len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesInOrder(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = file_of(nodeid)
+            return "on Ray" if file in ON_RAY else file
+
+    return FilesInOrder(config, log)
