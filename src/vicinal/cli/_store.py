@@ -54,6 +54,12 @@ Model = Annotated[
 Reuse = Annotated[
     str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")
 ]
+ModelShare = Annotated[
+    str,
+    typer.Option(
+        help="Share of budgets that trains a private model: 0 (none) to 1, or auto (public facts)."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Ledger = Annotated[
@@ -116,6 +122,7 @@ def init(
     ] = None,
     index: Annotated[str, typer.Option(help="exact, lsh or centroids; all audiences'.")] = "exact",
     reuse: Reuse = "none",
+    model_share: ModelShare = "0",
     ledger: Ledger = None,
     witness: Witness = None,
     ray: Annotated[
@@ -160,6 +167,7 @@ def init(
                 public=points, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
                 index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
                 epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=cost,
+                model_share=_share(model_share),
             )  # fmt: skip
         with made:
             facts = made.facts()
@@ -346,13 +354,14 @@ def audience(
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
     release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
     reuse: Reuse = "none",
+    model_share: ModelShare = "0",
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.open_audience(
             name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
-            reuse_predictions=_reused(reuse),
+            reuse_predictions=_reused(reuse), model_share=_share(model_share),
         )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
 
@@ -376,6 +385,14 @@ def _feature_names(extractor: StoreExtractor) -> list[str] | None:
 
 def _reused(reuse: str) -> bool | str:
     return False if reuse == "none" else reuse
+
+
+def _share(text: str) -> float | str:
+    """Return a share as a number; what is none goes on as it is, and is refused by name."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _listed(names: str | None) -> list[str] | None:
