@@ -2,9 +2,14 @@
 
 An engine takes seconds of both cores to start. It starts with the first test that asks for it, and
 ends before the first test of a file that is not ON_RAY: no other test forks beside Ray's threads.
+
+Ray's workers are otherwise 15 steps less important than whatever else runs on the machine, and
+would starve beside it.
 """
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -36,6 +41,7 @@ class Engine:
 
 
 _ENGINE = Engine()
+os.environ.setdefault("RAY_worker_niceness", "0")  # engines of child processes, too
 
 
 @pytest.fixture
