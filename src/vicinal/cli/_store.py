@@ -17,6 +17,7 @@ from vicinal.cli._answers import (
     write_answers,
 )
 from vicinal.cli._confirm import Yes, confirm
+from vicinal.cli._labellers import share_of
 from vicinal.cli._output import as_json, warnings_said, write_file
 from vicinal.cli._records import (
     ReferenceWish,
@@ -167,7 +168,7 @@ def init(
                 public=points, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
                 index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
                 epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=cost,
-                model_share=_share(model_share),
+                model_share=share_of(model_share),
             )  # fmt: skip
         with made:
             facts = made.facts()
@@ -361,7 +362,7 @@ def audience(
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.open_audience(
             name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
-            reuse_predictions=_reused(reuse), model_share=_share(model_share),
+            reuse_predictions=_reused(reuse), model_share=share_of(model_share),
         )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
 
@@ -385,14 +386,6 @@ def _feature_names(extractor: StoreExtractor) -> list[str] | None:
 
 def _reused(reuse: str) -> bool | str:
     return False if reuse == "none" else reuse
-
-
-def _share(text: str) -> float | str:
-    """Return a share as a number; what is none goes on as it is, and is refused by name."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _listed(names: str | None) -> list[str] | None:
