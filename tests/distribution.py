@@ -18,7 +18,28 @@ ON_RAY = (
 )
 """Files that share an engine (ray_engine.py), and so a worker."""
 
-LONGEST = (*ON_RAY,)
+LONGEST = (
+    *ON_RAY,
+    "tests/unit/test_methods.py",
+    "tests/unit/test_label_only.py",
+    "tests/unit/test_pate_classifier.py",
+    "tests/unit/test_labelling_cli.py",
+    "tests/crash/test_transfer_kill.py",
+    "tests/docs/test_tables_page.py",
+    "tests/crash/test_store_kill.py",
+    "tests/unit/smoothed/test_two_types.py",
+    "tests/statistical/test_noise.py",
+    "tests/statistical/test_two_worlds.py",
+    "tests/unit/noise/test_cks20.py",
+    "tests/statistical/test_pate_leak.py",
+    "tests/unit/test_plan.py",
+    "tests/unit/test_life.py",
+    "tests/serving/test_docs.py",
+    "tests/unit/test_labels.py",
+    "tests/unit/test_house.py",
+    "tests/statistical/test_noisy_sgd_leak.py",
+    "tests/docs/test_readme.py",
+)
 """Files by their length, the longest first; all others are short, and follow by name."""
 
 
