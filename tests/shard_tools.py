@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 
 import store_tools as tools
 from vicinal.distributed import (
@@ -17,7 +18,7 @@ from vicinal.distributed import (
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._splitting import ready_cluster
 
-PATIENCE = MissingShardPolicy(deadline=240.0)
+PATIENCE = MissingShardPolicy(deadline=480.0)
 
 
 def clustered(folder, shards, *, place=None, **plan):
@@ -55,12 +56,14 @@ def budgets(path, audience="default"):
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
     for folder in shard_paths(path, ready_cluster(path).shards):
-        for _ in range(2400):
+        for _ in range(6000):
             try:
                 ShardServer.open(folder).close()
                 break
             except RuntimeError:
                 time.sleep(0.1)
+        else:
+            pytest.fail(f"{folder.name} was kept for ten minutes")
 
 
 def local(path, policy=PATIENCE):

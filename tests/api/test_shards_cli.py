@@ -66,7 +66,9 @@ def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
 def run_on(engine, *arguments):
     """Run a command in a process of its own, on an engine that runs already."""
     command = [sys.executable, "-m", "vicinal", *map(str, arguments), "--ray", engine.address]
-    return subprocess.run(command, capture_output=True, timeout=480, check=True).stdout
+    done = subprocess.run(command, capture_output=True, timeout=480, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
 
 
 def test_ray_answers_as_this_process_does(tmp_path, cluster, queries, ray_engine):
