@@ -80,18 +80,18 @@ def test_killed_at_a_step_the_store_keeps_its_word(spawner, template, tmp_path, 
 
 
 @pytest.mark.parametrize("every", [48, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_disk_that_fails_at_a_step_loses_nothing(nursery, template, tmp_path, every):
+def test_a_disk_that_fails_at_a_step_loses_nothing(spawner, template, tmp_path, every):
     """At each call that reaches the disk, once and from then on: StorageFailed, and no more."""
     notes = tmp_path / "count.jsonl"
     order = {"life": "one_of_each", "fault": 0, "lasting": False, "seed": 11}
-    assert nursery.order(folder=copied(template, tmp_path / "count"), seen=notes, **order) == 0
+    assert spawner.order(folder=copied(template, tmp_path / "count"), seen=notes, **order) == 0
     total = seen(notes)[-1]["steps"]
     assert total > 100
     for at in range(1, total, every):
         for lasting in (False, True):
             folder, notes = copied(template, tmp_path / f"f{at}"), tmp_path / f"{at}-{lasting}"
             wrong = {**order, "fault": at, "lasting": lasting, "folder": folder, "seen": notes}
-            assert nursery.order(**wrong) == 0, "something else than StorageFailed was raised"
+            assert spawner.order(**wrong) == 0, "something else than StorageFailed was raised"
             Watch().check(folder, seen(notes))
             shutil.rmtree(folder)
 

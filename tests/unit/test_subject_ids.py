@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import csv, parquet
-from vicinal.serving._read_routes import checked_ids
 
 from store_tools import PLAN, Q, R, points, units
 from vicinal import _checks
@@ -29,6 +28,7 @@ from vicinal.predictors import (
     PrivateKNNClassifier,
 )
 from vicinal.predictors._common.fixed_plan import subject_slots
+from vicinal.serving._read_routes import checked_ids
 from vicinal.store import Presence, Store
 
 FAULTS = {

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from vicinal.accounting._budget import UNITS
 
+from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import charge_table, label_budget
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
