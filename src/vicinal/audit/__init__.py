@@ -21,10 +21,11 @@ from vicinal.audit._one_run import (
     mu_from_guesses,
     one_run,
 )
-from vicinal.audit._trials import AuditResult, ControlResult, Trial, carry_out
+from vicinal.audit._trials import AuditResult, AuditTrial, ControlResult, carry_out
 
 __all__ = [
     "AuditResult",
+    "AuditTrial",
     "Claim",
     "ControlResult",
     "GaussianClaim",
@@ -34,7 +35,6 @@ __all__ = [
     "PlanClaim",
     "RateBounds",
     "RenyiClaim",
-    "Trial",
     "all_trials",
     "carry_out",
     "epsilon_from_guesses",

@@ -10,10 +10,10 @@ from vicinal.accounting._plan import Plan
 from vicinal.audit import _fixed_plans
 from vicinal.audit._gradients import NoisySGDTrial, PrivateModelTrial
 from vicinal.audit._ind_knn import IndKNNAudit
-from vicinal.audit._trials import CONFIDENCE, AuditResult, Progress, Trial, carry_out
+from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial, Progress, carry_out
 from vicinal.errors import InvalidInput
 
-Trials = dict[str, Callable[[], Trial]]
+Trials = dict[str, Callable[[], AuditTrial]]
 """Attacks by name, made when they are wanted."""
 
 MOST_MINUTES = 24 * 60.0

@@ -20,7 +20,7 @@ from sklearn.dummy import DummyClassifier
 
 from vicinal.audit._bounds import Floats
 from vicinal.audit._claims import PlanClaim
-from vicinal.audit._trials import Trial, WeakerNoise
+from vicinal.audit._trials import AuditTrial, WeakerNoise
 from vicinal.mechanisms import public_draws
 from vicinal.mechanisms._sampling import BernoulliSource, Bools, NearestOfSample
 from vicinal.neighbours import NeighbourLists
@@ -97,7 +97,7 @@ def _coin_ratio(happened: Bools, absent: float, present: float) -> Floats:
     return np.where(happened, math.log(present / absent), math.log((1 - present) / (1 - absent)))
 
 
-class FixedPlanTrial(Trial):
+class FixedPlanTrial(AuditTrial):
     """A plan of a few queries, carried out by one data set thousands of times.
 
     Parameters
@@ -137,7 +137,7 @@ class FixedPlanTrial(Trial):
         scores = self._law.score(passed, answers).reshape(RUNS, queries)
         return np.asarray(scores.sum(axis=1))
 
-    def controls(self) -> Mapping[str, Trial]:
+    def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on every broken version."""
         return {
             name: type(self)(self._plan, self._law, self.world, NO_DAMAGES, damage)
@@ -320,7 +320,7 @@ def sample_everybody(release: Release) -> None:
     release._votes.nearest._source = Heads()
 
 
-class WithReplacement(NearestOfSample):
+class ReplacementSample(NearestOfSample):
     """A sample of fixed size with replacement, in which one person votes several times."""
 
     def draw(self, queries: IntegerMatrix, near: NeighbourLists) -> Chosen:  # noqa: ARG002
@@ -335,5 +335,5 @@ class WithReplacement(NearestOfSample):
 def draw_with_replacement(release: Release) -> None:
     """Sample as published code did."""
     honest = release._votes.nearest
-    broken = WithReplacement(honest.walk, honest.gamma, honest._source)
+    broken = ReplacementSample(honest.walk, honest.gamma, honest._source)
     object.__setattr__(release._votes, "nearest", broken)

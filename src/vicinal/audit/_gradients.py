@@ -18,7 +18,7 @@ from vicinal.audit._bounds import Floats
 from vicinal.audit._claims import GaussianClaim, PlanClaim
 from vicinal.audit._fixed_plans import Heads
 from vicinal.audit._ind_knn import HONEST, Damage, ind_knn_claim
-from vicinal.audit._trials import Trial, WeakerNoise
+from vicinal.audit._trials import AuditTrial, WeakerNoise
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
@@ -49,7 +49,7 @@ def _source(damage: Damage) -> NoiseSource:
     return WeakerNoise(damage.noise_divisor) if damage.noise_divisor > 1 else randomness()
 
 
-class NoisySGDTrial(Trial):
+class NoisySGDTrial(AuditTrial):
     """Gradients of sampled batches, each subject alone.
 
     Parameters
@@ -99,7 +99,7 @@ class NoisySGDTrial(Trial):
             total += np.logaddexp(math.log(self._gamma) + away, math.log1p(-self._gamma))
         return total
 
-    def controls(self) -> Mapping[str, Trial]:
+    def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on broken versions."""
         plan = (self._gamma, self._sigma, self._steps, self._delta)
         return {
@@ -109,7 +109,7 @@ class NoisySGDTrial(Trial):
         }
 
 
-class PrivateModelTrial(Trial):
+class PrivateModelTrial(AuditTrial):
     """Gradients that Ind-KNN trains its private model by, charged to each subject.
 
     Parameters
@@ -147,7 +147,7 @@ class PrivateModelTrial(Trial):
             total += release.publish(sums) @ _ALONG / _STEPS
         return total
 
-    def controls(self) -> Mapping[str, Trial]:
+    def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on broken versions."""
         return {
             "noise a quarter": PrivateModelTrial(self._parameters, Damage(noise_divisor=4)),

@@ -21,7 +21,7 @@ from scipy.stats import binom
 from vicinal.accounting._filter import UNITS
 from vicinal.audit._bounds import Floats, RateBounds
 from vicinal.audit._claims import Claim, GaussianClaim, RenyiClaim
-from vicinal.audit._trials import Trial, WeakerNoise
+from vicinal.audit._trials import AuditTrial, WeakerNoise
 from vicinal.audit._universes import Placed, Universes, universes
 from vicinal.mechanisms import NoiseSource
 from vicinal.mechanisms._grid import SLACK_SHARE
@@ -173,7 +173,7 @@ def draw_from(classifier: IndKNNClassifier, noise: NoiseSource) -> None:
         engine.count._noise = noise
 
 
-class VotesTrial(Trial):
+class VotesTrial(AuditTrial):
     """Noisy votes of universes, scored by the likelihood ratio of all votes of a universe.
 
     Parameters
@@ -207,7 +207,7 @@ class VotesTrial(Trial):
         gain = (away * self._shift[:, None]).sum(axis=(0, 3))
         return np.asarray(gain / self._length).ravel()
 
-    def controls(self) -> Mapping[str, Trial]:
+    def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on every broken version."""
         return {
             name: type(self)(self._visits, self.world, {}, damage)
@@ -215,7 +215,7 @@ class VotesTrial(Trial):
         }
 
 
-class LabelsTrial(Trial):
+class LabelsTrial(AuditTrial):
     """Labels of universes, scored by the likelihood ratio of whether the subject's class won."""
 
     mechanism = "Ind-KNN labels"
@@ -240,7 +240,7 @@ class LabelsTrial(Trial):
         gain = np.where(won, self._won[:, None], self._lost[:, None]).sum(axis=0)
         return np.asarray(gain).ravel()
 
-    def controls(self) -> Mapping[str, Trial]:
+    def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on every broken version."""
         return {
             name: LabelsTrial(self._visits, self.world, {}, damage)
@@ -248,7 +248,7 @@ class LabelsTrial(Trial):
         }
 
 
-class CountsTrial(Trial):
+class CountsTrial(AuditTrial):
     """Private counts of neighbours: the noisy count itself, though only its noise scale leaves.
 
     Who sees the votes learns less about the count than who sees the count.
@@ -277,7 +277,7 @@ class CountsTrial(Trial):
         drawn = np.concatenate([counter.publish(counts) for _ in range(REPEATS)])
         return np.asarray((drawn - _COMPANY) / _MANY)
 
-    def controls(self) -> Mapping[str, Trial]:
+    def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on a count with half of its noise."""
         return {"noise halved": CountsTrial(self._visits, Damage(noise_divisor=2))}
 

@@ -233,11 +233,11 @@ def _scores(
             answers = classifier.query(world.queries)
             assert answers.votes is not None  # noqa: S101 (votes leave)
             if number == 0 or damage.skips_charges:
-                found += _told(answers.votes / answers.noise[:, None], *means)
+                found += _likelihood_ratios(answers.votes / answers.noise[:, None], *means)
     return found, coins
 
 
-def _told(votes: Floats, absent: Floats, present: Floats) -> Floats:
+def _likelihood_ratios(votes: Floats, absent: Floats, present: Floats) -> Floats:
     """Return the scaled likelihood ratio of votes; a half where nothing was asked."""
     shift = present - absent
     gain = ((votes - absent) * shift).sum(axis=1) / np.square(shift).sum(axis=1)

@@ -25,7 +25,7 @@ Labels = npt.NDArray[np.int64]
 Progress = Callable[[float], None]
 
 
-class Trial(ABC):
+class AuditTrial(ABC):
     """One attack on one mechanism: made-up worlds with and without a subject.
 
     The mechanism is the installed one with its real noise, unless a damage says otherwise. Worlds
@@ -47,7 +47,7 @@ class Trial(ABC):
     def play(self, present: bool) -> Floats:
         """Return the attacker's scores of some independent runs of one world."""
 
-    def controls(self) -> Mapping[str, Trial]:
+    def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on broken versions, by what is broken."""
         return {}
 
@@ -172,7 +172,7 @@ class _Runs:
     present: list[Floats] = field(default_factory=list)
     absent: list[Floats] = field(default_factory=list)
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: AuditTrial) -> None:
         self.present.append(trial.play(present=True))
         self.absent.append(trial.play(present=False))
 
@@ -181,7 +181,7 @@ class _Runs:
 
 
 def carry_out(
-    trial: Trial,
+    trial: AuditTrial,
     seconds: float,
     confidence: float = CONFIDENCE,
     *,
@@ -194,7 +194,7 @@ def carry_out(
 
     Parameters
     ----------
-    trial : Trial
+    trial : AuditTrial
         The attack.
     seconds : float
         For all of it; at least one block of each world is run whatever it takes.
@@ -217,7 +217,7 @@ def carry_out(
 
 
 def _played(
-    trial: Trial, seconds: float, runs: int | None, progress: Progress | None
+    trial: AuditTrial, seconds: float, runs: int | None, progress: Progress | None
 ) -> tuple[_Runs, float]:
     found, start = _Runs(), time.monotonic()
     while True:
@@ -231,7 +231,7 @@ def _played(
             return found, now - start
 
 
-def _rates(trial: Trial, found: _Runs, confidence: float) -> tuple[RateBounds, float]:
+def _rates(trial: AuditTrial, found: _Runs, confidence: float) -> tuple[RateBounds, float]:
     """Return the test that comes nearest to the claim, and the least epsilon of another one."""
     present, absent = np.concatenate(found.present), np.concatenate(found.absent)
     both = 1 - (1 - confidence) / 2
@@ -250,7 +250,7 @@ def _share(rates: RateBounds, claim: Claim) -> float:
 
 
 def _result(
-    trial: Trial,
+    trial: AuditTrial,
     found: _Runs,
     seconds: float,
     confidence: float,
@@ -265,7 +265,7 @@ def _result(
     )  # fmt: skip
 
 
-def _control(name: str, control: Trial, found: _Runs, confidence: float) -> ControlResult:
+def _control(name: str, control: AuditTrial, found: _Runs, confidence: float) -> ControlResult:
     rates, epsilon = _rates(control, found, confidence)
     claim = control.claim.mu(rates.false_alarms)
     caught = rates.mu > claim or epsilon > control.claim.epsilon()
