@@ -187,11 +187,10 @@ class PrivateKNNTrial(FixedPlanTrial):
 
     def _answers(self, fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
         release = fitted._release
-        release._asked.note_releases(size)
+        release._planned.note_releases(size)
         fitted.n_asked_ += size
-        integers = release._kernel.encode(np.zeros((size, 2)))
-        passed, answers, _ = release._votes.answer(integers)
-        return passed, answers
+        passed, answers = release._answered(release.kernel.encode(np.zeros((size, 2))))
+        return np.asarray(passed), answers
 
 
 def _crowd(classifier: Any) -> int:
@@ -296,9 +295,7 @@ def pate_votes(sigma: float = 2.0, queries: int = 2, delta: float = 1e-5) -> PAT
 
 def halve_noise(release: Release) -> None:
     """Draw half of the noise that was paid for."""
-    votes = getattr(release, "_votes", None)
-    voting = release._voting if hasattr(release, "_voting") else votes.voting  # type: ignore[union-attr]
-    voting._noise = WeakerNoise(2)
+    release._voting._noise = WeakerNoise(2)
 
 
 def forget_subjects(release: Release) -> None:
@@ -317,7 +314,7 @@ class Heads(BernoulliSource):
 
 def sample_everybody(release: Release) -> None:
     """Let everybody take part whatever their coins say."""
-    release._votes.nearest._source = Heads()
+    release.nearest._source = Heads()
 
 
 class ReplacementSample(NearestOfSample):
@@ -334,6 +331,5 @@ class ReplacementSample(NearestOfSample):
 
 def draw_with_replacement(release: Release) -> None:
     """Sample as published code did."""
-    honest = release._votes.nearest
-    broken = ReplacementSample(honest.walk, honest.gamma, honest._source)
-    object.__setattr__(release._votes, "nearest", broken)
+    honest = release.nearest
+    release.nearest = ReplacementSample(honest.walk, honest.gamma, honest._source)

@@ -53,11 +53,7 @@ from vicinal.predictors.ind_knn._answer_reuse import (
 )
 from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
 from vicinal.predictors.ind_knn._metric_shard import MetricShard
-from vicinal.predictors.ind_knn._parameters import (
-    CENTROIDS,
-    first_index,
-    options_of,
-)
+from vicinal.predictors.ind_knn._parameters import CENTROIDS, first_index, options_of
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import (
     WATCHED,
