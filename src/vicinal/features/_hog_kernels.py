@@ -148,7 +148,7 @@ def _squares(values: Doubles, sums: Sums) -> float:
             stack[top - 1] += stack[top]
             top -= 1
         top += 1
-    return stack[0]
+    return float(stack[0])
 
 
 @compiled

@@ -164,11 +164,9 @@ def _of_plane(plane: Vectors, settings: _Settings) -> Vectors:
     """Return the features of one channel (h, w), order after order, (d,)."""
     cells = plane.shape[0] // settings.cell, plane.shape[1] // settings.cell
     orders = _scattered(_padded(plane, settings.cell), cells, settings)
-    parts = []
-    for order, floor in zip(orders, FLOORS, strict=True):
-        for means in order:
-            parts.append(np.log1p(np.maximum(means, 0.0) / np.float32(floor)).ravel())
-    return np.concatenate(parts)
+    floors = zip(orders, map(np.float32, FLOORS), strict=True)
+    parts = [np.log1p(np.maximum(means, 0) / floor) for order, floor in floors for means in order]
+    return np.concatenate([part.ravel() for part in parts])
 
 
 def _padded(plane: Vectors, cell: int) -> Vectors:

@@ -33,7 +33,8 @@ def responses(spectra: Spectra, scale: int, orientations: int) -> Spectra:
     array (k * orientations, h / 2**scale, w / 2**scale)
     """
     filters = _pairs(spectra.shape[1:], scale, orientations)
-    return folded(spectra.view(np.float32), filters, 1 << scale).view(np.complex64)
+    found = folded(spectra.view(np.float32), filters, 1 << scale)
+    return np.asarray(found.view(np.complex64))
 
 
 @lru_cache(maxsize=64)
@@ -81,7 +82,7 @@ def averages(planes: Singles, octaves: int, cells: Shape) -> Singles:
         _sampling(length, octaves, count)
         for length, count in zip(planes.shape[1:], cells, strict=True)
     )
-    return pooled(planes, down, right.T.copy())
+    return np.asarray(pooled(planes, down, right.T.copy()))
 
 
 @lru_cache(maxsize=64)
