@@ -17,6 +17,7 @@ from vicinal.cli._answers import (
     write_answers,
 )
 from vicinal.cli._confirm import Yes, confirm
+from vicinal.cli._labellers import share_of
 from vicinal.cli._output import as_json, warnings_said, write_file
 from vicinal.cli._records import (
     ReferenceWish,
@@ -53,6 +54,12 @@ Model = Annotated[
 ]
 Reuse = Annotated[
     str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")
+]
+ModelShare = Annotated[
+    str,
+    typer.Option(
+        help="Share of budgets that trains a private model: 0 (none) to 1, or auto (public facts)."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -116,6 +123,7 @@ def init(
     ] = None,
     index: Annotated[str, typer.Option(help="exact, lsh or centroids; all audiences'.")] = "exact",
     reuse: Reuse = "none",
+    model_share: ModelShare = "0",
     ledger: Ledger = None,
     witness: Witness = None,
     ray: Annotated[
@@ -160,6 +168,7 @@ def init(
                 public=points, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
                 index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
                 epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=cost,
+                model_share=share_of(model_share),
             )  # fmt: skip
         with made:
             facts = made.facts()
@@ -346,13 +355,14 @@ def audience(
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
     release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
     reuse: Reuse = "none",
+    model_share: ModelShare = "0",
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.open_audience(
             name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
-            reuse_predictions=_reused(reuse),
+            reuse_predictions=_reused(reuse), model_share=share_of(model_share),
         )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
 
