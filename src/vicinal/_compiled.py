@@ -34,13 +34,13 @@ _IMPORT = re.compile(
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile `function` on first use, without the GIL, and keep the result on disk."""
     folder = _cache_folder(Path(function.__code__.co_filename))
-    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    before = numba.config.CACHE_DIR
     try:
         # Read once, when the function's cache is set up; the user's own functions never see it.
-        numba.config.CACHE_DIR = folder or before  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = folder or before
         return numba.njit(nogil=True, cache=bool(folder))(function)
     finally:
-        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = before
 
 
 @cache
@@ -88,7 +88,7 @@ def _files(module: str, names: list[str]) -> Iterator[Path]:
 
 def _cache_folder(source: Path) -> str:
     """Return a writable folder for the compiled code of a file, or "" for no caching."""
-    base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"  # type: ignore[attr-defined]
+    base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(base).expanduser() / "vicinal" / f"kernels-{_source_digest(source)}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
