@@ -40,9 +40,7 @@ def waited(waits, rounds):
     """Send rounds of so many requests at once, one after the other; return how many waited."""
 
     async def run():
-        batcher = RequestBatcher(
-            Echo(), ServiceSettings(wait_ms=1e3 * WAIT), Metrics(lambda: True)
-        )
+        batcher = RequestBatcher(Echo(), ServiceSettings(wait_ms=1e3 * WAIT), Metrics(lambda: True))
         batcher.start()
         for count in rounds:
             replies = [batcher.submit(Query(i), 1) for i in range(count)]
