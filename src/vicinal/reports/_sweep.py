@@ -129,8 +129,8 @@ def sweep(
 ) -> Sweep:
     """Simulate the default, and the published algorithm at its best, for every epsilon.
 
-    The best point of one epsilon is where the search at the next one begins, half the work of
-    beginning anew.
+    The best point of one epsilon is where the search at the next one begins, which spares it the
+    coarse grid.
     """
     n_queries = len(trial.truth)
     default, published = [], []
