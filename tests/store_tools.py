@@ -94,7 +94,8 @@ def postgres_server(folder: Path) -> Iterator[str]:
         subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
 
     run("initdb", "--auth=trust", "--username=tester", "--no-sync", "-D", data)
-    options = f"-k {sockets} -c listen_addresses="
+    # A flush matters when the machine dies, and no test kills the server.
+    options = f"-k {sockets} -c listen_addresses= -c fsync=off"
     run("pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
     try:
         yield f"postgresql:///{{}}?host={sockets}&user=tester"
