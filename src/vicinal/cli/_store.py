@@ -12,10 +12,10 @@ from vicinal.cli._answers import (
     check_format,
     init_summary,
     local_file,
-    noise_of,
     summary,
     write_answers,
 )
+from vicinal.cli._class_numbers import class_numbers
 from vicinal.cli._confirm import Yes, confirm
 from vicinal.cli._output import as_json, warnings_said, write_file
 from vicinal.cli._records import (
@@ -53,6 +53,14 @@ Model = Annotated[
 ]
 Reuse = Annotated[
     str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")
+]
+ClassPrior = Annotated[
+    str | None,
+    typer.Option(help="How common each class is, in the order of --classes, as .95,.05. Public."),
+]
+Cost = Annotated[
+    str | None,
+    typer.Option(help="What missing a record of each class costs, as 1,20; or balanced."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -110,6 +118,8 @@ def init(
     delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
     release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+    class_prior: ClassPrior = None,
+    cost: Cost = None,
     kernel: Annotated[str, typer.Option(help="cosine or rbf.")] = "cosine",
     records: Annotated[
         int | None, typer.Option(help="Public number of records; default: estimated, with noise.")
@@ -148,7 +158,7 @@ def init(
             ))  # fmt: skip
         dataset = read_records(data, unmapped, label, subject)
         with naming(data):
-            raw, cost = wish.found(unmapped, dataset)
+            raw, reference_cost = wish.found(unmapped, dataset)
         extractor, points = reference_of(raw, unmapped, components, power)
         if points is not None:
             warn_about_reference(points, _feature_names(extractor))
@@ -159,7 +169,8 @@ def init(
                 store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
                 public=points, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
                 index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
-                epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=cost,
+                epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=reference_cost,
+                **class_numbers(class_prior, cost),
             )  # fmt: skip
         with made:
             facts = made.facts()
@@ -217,8 +228,7 @@ def predict(
         with naming(path):
             rows, keys = opened.extracted(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
-        noise = noise_of(opened.facts()["audiences"][audience]["plan"])
-    table = answer_table(reply, opened.schema.classes, noise, first)
+    table = answer_table(reply, opened.schema.classes, first)
     if out is not None or not json:
         write_answers(table, out)
     if json:
@@ -345,6 +355,8 @@ def audience(
     delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
     release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+    class_prior: ClassPrior = None,
+    cost: Cost = None,
     reuse: Reuse = "none",
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -352,7 +364,7 @@ def audience(
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.open_audience(
             name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
-            reuse_predictions=_reused(reuse),
+            reuse_predictions=_reused(reuse), **class_numbers(class_prior, cost),
         )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
 

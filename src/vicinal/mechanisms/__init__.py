@@ -3,6 +3,7 @@
 Each mechanism has a proof note of the same name beside it.
 """
 
+from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
 from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms._marginals import (
@@ -23,6 +24,7 @@ from vicinal.noise import NoiseSource
 
 __all__ = [
     "SLACK_SHARE_OF_MARGINALS",
+    "ClassScores",
     "DeltaSlackAccountant",
     "LabelRelease",
     "NoiseSource",

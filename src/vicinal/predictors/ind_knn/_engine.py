@@ -17,6 +17,7 @@ from vicinal.mechanisms._interactions import Interaction
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, AnswerReuse, PublicVotes, observe
 from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
 from vicinal.predictors.ind_knn._private_model import Joined
@@ -112,6 +113,8 @@ class QueryEngine:
         What earlier answers do for later queries.
     slack : DeltaSlackAccountant
         What the grid of counts and votes costs.
+    decision : ClassDecision
+        How noisy votes become labels and probabilities.
     least_noise : float
         No vote ever has a smaller noise scale, whatever is counted.
     interaction : Interaction or None
@@ -129,6 +132,7 @@ class QueryEngine:
     schedule: NoiseSchedule
     reuse: AnswerReuse
     slack: DeltaSlackAccountant
+    decision: ClassDecision
     least_noise: float
     interaction: Interaction | None = None
     joined: Joined | None = None
@@ -181,7 +185,7 @@ class QueryEngine:
         if self.votes.label_only:
             labels[asked] = votes
         else:
-            labels[asked] = votes.argmax(axis=1)
+            labels[asked] = self.decision.labels(votes, noise)
             everything = np.full((len(block), self.votes.n_classes), np.nan)
             everything[asked] = votes
         observe(self.reuse, self.schedule, block, asked, labels)
@@ -197,13 +201,13 @@ class QueryEngine:
         asked = self.joined.ask(prior)
         noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
         votes = prior * noise[:, None]
-        labels = np.asarray(prior.argmax(axis=1))
+        labels = self.decision.labels(votes, noise)
         released, noise[asked] = self._ask(block[asked], sequential=sequential, prior=prior[asked])
         if self.votes.label_only:
             labels[asked] = released
         else:
             votes[asked] = released
-            labels[asked] = released.argmax(axis=1)
+            labels[asked] = self.decision.labels(released, noise[asked])
         observe(self.reuse, self.schedule, block, asked, labels)
         return QueryAnswers(labels, None if self.votes.label_only else votes, asked, noise)
 

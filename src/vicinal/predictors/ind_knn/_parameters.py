@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
@@ -32,6 +33,7 @@ from vicinal.predictors._common.parameters import (
 from vicinal.predictors.ind_knn import _planning
 
 ADAPTIVE = "adaptive"
+BALANCED = "balanced"
 NEIGHBORS = "neighbors"
 GATE = "gate"
 ASKED = 0.25
@@ -45,6 +47,9 @@ PLANNED = "planned"
 USAGE = "usage"
 PUBLIC = "public"
 PRIVATE = "private"
+
+_ROUNDED = 0.001
+"""How far declared shares of classes may be from adding up to 1."""
 
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
     EXACT: (),
@@ -102,6 +107,41 @@ class IndexOptions(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class ClassNumbers(Check):
+    """A positive number for every class, in the order of `classes`, or a word in their place.
+
+    Attributes
+    ----------
+    word : str or None
+        The word, which is left as it is.
+    """
+
+    word: str | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        word = "" if self.word is None else f', or "{self.word}"'
+        return f"sequence of float{word}, optional"
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """No numbers, none above 0, not finite ones, and another word."""
+        return ([], [1.0, 0.0], [0.5, math.nan], [0.5, math.inf], [[0.5, 0.5]], "another", 0.5)
+
+    def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
+        """Return the numbers as a tuple, or the word, or None."""
+        if value is None or (isinstance(value, str) and value == self.word):
+            return value  # type: ignore[return-value]
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
+        numbers = tuple(_checks.real(name, each, above=0) for each in value)
+        if not numbers:
+            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
 class IndKNNSettings(Settings):
     """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
 
@@ -116,6 +156,8 @@ class IndKNNSettings(Settings):
     neighbor_count: str = parameter(Choice((PUBLIC, PRIVATE)), PUBLIC)
     accounting: str = parameter(Choice(budgets.METHODS), "gdp")
     release: str = parameter(Choice(("votes", "label")), "votes")
+    class_prior: tuple[float, ...] | None = parameter(ClassNumbers(), None)
+    cost: tuple[float, ...] | str | None = parameter(ClassNumbers(BALANCED), None)
     index: dict[str, Any] = parameter(IndexOptions(), EXACT)
     execution: str = parameter(Choice(("block", "sequential")), "block")
     reuse_predictions: str = parameter(Reuse(), False)
@@ -141,10 +183,58 @@ class IndKNNSettings(Settings):
                     f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
                     "noise follows the budget usage of public points."
                 )
+        self._check_class_numbers()
         if self.model_share and self.against_model:
             raise InvalidInput(
                 f"The 'model_share' parameter must be 0 unless {self.against_model}."
             )
+
+    def _check_class_numbers(self) -> None:
+        """Refuse class shares and costs that do not fit the classes, or nothing that is known."""
+        for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
+            if isinstance(value, tuple) and len(value) != len(self.classes):
+                raise InvalidInput(
+                    f"The {name!r} parameter must hold {len(self.classes)} numbers, one for each "
+                    f"of 'classes' in their order. Got {len(value)}."
+                )
+        if self.class_prior is not None and abs(math.fsum(self.class_prior) - 1) > _ROUNDED:
+            raise InvalidInput("The 'class_prior' parameter must add up to 1: shares of classes.")
+        if self.cost == BALANCED and self.class_prior is None:
+            raise InvalidInput(
+                f"The 'cost' parameter must be numbers unless 'class_prior' is given: {BALANCED!r} "
+                "takes the inverse of public shares of classes."
+            )
+        if self.plain_decision:
+            return
+        needs = {
+            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
+            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+        }
+        for need, met in needs.items():
+            if not met:
+                raise InvalidInput(
+                    f"The 'class_prior' and 'cost' parameters must be None unless {need}: they "
+                    "need a public number of neighbours, and answers that were asked."
+                )
+
+    @property
+    def class_shares(self) -> npt.NDArray[np.float64]:
+        """How common each class is, (c,): as declared, or equal."""
+        shares = np.asarray(self.class_prior or np.ones(len(self.classes)), dtype=np.float64)
+        return np.asarray(shares / shares.sum())
+
+    @property
+    def class_costs(self) -> npt.NDArray[np.float64]:
+        """What it costs to miss a record of each class, (c,)."""
+        if self.cost == BALANCED:
+            return 1 / self.class_shares
+        return np.asarray(self.cost or np.ones(len(self.classes)), dtype=np.float64)
+
+    @property
+    def plain_decision(self) -> bool:
+        """Whether the class with the most votes wins: equal shares, and equal costs."""
+        return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
 
     @property
     def against_model(self) -> str:
@@ -190,8 +280,13 @@ class IndKNNSettings(Settings):
     def charges(self) -> ChargeTable:
         """What labels cost where they alone leave; the order fits many small contributions."""
         return _charges(
-            self.epsilon, self.delta, len(self.classes), self.reference_cost, self.parts
+            self.epsilon, self.delta, self.priced_classes, self.reference_cost, self.parts
         )
+
+    @property
+    def priced_classes(self) -> int | None:
+        """The number of classes that a label's price makes use of; None where scores decide."""
+        return len(self.classes) if self.plain_decision else None
 
     @property
     def spendable(self) -> float:
@@ -219,7 +314,7 @@ class IndKNNSettings(Settings):
     @property
     def terms(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
-        method = ("label", len(self.classes)) if self.label_only else (self.accounting,)
+        method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
         return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
 
     def affordable(self, shift: float = 0.0) -> float:
@@ -255,7 +350,7 @@ class IndKNNSettings(Settings):
 
 
 @lru_cache(maxsize=16)
-def _charges(epsilon: float, delta: float, n_classes: int, paid: float, parts: int) -> ChargeTable:
+def _charges(epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int) -> ChargeTable:
     table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
     left = _less(table.target.budget, table.target.order * paid)
     return replace(table, target=replace(table.target, budget=_part(left, parts)))
