@@ -103,6 +103,24 @@ def test_probabilities_are_calibrated_and_costs_find_the_rare_class():
     np.testing.assert_allclose(fitted().predict_proba(Q[:5]).sum(axis=1), 1)
 
 
+def test_beside_a_model_its_probabilities_are_what_votes_are_weighed_against():
+    rule, noise = decision(total=40.0), np.array([4.0])
+    told = np.array([[0.7, 0.3]])
+    silent = rule.beside_model(np.array([[28.0, 12.0]]), noise * 1e6, told)
+    np.testing.assert_allclose(silent, told, atol=1e-3)
+    loud = rule.beside_model(np.array([[0.0, 40.0]]), noise, told)
+    assert loud[0, 1] > 0.7
+    classifier = fitted(model_share=0.5, class_prior=RARE, cost="balanced")
+    answers = classifier.query(Q)
+    chances = classifier.probabilities(answers)
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    assert chances[:, 1].mean() == pytest.approx(T.mean(), abs=0.04)
+    np.testing.assert_array_equal(answers.labels, (chances / RARE).argmax(axis=1))
+    assert 0 < answers.asked.mean() < 1
+    with pytest.raises(InvalidInput, match="release='votes'"):
+        fitted(model_share=0.5, class_prior=RARE, release="label")
+
+
 # ------------------------------------------------------------------ labels alone
 
 

@@ -13,6 +13,9 @@ t). Probabilities are these numbers over their sum. The label is the class with 
 `cost` times probability: the one rule, whatever leaves. T never decreases, so the rule is
 :class:`~vicinal.mechanisms.ClassScores`, for which labels alone have a price.
 
+Beside a private model, its probabilities for the query take the place of c pi, at a weight of
+:data:`MODEL_WEIGHT`.
+
 docs/decisions/0062-rare-classes.md has what was measured and what was rejected.
 """
 
@@ -29,6 +32,9 @@ from vicinal import _checks
 from vicinal.mechanisms import ClassScores
 
 Floats = npt.NDArray[np.float64]
+
+MODEL_WEIGHT = 10.0
+"""What a private model's probabilities weigh against votes: as many as these, in place of c."""
 
 _REACH = 30.0
 _STEP = 1 / 64
@@ -78,6 +84,29 @@ class ClassDecision:
         found[known] = expected / expected.sum(axis=1, keepdims=True)
         return found
 
+    def beside_model(
+        self, votes: Floats, noise: Floats, shares: Floats
+    ) -> Floats:
+        """Return probabilities where a model has told its own for each query, (q, c).
+
+        Parameters
+        ----------
+        votes : float (q, c)
+            As released, without what the model has joined to them.
+        noise : float (q,)
+            Standard deviation of the noise in each vote.
+        shares : float (q, c)
+            The model's probabilities, above 0. Public.
+        """
+        scale = noise[:, None]
+        pull = MODEL_WEIGHT / self._total()
+        expected = _mean(MODEL_WEIGHT * shares, votes / scale - pull * scale)
+        return np.asarray(expected / expected.sum(axis=1, keepdims=True))
+
+    def chosen(self, probabilities: Floats) -> npt.NDArray[np.int64]:
+        """Return the class of the largest cost times probability, int64 (q,)."""
+        return np.asarray((probabilities * self._costs).argmax(axis=1))
+
     def labels(self, votes: Floats, noise: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the position of every label, int64 (q,); ties go to the first class."""
         if self.plain:
@@ -106,7 +135,16 @@ def _spread(noise: npt.ArrayLike, size: int) -> Floats:
 def _expected(shape: float) -> Floats:
     """Return T on the grid; rounding must not make it fall."""
     places = np.linspace(-_REACH, _REACH, round(2 * _REACH / _STEP) + 1)
-    if shape > _LARGEST_SHAPE:  # D overflows; the mode is within 1 % of the mean
-        return np.asarray((places + np.sqrt(places**2 + 4 * shape - 2)) / 2)
-    found = shape * pbdv(-shape - 1, -places)[0] / pbdv(-shape, -places)[0]
-    return np.asarray(np.maximum.accumulate(found))
+    return np.asarray(np.maximum.accumulate(_mean(np.full(len(places), shape), places)))
+
+
+def _mean(shape: Floats, places: Floats) -> Floats:
+    """Return T, element by element; beyond the reach of D it goes on in a straight line."""
+    within = np.clip(places, -_REACH, _REACH)
+    small = np.minimum(shape, _LARGEST_SHAPE)
+    found = small * pbdv(-small - 1, -within)[0] / pbdv(-small, -within)[0]
+    # Where D overflows, the mode is within 1 % of the mean.
+    mode = (within + np.sqrt(within**2 + 4 * np.maximum(shape, 1.0) - 2)) / 2
+    return np.asarray(
+        np.where(shape > _LARGEST_SHAPE, mode, found) + np.maximum(places - _REACH, 0)
+    )

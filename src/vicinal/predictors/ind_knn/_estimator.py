@@ -142,7 +142,9 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
     model, `fit` itself is the first release, whether anything is asked or not.
 
     With a private model, ``decision_function`` gives votes joined with the model's scores; where
-    the model answers alone, its scores in units of the votes. Confidence and abstention follow.
+    the model answers alone, its scores in units of the votes. Confidence and abstention follow, and
+    labels, if there are no class shares and costs. ``predict_proba`` weighs the model's own
+    probabilities against the votes, so that now and then another class is ahead there.
     """
 
     def __init__(
@@ -383,6 +385,8 @@ class IndKNNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         self._check_votes_leave("Probabilities")
         assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        if answers.probabilities is not None:
+            return answers.probabilities
         return self._engine.decision.probabilities(answers.votes, answers.noise)
 
     def _check_votes_leave(self, what: str) -> None:

@@ -245,6 +245,8 @@ class IndKNNSettings(Settings):
             f"neighbor_count={PUBLIC!r}": not self.private_count,
             f"noise_schedule={PLANNED!r}": not self.follows_usage,
             "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+            "release='votes' (with class shares or costs)": self.plain_decision
+            or not self.label_only,
         }
         return next((need for need, met in needs.items() if not met), "")
 
