@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,9 @@ def cells(
 ) -> Iterator[TableCell]:
     """Yield all cells; those in the file of lines `kept` are read, others are added to it."""
     known = {_place(cell): cell for cell in _read(kept)}
-    for task in TASKS:
-        if not (folder / f"{task.file}.parquet").is_file():
-            continue
-        for run in range(runs):
-            for n_queries in queries:
-                yield from _cells(task, folder, run, n_queries, epsilons, known, kept)
+    there = [task for task in TASKS if (folder / f"{task.file}.parquet").is_file()]
+    for run, n_queries, task in product(range(runs), queries, there):
+        yield from _cells(task, folder, run, n_queries, epsilons, known, kept)
 
 
 def _cells(

@@ -26,6 +26,7 @@ class Commands(CommandGroup):
         "bench": "vicinal.cli._bench:bench",
         "calibrate": "vicinal.cli._account:calibrate",
         "demo": "vicinal.cli._demo:demo",
+        "evaluate": "vicinal.cli._evaluate:evaluate",
         "erase": "vicinal.cli._subjects:erase",
         "export-guarantee": "vicinal.cli._store:export_guarantee",
         "init": "vicinal.cli._store:init",

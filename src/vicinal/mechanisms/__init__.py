@@ -13,6 +13,7 @@ from vicinal.mechanisms._marginals import (
 )
 from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable
+from vicinal.mechanisms._tally import NoisyTally, TallyPlan
 from vicinal.mechanisms._votes import (
     LabelRelease,
     NoisyLabels,
@@ -31,8 +32,10 @@ __all__ = [
     "NoisyCount",
     "NoisyLabels",
     "NoisyMarginals",
+    "NoisyTally",
     "NoisyVotes",
     "SubjectTable",
+    "TallyPlan",
     "VoteGrid",
     "VoteMechanism",
     "VoteRelease",

@@ -109,9 +109,10 @@ class AudienceState:
                 words.replace("since fit", "since the audience was opened")
                 for words in plain.protected
             ),
-            public=(*plain.public, "that and when the data changed, and how many answers are left"),
+            public=(*plain.public, "noisy counts of evaluations", "that and when the data changed, and how many answers are left"),
             assumptions=(
                 *plain.assumptions,
+                "rows that are evaluated carry the subject id of their person",
                 (
                     f"the audience {self.audience.name!r} shares no answers with another audience "
                     "of the same store (inside an audience everybody may)"
