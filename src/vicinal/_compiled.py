@@ -23,13 +23,13 @@ _ROOMS = ("accounting", "noise", "neighbours", "mechanisms", "smoothed")
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile `function` on first use, without the GIL, and keep the result on disk."""
     folder = _cache_folder()
-    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    before = numba.config.CACHE_DIR
     try:
         # Read once, when the function's cache is set up; the user's own functions never see it.
-        numba.config.CACHE_DIR = folder or before  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = folder or before
         return numba.njit(nogil=True, cache=bool(folder))(function)
     finally:
-        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = before
 
 
 def _source_digest() -> str:
@@ -44,7 +44,7 @@ def _source_digest() -> str:
 
 def _cache_folder() -> str:
     """Return a writable folder for this version's compiled code, or "" for no caching."""
-    base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"  # type: ignore[attr-defined]
+    base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(base).expanduser() / "vicinal" / f"kernels-{_DIGEST}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

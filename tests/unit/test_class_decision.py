@@ -1,4 +1,4 @@
-"""From noisy votes to probabilities and labels: rare classes, costs, and what a label then costs."""
+"""From noisy votes to probabilities and labels: rare classes, costs, and what labels then cost."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_probabilities_follow_votes_and_their_noise():
 
 def test_the_label_is_the_largest_cost_times_probability():
     rng = np.random.default_rng(0)
-    votes = rng.normal(0, 30, (500, 2)) + [60, 10]
+    votes = rng.normal(0, 30, (500, 2)) + np.array([60, 10])
     for costs in ((1.0, 1.0), (1.0, 9.0), (5.0, 0.1)):
         rule = decision(costs=costs)
         best = (rule.probabilities(votes, 10.0) * costs).argmax(axis=1)

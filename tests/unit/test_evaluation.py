@@ -94,9 +94,7 @@ def test_counts_without_noise_are_those_of_people_asked_before(store, monkeypatc
 
 
 def _figures(found):
-    exact = Evaluation(
-        found.classes, found.confusion, found.scores, found.means, 1e-9, found.share
-    )
+    exact = Evaluation(found.classes, found.confusion, found.scores, found.means, 1e-9, found.share)
     return {name: value for name, (value, _, _) in exact.figures.items()}
 
 

@@ -468,3 +468,61 @@ def test_a_disk_that_fails_stops_the_run_before_answers_are_used(world, tmp_path
     monkeypatch.undo()
     assert all(asked.complete for asked in run(world, tmp_path, learner=learner).rounds)
     assert not (tmp_path / "journal.npz.new").exists()
+
+
+# ---------------------------------------------------------------- a private model beside the votes
+
+ONE_ROUND = LabellingPlan((Round(300, 1.0, 1.0, components=None),))
+
+
+def labelled(world, folder, asker):
+    job = LabellingTask(world[0], world[2], Raw())
+    with FileJournal(folder) as journal:
+        return labelling.label(job, asker, ONE_ROUND, journal, silent)
+
+
+def test_a_model_labels_and_is_stated(world, tmp_path):
+    asker = labeller(world, model_share=0.5, n_records=900)
+    assert "stays in the model" in str(asker.guarantee())
+    asked, _ = labelled(world, tmp_path, asker)
+    assert (asked.labels == world[3][asked.questions]).mean() > 0.9
+    assert "stays in the model" in str(asker.guarantee())
+    assert "model" not in str(labeller(world).guarantee())
+
+
+class Cut(Exception):
+    """Where a process ends."""
+
+
+def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
+    world, tmp_path, monkeypatch
+):
+    killed, blocks = labeller(world, model_share=0.5, n_records=900), []
+    honest = killed.label
+
+    def label(queries):
+        if blocks:
+            raise Cut
+        blocks.append(len(queries))
+        return honest(queries)
+
+    monkeypatch.setattr(killed, "label", label)
+    with pytest.raises(Cut):
+        labelled(world, tmp_path, killed)
+    before = killed.state()
+    heir = labeller(world, model_share=0.5, n_records=900)
+    heir.restore(before)
+    heir.embed(world[0], world[2], ONE_ROUND.rounds[0])
+    after = heir.state()
+    assert before.keys() == after.keys()
+    assert all((before[name] == after[name]).all() for name in before)
+    assert before["model_put"] > 0
+    asked, _ = labelled(world, tmp_path, labeller(world, model_share=0.5, n_records=900))
+    assert (asked.labels == world[3][asked.questions]).mean() > 0.9
+
+
+def test_rounds_with_other_features_have_no_model(world, tmp_path):
+    asker = labeller(world, model_share=0.5, n_records=900)
+    run(world, tmp_path, asker=asker)
+    assert "model_share" not in asker.state()
+    assert "model" not in str(asker.guarantee())

@@ -67,7 +67,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
     made = []
     honest = _private_model.train
     monkeypatch.setattr(
-        _private_model, "train", lambda *args: made.append(args[-2]) or honest(*args)
+        _private_model, "train", lambda *args: made.append(args[5]) or honest(*args)
     )
     assert fitted()._engine.votes.noise is made[0]
 

@@ -54,10 +54,11 @@ def evaluate(
 
 def described(found: Evaluation) -> str:
     """Return an evaluation in words and tables."""
-    lines = [
+    first = (
         f"About {found.people:.0f} people with rows that were asked before; every count has noise "
         f"of {found.noise:.1f}. Each paid at most {found.share:.3g} of their budget."
-    ]
+    )
+    lines = [first]
     for name, (value, low, high) in found.figures.items():
         told = "unknown: too few people for the noise"
         if not math.isnan(value):

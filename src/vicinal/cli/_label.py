@@ -62,6 +62,7 @@ def label(
     sigma_votes: _labellers.SigmaVotes = None,
     sigma_screen: _labellers.SigmaScreen = None,
     threshold: _labellers.Threshold = None,
+    model_share: _labellers.ModelShare = None,
     price: _labellers.Price = False,
     seed: Seed = 0,
     json: Json = False,
@@ -77,7 +78,7 @@ def label(
     names = class_names(classes)
     choice = _labellers.LabellerOptions(
         labeller, epsilon, delta, release, records, neighbours, gamma, teachers, sigma_votes,
-        sigma_screen, threshold,
+        sigma_screen, threshold, model_share,
     )  # fmt: skip
     dataset, pool = load(private), load(public)
     size = questions or labelling.default_plan(1, len(pool)).questions

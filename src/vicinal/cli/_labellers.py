@@ -35,6 +35,10 @@ SigmaScreen = Annotated[
     float | None, typer.Option(help="private-knn, pate: noise of a screening; else none.")
 ]
 Threshold = Annotated[float | None, typer.Option(help="private-knn, pate: of the screening.")]
+ModelShare = Annotated[
+    str | None,
+    typer.Option(help="ind-knn: share of budgets that trains a private model, or auto; 0."),
+]
 Price = Annotated[
     bool, typer.Option("--price", help="Tell what the plan costs; ask and write nothing.")
 ]
@@ -47,6 +51,7 @@ _OPTIONS = {
     "sigma_screen": (PRIVATE_KNN, PATE),
     "threshold": (PRIVATE_KNN, PATE),
     "records": (IND_KNN,),
+    "model_share": (IND_KNN,),
 }
 """Which labellers an option is for."""
 
@@ -72,6 +77,7 @@ class LabellerOptions:
     sigma_votes: float | None = None
     sigma_screen: float | None = None
     threshold: float | None = None
+    model_share: str | None = None
 
     def __post_init__(self) -> None:
         from vicinal import _checks
@@ -104,7 +110,7 @@ class LabellerOptions:
             return self._planned(labels, dataset.subjects, classes, plan)
         return IndKNNLabeller(
             classes, labels, dataset.subjects, epsilon=self.epsilon, delta=self.delta,
-            release=self.release, n_records=self.records,
+            release=self.release, n_records=self.records, model_share=share_of(self.model_share),
         )  # fmt: skip
 
     def _planned(
@@ -148,6 +154,14 @@ class LabellerOptions:
     @staticmethod
     def _given(**options: float | None) -> dict[str, Any]:
         return {name: value for name, value in options.items() if value is not None}
+
+
+def share_of(text: str | None) -> float | str:
+    """Return a share as a number; what is none goes on as it is, and is refused by name."""
+    try:
+        return float(text or 0)
+    except ValueError:
+        return text or 0
 
 
 def tell_price(

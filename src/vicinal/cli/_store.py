@@ -17,8 +17,10 @@ from vicinal.cli._answers import (
 )
 from vicinal.cli._class_numbers import class_numbers
 from vicinal.cli._confirm import Yes, confirm
+from vicinal.cli._labellers import share_of
 from vicinal.cli._output import as_json, warnings_said, write_file
 from vicinal.cli._records import (
+    FROM_SCHEMA,
     ReferenceWish,
     check_reference,
     identified,
@@ -31,10 +33,10 @@ from vicinal.cli._records import (
 )
 from vicinal.cli._shards import AcceptLoss, Ray, opened_at, spread
 from vicinal.cli._subjects import listed_ids
+from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verdict
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
-    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.store import Reply, StoreExtractor
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
@@ -61,6 +63,12 @@ ClassPrior = Annotated[
 Cost = Annotated[
     str | None,
     typer.Option(help="What missing a record of each class costs, as 1,20; or balanced."),
+]
+ModelShare = Annotated[
+    str,
+    typer.Option(
+        help="Share of budgets that trains a private model: 0 (none) to 1, or auto (public facts)."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -126,6 +134,7 @@ def init(
     ] = None,
     index: Annotated[str, typer.Option(help="exact, lsh or centroids; all audiences'.")] = "exact",
     reuse: Reuse = "none",
+    model_share: ModelShare = "0",
     ledger: Ledger = None,
     witness: Witness = None,
     ray: Annotated[
@@ -152,16 +161,22 @@ def init(
     planned = {"classes": _names(classes), "epsilon": epsilon, "delta": delta, "release": release}
     wish = ReferenceWish(public, reference, reference_rows, reference_share, planned)
     with warnings_said(), spread(plain, ray) as unmapped:
-        if records is not None and not quiet:
-            _say_verdict(PlanRequest(
-                records, queries, epsilon, delta, len(_names(classes)), release, reuse == "gate"
-            ))  # fmt: skip
+        request = PlanRequest(
+            records or 1, queries, epsilon, delta, len(_names(classes)), release, reuse == "gate"
+        )
+        numbers = class_numbers(class_prior, cost)
+        if not quiet:
+            say_verdict(request, _names(classes), numbers.get("class_prior"), known=bool(records))
         dataset = read_records(data, unmapped, label, subject)
         with naming(data):
             raw, reference_cost = wish.found(unmapped, dataset)
+        if reference == FROM_SCHEMA and not quiet:
+            say_thin_reference()
         extractor, points = reference_of(raw, unmapped, components, power)
         if points is not None:
             warn_about_reference(points, _feature_names(extractor))
+            if features == "table" and records and model_share == "0" and not quiet:
+                say_linear_model(request, points.shape[1])
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
@@ -170,7 +185,7 @@ def init(
                 public=points, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
                 index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
                 epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=reference_cost,
-                **class_numbers(class_prior, cost),
+                model_share=share_of(model_share), **numbers,
             )  # fmt: skip
         with made:
             facts = made.facts()
@@ -358,21 +373,17 @@ def audience(
     class_prior: ClassPrior = None,
     cost: Cost = None,
     reuse: Reuse = "none",
+    model_share: ModelShare = "0",
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.open_audience(
             name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
-            reuse_predictions=_reused(reuse), **class_numbers(class_prior, cost),
+            reuse_predictions=_reused(reuse), model_share=share_of(model_share),
+            **class_numbers(class_prior, cost),
         )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
-
-
-def _say_verdict(wish: PlanRequest) -> None:
-    from vicinal.reports._plan_verdict import verdict
-
-    typer.echo(f"vicinal: {verdict(wish)}", err=True)
 
 
 def _feature_names(extractor: StoreExtractor) -> list[str] | None:

@@ -8,7 +8,7 @@ answer before it leaves here; then shards delete the votes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -42,6 +42,7 @@ from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._database import Database
+from vicinal.predictors._common.parameters import AUTO
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
 from vicinal.store import Presence, Query, Verification
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state, pinned_plan
@@ -219,13 +220,14 @@ class Coordinator(BaseStore[ShardedReply]):
     def open_audience(self, name: str, **plan: Any) -> None:
         """Give every subject a further budget, as :meth:`vicinal.store.Store.open_audience` does.
 
-        A plan without `n_records` takes the number that the first audience was planned with.
+        A plan without `n_records` takes the number that the first audience was planned with. It
+        has no private model: one is trained where all records are, before they are split.
         """
         if checked_name("name", name) in self._audience_states:
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
         if plan.get("n_records") is None:
             plan["n_records"] = next(iter(self._audience_states.values())).plan()["n_records"]
-        written = new_plan(self.schema, plan)
+        written = new_plan(self.schema, _without_model(plan))
         self._ledger.check_name(name)
         with self._whole():
             self._changes.on_all(Ping())
@@ -306,8 +308,8 @@ class Coordinator(BaseStore[ShardedReply]):
         """Open an audience here, with everything planned, inside a change."""
         parts, ledger = self._parts, self._ledger
         audience = ledger.open_audience(name, written)
-        args = (parts.database, parts.schema, parts.shard, audience, ledger.version + 1)
-        state, planned = open_audience_state(*args, self._lock)
+        state, planned = open_audience_state(parts, audience, ledger.version + 1, self._lock)
+        state.close(parts.shard)
         audience.plan = pinned_plan(written, state.settings, planned)
         audience.slack = state.slack.spent
         audience.update(parts.database)
@@ -346,8 +348,8 @@ class Coordinator(BaseStore[ShardedReply]):
     def _state(self, name: str) -> AudienceState:
         """Return the state of an audience whose engine works on the shards."""
         parts, ledger = self._parts, self._ledger
-        args = (parts.database, parts.schema, parts.shard, ledger.audiences[name], ledger.version)
-        state, _ = open_audience_state(*args, self._lock)
+        audience = ledger.audiences[name]
+        state, _ = open_audience_state(parts, audience, ledger.version, self._lock)
         if state.reuse_replay is None:
             return dataclasses.replace(state, engine=self._on_shards(name, state.engine))
         untaught = self._on_shards(name, state.reuse_replay.untaught)
@@ -397,3 +399,13 @@ def _learn_shards(
     found = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))
     with database.transaction():
         records.replace_all(cluster.identity, (ShardRecord(n, *found[n]) for n in sorted(found)))
+
+
+def _without_model(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan that trains no model; refuse one that must."""
+    if plan.get("model_share", AUTO) not in (0, AUTO):
+        raise InvalidInput(
+            "The 'model_share' parameter must be 0 or 'auto' in a cluster, which trains no private "
+            "model. Open the audience in the store, then split it: its model comes along."
+        )
+    return {**plan, "model_share": 0}

@@ -34,8 +34,7 @@ from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
-from vicinal.predictors.ind_knn._shard import SharedShard
-from vicinal.predictors.ind_knn._shards import TwoRoundQuery
+from vicinal.predictors.ind_knn._shards import LocalShardBase, TwoRoundQuery
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
 from vicinal.store._checksums import write_digests
@@ -366,8 +365,8 @@ class ShardServer:
 
     def _state(self, name: str) -> AudienceState:
         parts, ledger = self._parts, self._parts.ledger
-        args = (parts.database, parts.schema, parts.shard, ledger.audiences[name], ledger.version)
-        return open_audience_state(*args, self._lock)[0]
+        audience = ledger.audiences[name]
+        return open_audience_state(parts, audience, ledger.version, self._lock)[0]
 
 
 _UNCHECKED = (tasks.Join, tasks.Ping)
@@ -402,7 +401,7 @@ def append_records(
     write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 
-def _counted(engine: QueryEngine, shard: SharedShard, request: VoteRequest) -> ChargedVotes:
+def _counted(engine: QueryEngine, shard: LocalShardBase, request: VoteRequest) -> ChargedVotes:
     if engine.count is None:
         raise InvalidInput("The audience's counts are public: its queries are not counted.")
     hits = shard.search(request.queries, request.thresholds)
@@ -411,6 +410,6 @@ def _counted(engine: QueryEngine, shard: SharedShard, request: VoteRequest) -> C
     return ChargedVotes(counts, payers)
 
 
-def _shard_of(engine: QueryEngine) -> SharedShard:
-    assert isinstance(engine.shard, SharedShard)  # noqa: S101 (open_audience_state made it)
+def _shard_of(engine: QueryEngine) -> LocalShardBase:
+    assert isinstance(engine.shard, LocalShardBase)  # noqa: S101 (open_audience_state made it)
     return engine.shard

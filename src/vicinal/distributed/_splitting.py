@@ -7,7 +7,7 @@ broken off before the last step is finished by the next opening.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,8 @@ from vicinal.store._naming import NAMING, NEXT_NUMBER
 from vicinal.store._opening import OpenStore, create_store, open_store
 
 Place = Callable[[SubjectId], int]
-_COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows")
+_MODELS = "models"
+_COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows", _MODELS)
 
 
 def split(
@@ -195,6 +196,7 @@ def _fill(
     with parts.ledger.change("split"):
         for audience in source.ledger.audiences.values():
             _open_like(parts, audience)
+        _copy_tables(source, parts, [_MODELS])
         if len(rows):
             labels = source.record_files.column("labels", size)[rows]
             append_records(parts, integers.astype(source.schema.precision.dtype), labels, subjects)
@@ -246,7 +248,7 @@ def _write_coordinator(
     parts = create_store(folder.folder, source.schema)
     try:
         with parts.database.transaction():
-            _copy_tables(source, parts)
+            _copy_tables(source, parts, _COPIED)
             for audience in source.ledger.audiences.values():
                 _copy_audience(parts, audience)
             parts.database.put("clock", str(source.ledger.clock))
@@ -269,8 +271,8 @@ def _copy_cells(source: OpenStore, path: Path) -> None:
         copy_file(source.folder.path / CELLS, path / CELLS)
 
 
-def _copy_tables(source: OpenStore, parts: OpenStore) -> None:
-    for table in _COPIED:
+def _copy_tables(source: OpenStore, parts: OpenStore, tables: Iterable[str]) -> None:
+    for table in tables:
         rows = source.database.execute(f"SELECT * FROM {table}")  # noqa: S608 (a constant)
         if rows:
             marks = ", ".join("?" * len(rows[0]))

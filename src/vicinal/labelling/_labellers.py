@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,8 +17,10 @@ from vicinal.labelling._plan import Round
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._private_model import SHARE
 from vicinal.predictors.ind_knn._reembedding import (
     SpentBudget,
+    TrainedModel,
     planned_queries,
     reembed,
     resume,
@@ -110,6 +112,10 @@ class IndKNNLabeller:
         What leaves. Labels alone cost less, and come without margins to choose by.
     n_records : int, optional
         Public size of the data; without it, it is estimated once with noise.
+    model_share : float or "auto"
+        The share of budgets that trains a private model beside the votes, as for
+        :class:`~vicinal.predictors.IndKNNClassifier`; in a plan of one round. Where features change
+        from round to round there is none.
     simulation_seed : int, optional
         Makes noise repeatable, and the guarantee void.
     """
@@ -124,13 +130,15 @@ class IndKNNLabeller:
         delta: float = 1e-5,
         release: str = "votes",
         n_records: int | None = None,
+        model_share: float | str = 0,
         simulation_seed: int | None = None,
     ) -> None:
         self._classifier = IndKNNClassifier(
-            list(classes), epsilon, delta, release=release, n_records=n_records, model_share=0,
-            simulation_seed=simulation_seed,
+            list(classes), epsilon, delta, release=release, n_records=n_records,
+            model_share=model_share, simulation_seed=simulation_seed,
         )  # fmt: skip
         self._labels, self._subjects = labels, subjects
+        self._share = model_share
         self._votes = release == "votes"
         self._spent: SpentBudget | None = None
         self._fitted = False
@@ -150,7 +158,8 @@ class IndKNNLabeller:
             resume(self._classifier, *given, self._spent, **plan)  # type: ignore[arg-type]
         else:
             queries = planned_queries(part.questions, part.share)
-            self._classifier.set_params(n_queries=queries).fit(*given)
+            share = self._share if part.share == 1 else 0
+            self._classifier.set_params(n_queries=queries, model_share=share).fit(*given)
         self._fitted = True
 
     def label(self, queries: npt.NDArray[Any]) -> Answered:
@@ -163,7 +172,9 @@ class IndKNNLabeller:
     def state(self) -> State:
         """Return every subject's remaining units, and what else is used up. Private."""
         spent = spent_budget(self._classifier)
+        model = {} if spent.model is None else asdict(spent.model)
         return {
+            **{f"model_{name}": np.asarray(value) for name, value in model.items()},
             "remaining": spent.remaining,
             "slack": np.array(spent.slack),
             "answers": np.array(spent.answers),
@@ -184,17 +195,32 @@ class IndKNNLabeller:
                 float(state["slack"]),
                 int(state["answers"]),
                 int(state["n_records"]),
+                _stored_model(state),
             )
         except (KeyError, TypeError, ValueError):
             raise InvalidInput("The journal does not hold the budgets of Ind-KNN.") from None
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
-        return ind_knn_guarantee(IndKNNSettings.of(self._classifier))
+        settings = IndKNNSettings.of(self._classifier)
+        if self._fitted:
+            settings = replace(settings, model_share=self._classifier.model_share_)
+        elif settings.may_train:  # not known yet; what is stated covers both
+            settings = replace(settings, model_share=settings.model_share or SHARE)
+        return ind_knn_guarantee(settings)
 
     def digest(self) -> str:
         """Return a digest of labels, subjects and parameters. Private."""
         parameters = {**self._classifier.get_params(), "n_queries": None}
+        parameters["model_share"] = self._share
         digest = hashlib.sha256(repr(sorted(parameters.items())).encode())
         digest.update(columns_text(self._labels, self._subjects))
         return digest.hexdigest()
+
+
+def _stored_model(state: State) -> TrainedModel | None:
+    """Return the model of a state, if it has one."""
+    if "model_share" not in state:
+        return None
+    share, put = float(state["model_share"]), int(state["model_put"])
+    return TrainedModel(share, state["model_weights"], state["model_used"], put)

@@ -69,6 +69,8 @@ class AnswerBlock:
         What the audience's memory learns from the block.
     shadow : uint16 (m,) or None
         How far the public points that are charged along are worn by now.
+    put : int or None
+        Beside a private model: how many queries it has put to the private records by now. Public.
     """
 
     audience: Audience
@@ -78,6 +80,7 @@ class AnswerBlock:
     asked: Mapping[str, int]
     reuse_entry: ReuseEntry | None = None
     shadow: npt.NDArray[np.uint16] | None = None
+    put: int | None = None
 
     def row(self, seq: int, version: int) -> tuple[Value, ...]:
         """Return the columns of the table `answers`."""

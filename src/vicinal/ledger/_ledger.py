@@ -29,6 +29,7 @@ from vicinal.ledger._id_encoding import (
     keyed_hash,
     unframed_all,
 )
+from vicinal.ledger._models import PUT, write_parts
 from vicinal.ledger._protocols import Slots
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._slot_table import SlotTable
@@ -318,6 +319,8 @@ class Ledger:
                 "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
                 (audience.number, text_of(block.shadow)),
             )
+        if block.put is not None:
+            write_parts(self.database, audience.number, {PUT: str(block.put)})
         for analyst, asked in block.asked.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += asked
             _write_analyst(self.database, audience, analyst)

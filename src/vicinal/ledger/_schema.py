@@ -18,6 +18,7 @@ history    when the data changed, and how
 carried    votes that a shard keeps until their answers are durable
 partial    which shards an answer of a cluster was made without
 shards     of a coordinator: id, number, and last link seen of every shard, and its own epochs
+models     what a private model is made of, audience by audience, and how many queries it passed on
 files      digests of the store's other files
 sums       digests of all rows, summed up by table
 chain      one link a transaction: the clock, a digest of all sums, a head that stands for all links
@@ -98,6 +99,11 @@ STEPS = (
         head BYTES NOT NULL, epochs BYTES NOT NULL)
     """,
     "SELECT 1",  # earlier versions must not open a ledger whose ids have one form
+    """
+    CREATE TABLE models (
+        audience WHOLE NOT NULL, part TEXT NOT NULL, content TEXT NOT NULL,
+        PRIMARY KEY (audience, part))
+    """,
 )
 
 DIGESTED = 5
@@ -106,7 +112,7 @@ DIGESTED = 5
 TABLES = (
     "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
     "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
-    "files", "sums", "chain", "shards",
+    "files", "sums", "chain", "shards", "models",
 )  # fmt: skip
 
 

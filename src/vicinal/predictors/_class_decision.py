@@ -84,9 +84,7 @@ class ClassDecision:
         found[known] = expected / expected.sum(axis=1, keepdims=True)
         return found
 
-    def beside_model(
-        self, votes: Floats, noise: Floats, shares: Floats
-    ) -> Floats:
+    def beside_model(self, votes: Floats, noise: Floats, shares: Floats) -> Floats:
         """Return probabilities where a model has told its own for each query, (q, c).
 
         Parameters

@@ -37,9 +37,7 @@ class RankingQuality:
     high: float
 
     @classmethod
-    def of(
-        cls, scores: npt.ArrayLike, cases: npt.ArrayLike, confidence: float = 0.95
-    ) -> Self:
+    def of(cls, scores: npt.ArrayLike, cases: npt.ArrayLike, confidence: float = 0.95) -> Self:
         """Return the area of scores (q,) for cases, bool (q,).
 
         Raises

@@ -11,14 +11,15 @@ import numpy as np
 
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
-from vicinal.ledger._answer_blocks import bytes_of
+from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
 from vicinal.ledger._answers import AnswerLog
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF
+from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
+from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._parameters import (
@@ -28,7 +29,9 @@ from vicinal.predictors.ind_knn._parameters import (
     plan_parameters,
 )
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, Shares
-from vicinal.predictors.ind_knn._shard import Shard, SharedShard
+from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
+from vicinal.store._opening import OpenStore
+from vicinal.store._private_models import StoredModel, stored_model, train_model
 from vicinal.store._reuse_replay import ReuseReplay
 from vicinal.store._store_schema import StoreSchema, form_of
 
@@ -57,6 +60,8 @@ class AudienceState:
         What the engine's memory learns from, if it has one.
     budget_usage : uint16 (m,)
         How far the public points of its shadow are worn by what was released.
+    private_model : StoredModel or None
+        The private model beside its votes, if it has one.
     """
 
     audience: Audience
@@ -67,6 +72,7 @@ class AudienceState:
     answers: AnswerLog
     reuse_replay: ReuseReplay | None
     budget_usage: Shares
+    private_model: StoredModel | None = None
 
     def __post_init__(self) -> None:
         self._resume_usage()
@@ -82,15 +88,47 @@ class AudienceState:
         """How many answers the plan has left. Public."""
         return self.settings.n_queries - self.audience.used
 
+    def answer(self, rows: IntegerMatrix) -> QueryAnswers:
+        """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
+        sequential = self.settings.sequential
+        if (model := self.private_model) is None:
+            return self.engine.answer(rows, sequential=sequential)
+        mapped, prior = model.integers(rows), model.prior(rows)
+        return self.engine.answer(mapped, sequential=sequential, prior=prior)
+
+    @property
+    def put(self) -> int | None:
+        """How many queries a private model has put to the records; None without one. Public."""
+        return None if self.engine.joined is None else self.engine.joined.put
+
+    def close(self, shard: Shard) -> None:
+        """Let go of the records in this audience's own metric, if it has one."""
+        if isinstance(self.engine.shard, MetricShard):
+            shard.unfollow(self.engine.shard.mapped)
+
     def drop_answers(self) -> None:
         """Forget answers that nobody will see; their charges and their slack stay."""
         if self.reuse_replay is not None:
             self.engine = self.reuse_replay.engine_with_reuse()
         self._resume_usage()
 
+    def enter(self, seq: int, block: AnswerBlock) -> None:
+        """Take note that a block of answers is durable."""
+        self.answers.enter(seq, block.digests, block.answers)
+        if block.shadow is not None:
+            self.budget_usage = block.shadow
+        if self.private_model is not None and block.put is not None:
+            self.private_model = dataclasses.replace(self.private_model, put=block.put)
+
     def _resume_usage(self) -> None:
         if self.shadow is not None:
             self.shadow.resume(self.budget_usage)
+        if self.private_model is None:
+            return
+        if self.shadow is not None and not len(self.budget_usage):
+            self.shadow.start(self.private_model.model.used)
+        assert self.engine.joined is not None  # noqa: S101 (there is a model)
+        self.engine.joined.put = self.private_model.put
 
     @property
     def noise_scale(self) -> float | None:
@@ -103,13 +141,18 @@ class AudienceState:
     def guarantee(self) -> Guarantee:
         """Return what this audience's answers guarantee to every subject."""
         plain = ind_knn_guarantee(self.asked)
+        opened = "when the audience was opened"
         return dataclasses.replace(
             plain,
             protected=tuple(
                 words.replace("since fit", "since the audience was opened")
                 for words in plain.protected
             ),
-            public=(*plain.public, "noisy counts of evaluations", "that and when the data changed, and how many answers are left"),
+            public=(
+                *(words.replace("in fit", opened) for words in plain.public),
+                "noisy counts of evaluations",
+                "that and when the data changed, and how many answers are left",
+            ),
             assumptions=(
                 *plain.assumptions,
                 "rows that are evaluated carry the subject id of their person",
@@ -141,9 +184,29 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
     for name in _SHARED:
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
-    if _settings(schema, parameters).follows_usage:
+    settings = _settings(schema, parameters)
+    if settings.model_share and not settings.plain_decision:
+        raise InvalidInput(
+            "The 'model_share' parameter must be 0 in a store with class shares or costs: stored "
+            "votes do not tell what its model has joined to them."
+        )
+    if settings.follows_usage:
         raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
     return json.dumps({"asked": parameters, "pinned": {}})
+
+
+def settled_plan(parts: OpenStore, audience: Audience) -> str:
+    """Return the plan of a new audience with its private model settled, and trained if it has one.
+
+    Inside the change of the ledger that opens the audience: what training charged and the model
+    become durable together.
+    """
+    plan = json.loads(audience.plan)
+    settings = train_model(parts, audience, _settings(parts.schema, plan["asked"]))
+    pinned = {"model_share": settings.model_share}
+    if settings.n_records is not None:
+        pinned["n_records"] = settings.n_records
+    return json.dumps({**plan, "pinned": pinned})
 
 
 def pinned_plan(plan: str, settings: IndKNNSettings, assembled: PlannedEngine) -> str:
@@ -152,37 +215,31 @@ def pinned_plan(plan: str, settings: IndKNNSettings, assembled: PlannedEngine) -
     But for the noise behind a gate: it follows what is asked, from the same public facts.
     """
     gated = settings.reuse_predictions == GATE and settings.noise_multiplier is None
-    pinned: dict[str, Any] = {"n_records": assembled.n_records}
+    pinned: dict[str, Any] = {
+        "n_records": assembled.n_records, "model_share": settings.model_share,
+    }  # fmt: skip
     if not gated:
         pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
     if assembled.n_neighbors is not None:
         pinned["n_neighbors"] = assembled.n_neighbors
     if isinstance(assembled.engine.votes.kernel, RBF):
         pinned["bandwidth"] = assembled.engine.votes.kernel.bandwidth
-    return json.dumps({**json.loads(plan), "pinned": pinned})
+    found = json.loads(plan)
+    return json.dumps({**found, "pinned": {**found["pinned"], **pinned}})
 
 
 def open_audience_state(
-    database: Database,
-    schema: StoreSchema,
-    shard: Shard,
-    audience: Audience,
-    version: int,
-    turn: ForkSafeLock,
+    parts: OpenStore, audience: Audience, version: int, turn: ForkSafeLock
 ) -> tuple[AudienceState, PlannedEngine]:
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
-    plan = json.loads(audience.plan)
-    asked = _settings(schema, plan["asked"])
-    settings = _settings(schema, {**plan["asked"], **plan["pinned"]})
+    plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
+    # Audiences from before there were private models have none.
+    share = {"model_share": plan["pinned"].get("model_share", 0)}
+    asked = _settings(schema, {**plan["asked"], **share})
+    settings = _settings(schema, {**plan["asked"], **plan["pinned"], **share})
     slack = slack_meter(settings, audience.slack)
-    assembled = engine_on(
-        SharedShard(shard, audience.account),
-        schema.kernel_of(settings.bandwidth),
-        settings,
-        schema.n_features,
-        schema.public,
-        slack,
-    )
+    model = stored_model(parts, audience, settings)
+    assembled = _engine(parts, audience, settings, slack, model)
     n_classes = None if settings.label_only else len(schema.classes)
     answers = AnswerLog(database, audience, n_classes, version)
     engine = dataclasses.replace(assembled.engine, lock=turn)
@@ -192,8 +249,28 @@ def open_audience_state(
         engine = reuse_replay.engine_with_reuse()
     usage = _stored_usage(database, audience)
     return AudienceState(
-        audience, asked, settings, engine, slack, answers, reuse_replay, usage
+        audience, asked, settings, engine, slack, answers, reuse_replay, usage, model
     ), assembled
+
+
+def _engine(
+    parts: OpenStore,
+    audience: Audience,
+    settings: IndKNNSettings,
+    slack: DeltaSlackAccountant,
+    model: StoredModel | None,
+) -> PlannedEngine:
+    """Return the engine of an audience, in the store's features or in the metric of its model."""
+    schema = parts.schema
+    if model is None:
+        return engine_on(
+            SharedShard(parts.shard, audience.account), schema.kernel_of(settings.bandwidth),
+            settings, schema.n_features, schema.public, slack,
+        )  # fmt: skip
+    return engine_on(
+        model.shard(parts, audience, settings), model.kernel, settings, model.public.shape[1],
+        model.public, slack, model=model.model,
+    )  # fmt: skip
 
 
 def _stored_usage(database: Database, audience: Audience) -> Shares:

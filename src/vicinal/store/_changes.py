@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from vicinal._checks import SubjectId
 from vicinal.predictors.ind_knn._engine import ForkSafeLock
-from vicinal.store._audience_state import AudienceState, open_audience_state, pinned_plan
+from vicinal.store._audience_state import (
+    AudienceState,
+    open_audience_state,
+    pinned_plan,
+    settled_plan,
+)
 from vicinal.store._checksums import write_digests
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._indexes import learnt_index
@@ -36,14 +41,16 @@ def add_records(parts: OpenStore, records: StoredRecords, addition: Addition | N
 def add_audience(parts: OpenStore, turn: ForkSafeLock, name: str, plan: str) -> AudienceState:
     """Give every subject a budget for a new audience, plan for it, and return its state.
 
-    What planning costs (the estimate of the size) is charged in the same transaction.
+    What planning costs (the estimate of the size, the training of a private model) is charged in
+    the same transaction; a model becomes durable with what it cost.
     """
     with parts.ledger.change("audience"):
         audience = parts.ledger.open_audience(name, plan)
-        version = parts.ledger.version + 1
-        args = (parts.database, parts.schema, parts.shard, audience, version, turn)
+        audience.plan = settled_plan(parts, audience)
+        args = (parts, audience, parts.ledger.version + 1, turn)
         state, assembled = open_audience_state(*args)
-        audience.plan = pinned_plan(plan, state.settings, assembled)
+        state.close(parts.shard)
+        audience.plan = pinned_plan(audience.plan, state.settings, assembled)
         audience.slack = state.slack.spent
         parts.ledger.write_charges(audience, 0)
         audience.update(parts.database)

@@ -124,7 +124,8 @@ class Evaluation:
         return tuple(  # type: ignore[return-value]
             None
             if table is None
-            else generator.poisson(np.maximum(table, 0)) + generator.normal(0, self.noise, table.shape)
+            else generator.poisson(np.maximum(table, 0))
+            + generator.normal(0, self.noise, table.shape)
             for table in tables
         )
 
@@ -243,7 +244,7 @@ class _Released:
             return cls(classes, place_of, found, None)
         labels = state.engine.decision.labels(found, scale or np.nan)
         chances = None
-        if scale is not None and len(found):
+        if scale is not None and len(found) and state.private_model is None:
             all_of = state.engine.decision.probabilities(mask_unasked(found), scale)
             chances = all_of[:, 1] if len(classes) == 2 else all_of[np.arange(len(found)), labels]
         return cls(classes, place_of, labels, chances)
@@ -260,7 +261,9 @@ class _Released:
         confusion = len(self.classes) ** 2
         return (confusion,) if self.chances is None else (confusion, 2 * (len(self.edges) + 1))
 
-    def cells(self, integers: npt.NDArray[Any], labels: npt.NDArray[np.int32]) -> tuple[Places, Places]:
+    def cells(
+        self, integers: npt.NDArray[Any], labels: npt.NDArray[np.int32]
+    ) -> tuple[Places, Places]:
         """Return rows whose features were asked before, and their cells (rows, tables)."""
         found = [self.place_of.get(digest) for digest in digests_of(integers)]
         rows = np.array([r for r, place in enumerate(found) if place is not None], dtype=np.int64)

@@ -188,7 +188,7 @@ class RequestBatch:
     def _block(self, fresh: _NewQueries) -> AnswerBlock | None:
         state, rows = fresh.state, np.stack(fresh.rows)
         try:
-            answers = state.engine.answer(rows, sequential=state.settings.sequential)
+            answers = state.answer(rows)
         except VicinalError as error:
             self._keep_charges(state)
             fresh.refusal = error
@@ -198,8 +198,9 @@ class RequestBatch:
         spent = state.slack.spent
         usage = None if state.shadow is None else state.shadow.shares
         return AnswerBlock(
-            state.audience, digests, released(answers), spent, fresh.asked, reuse_entry, usage
-        )
+            state.audience, digests, released(answers), spent, fresh.asked, reuse_entry, usage,
+            state.put,
+        )  # fmt: skip
 
     def _keep_charges(self, state: AudienceState) -> None:
         """Drop answers that nobody will see; whoever was charged for them stays charged."""
@@ -225,10 +226,7 @@ class RequestBatch:
     def _enter(self, blocks: Sequence[AnswerBlock]) -> None:
         first = self._ledger.clock + 1 - len(blocks)
         for seq, block in enumerate(blocks, first):
-            state = self._fresh[block.audience.name].state
-            state.answers.enter(seq, block.digests, block.answers)
-            if block.shadow is not None:
-                state.budget_usage = block.shadow
+            self._fresh[block.audience.name].state.enter(seq, block)
 
     def _replies(self, jobs: Sequence[_RequestJob | VicinalError]) -> list[Reply | VicinalError]:
         """Return every job's reply, read at once for all jobs of an audience."""
@@ -253,7 +251,8 @@ class RequestBatch:
         labels = np.asarray(self._schema.classes)[places]
         told = votes is not None and scale is not None
         leads = lead(votes, scale) if told else None
-        chances = decision.probabilities(votes, scale) if told else None
+        alone = told and state.private_model is None  # what a model has joined is not told apart
+        chances = decision.probabilities(votes, scale) if alone else None
         start = 0
         for job in jobs:
             part = slice(start, start := start + len(job.seqs))

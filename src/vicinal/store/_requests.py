@@ -50,7 +50,8 @@ class Reply:
         Lead of the best class over the next, in standard deviations of its noise; NaN as above.
         None also where a gate sets the noise from block to block.
     probabilities : float64 (q, c) or None
-        Probability of every class, given noisy votes and public shares of classes; as confidence.
+        Probability of every class, given noisy votes and public shares of classes; as confidence,
+        and None beside a private model.
     charged : int
         How many of the answers are new; the others are replays and cost nothing.
     left : int

@@ -82,12 +82,13 @@ class ReuseReplay:
 def released(answers: QueryAnswers) -> npt.NDArray[Any]:
     """Return answers as they are stored: labels, or votes whose best class is the label.
 
-    Votes that nobody was asked for are -inf, and 0 at the memory's label.
+    Votes that nobody was asked for are -inf, and 0 at the memory's label. Those that a private
+    model has put in their place stay.
     """
     if answers.votes is None:
         return answers.labels
     votes = answers.votes.copy()
-    free = np.flatnonzero(~answers.asked)
+    free = np.flatnonzero(np.isnan(votes).any(axis=1))
     votes[free] = -np.inf
     votes[free, answers.labels[free]] = 0.0
     return votes

@@ -52,12 +52,7 @@ class Store(BaseStore[Reply]):
         self._audience_states: dict[str, AudienceState] = {}
         for name, audience in parts.ledger.audiences.items():
             self._audience_states[name], _ = open_audience_state(
-                parts.database,
-                parts.schema,
-                parts.shard,
-                audience,
-                parts.ledger.version,
-                self._turn,
+                parts, audience, parts.ledger.version, self._turn
             )
 
     # ------------------------------------------------------------ making and opening

@@ -196,11 +196,6 @@ def new_schema(
 
 def form_of(parameters: dict[str, Any]) -> IndKNNClassifier:
     """Return an estimator with these parameters, or raise InvalidInput for an unknown name."""
-    share = parameters.get("model_share", "auto")
-    if not isinstance(share, str) and share != 0:
-        raise InvalidInput(
-            "The 'model_share' parameter must be 0 in a store, which trains no private model."
-        )
     try:
         return IndKNNClassifier(**parameters)
     except TypeError:

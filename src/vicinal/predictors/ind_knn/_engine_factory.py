@@ -62,7 +62,7 @@ from vicinal.predictors.ind_knn._noise_schedule import (
 from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ProxyLedger
-from vicinal.predictors.ind_knn._shard import Shard, SharedShard
+from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
 
 FloatMatrix = npt.NDArray[np.floating]
 
@@ -100,9 +100,9 @@ def plan_engine(
     if settings.may_train and public is not None:
         slots = ledger.enroll(subjects)
         people = SubjectTable(labels, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
-        settings = _sized(settings, people, ledger, noise, slack, interaction)
-        settings = _private_model.resolved(settings, X.shape[1])
-        model = _trained(settings, X, people, ledger, public, noise, slack, interaction)
+        settings, model = settled_model(
+            settings, X, people, ledger, public, noise, slack, interaction
+        )
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
     kernel = kernel_for(settings, public)
@@ -112,37 +112,45 @@ def plan_engine(
     return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction, noise, model)
 
 
-def _sized(
-    settings: IndKNNSettings,
-    people: SubjectTable,
-    ledger: MemoryLedger,
-    noise: NoiseSource,
-    slack: DeltaSlackAccountant,
-    interaction: Interaction | None,
-) -> IndKNNSettings:
-    """Return settings with a size, declared or estimated."""
-    if settings.n_records is not None:
-        return settings
-    size = _estimated_size(settings, people, ledger, noise, slack, interaction)
-    return replace(settings, n_records=size)
-
-
-def _trained(
+def settled_model(
     settings: IndKNNSettings,
     X: FloatMatrix,
     people: SubjectTable,
-    ledger: MemoryLedger,
+    account: Account,
     public: FloatMatrix,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
-    interaction: Interaction | None,
-) -> PrivateModel | None:
-    """Return the model trained on the records, whose subjects pay for it; None for no share."""
+    interaction: Interaction | None = None,
+    part: float = 1.0,
+) -> tuple[IndKNNSettings, PrivateModel | None]:
+    """Return settings with size and share settled, and the model that the subjects have paid for.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Features of the records of `people`.
+    account : Account
+        Where the budgets are: `people.remaining` is its own.
+    part : float
+        The part of every budget that this round of several may use.
+
+    Returns
+    -------
+    settings : IndKNNSettings
+        With the number of records, declared or estimated, and a share, 0 for none.
+    model : PrivateModel or None
+        None for a share of 0.
+    """
+    if settings.n_records is None:
+        size = _estimated_size(settings, people, account, noise, slack, interaction)
+        settings = replace(settings, n_records=size)
+    settings = _private_model.resolved(settings, X.shape[1])
     if not settings.model_share:
-        return None
+        return settings, None
     if interaction is not None:
         interaction.release()
-    return _private_model.train(settings, X, people, ledger, public, noise, slack)
+    model = _private_model.train(settings, X, people, account, public, noise, slack, part)
+    return settings, model
 
 
 def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccountant:
@@ -153,7 +161,7 @@ def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccou
 
 
 def engine_on(
-    shard: Shard | SharedShard,
+    shard: Shard | SharedShard | MetricShard,
     kernel: Kernel,
     settings: IndKNNSettings,
     n_features: int,
@@ -188,7 +196,13 @@ def engine_on(
             schedule.shadow.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
     grid = VoteGrid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
-    decision = _decision(settings, Reference(kernel, reference.points) if reference else None, radius, count, n_features)
+    decision = _decision(
+        settings,
+        Reference(kernel, reference.points) if reference else None,
+        radius,
+        count,
+        n_features,
+    )
     votes = _votes(settings, kernel, n_features, grid, noise, slack, decision)
     counter = _count(settings, noise, slack) if settings.private_count else None
     reuse = _answer_reuse(settings, votes, n_features, reference)

@@ -352,7 +352,9 @@ class IndKNNSettings(Settings):
 
 
 @lru_cache(maxsize=16)
-def _charges(epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int) -> ChargeTable:
+def _charges(
+    epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int
+) -> ChargeTable:
     table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
     left = _less(table.target.budget, table.target.order * paid)
     return replace(table, target=replace(table.target, budget=_part(left, parts)))

@@ -156,17 +156,23 @@ class Joined:
         The model.
     most : int
         Queries that are put to the vote, at most.
+
+    Attributes
+    ----------
+    put : int
+        Queries that were put to the vote. Public.
     """
 
     def __init__(self, model: PrivateModel, most: int) -> None:
         self.model = model
-        self._left = most
+        self._most = most
+        self.put = 0
 
     def ask(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return which queries of a block are asked, bool (q,), and count them."""
         unsure = ~self.model.sure(prior)
-        asked = unsure & (np.cumsum(unsure) <= self._left)
-        self._left -= int(asked.sum())
+        asked = unsure & (np.cumsum(unsure) <= self._most - self.put)
+        self.put += int(asked.sum())
         return np.asarray(asked)
 
 
@@ -196,6 +202,7 @@ def train(
     public: FloatMatrix,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
+    part: float = 1.0,
 ) -> PrivateModel:
     """Train on private records; each subject pays for its gradients.
 
@@ -214,6 +221,8 @@ def train(
         Public rows.
     noise, slack : NoiseSource, DeltaSlackAccountant
         Where noise comes from, and what the grid costs.
+    part : float
+        The part of every budget that this round of several may use; the share is one of that part.
     """
     share, budget = settings.model_share, settings.spendable
     n_records = settings.n_records
@@ -221,14 +230,16 @@ def train(
     assert n_records is not None  # noqa: S101 (the same)
     n_classes = len(settings.classes)
     records = SubjectRows(integer_rows(X), people.labels, people.slots, len(people.remaining))
-    sigma = math.sqrt(STEPS / (2 * share * budget))
+    sigma = math.sqrt(STEPS / (2 * share * part * budget))
+    # In a later round less than a part may be left, and all of it may be used: nothing is reserved.
+    most = share if part == 1.0 else 1.0
     gradient = IndividualGradient(
-        records, n_classes, _unit(X.shape[1]), CLIP, sigma, share, budget, noise, slack
+        records, n_classes, _unit(X.shape[1]), CLIP, sigma, most, budget, noise, slack
     )
     with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
         weights, used = _descended(gradient, sigma, people, account, public, n_records)
     model = LinearModel(whole_weights(weights))
-    return PrivateModel(model, public, np.minimum(used / budget, share))
+    return PrivateModel(model, public, np.minimum(used / budget, share * part))
 
 
 def _descended(

@@ -26,7 +26,52 @@ from vicinal.predictors._common import claims, inputs
 from vicinal.predictors.ind_knn._engine_factory import engine_on, kernel_for, slack_meter
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 from vicinal.predictors.ind_knn._shard import Shard
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedModel:
+    """A private model as it outlives the process: what its training has paid for. Public.
+
+    Attributes
+    ----------
+    share : float
+        The share of budgets that it was trained with.
+    weights : float64 (d + 1, c)
+        Its weights.
+    used : float64 (m,)
+        The share that each public row would have paid, were it a record.
+    put : int
+        Queries that it has put to the vote.
+    """
+
+    share: float
+    weights: npt.NDArray[np.float64]
+    used: npt.NDArray[np.float64]
+    put: int
+
+    @classmethod
+    def of(cls, classifier: IndKNNClassifier) -> TrainedModel | None:
+        """Return the model of a fitted classifier, if it has one."""
+        joined = classifier._engine.joined
+        if joined is None:
+            return None
+        model = joined.model
+        return cls(classifier.model_share_, model.model.weights, model.used, joined.put)
+
+    def on(self, public: inputs.FloatMatrix | None) -> PrivateModel:
+        """Return the model itself, on the public rows that it was trained beside.
+
+        Raises
+        ------
+        InvalidInput
+            If they are other rows.
+        """
+        d, m = self.weights.shape[0] - 1, len(self.used)
+        if public is None or public.shape != (m, d):
+            raise InvalidInput("The model to go on with must be of the same public rows.")
+        return PrivateModel(LinearModel(self.weights), public, self.used)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,12 +88,15 @@ class SpentBudget:
         Answers given.
     n_records : int
         The public size, as declared or as estimated once with noise.
+    model : TrainedModel or None
+        The private model in these features, if one was trained.
     """
 
     remaining: npt.NDArray[np.int64]
     slack: float
     answers: int
     n_records: int
+    model: TrainedModel | None = None
 
     def __post_init__(self) -> None:
         units = self.remaining
@@ -85,6 +133,7 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
             _slack_of(classifier),
             classifier.n_answers_,
             classifier.n_records_,
+            TrainedModel.of(classifier),
         )
 
 
@@ -168,6 +217,8 @@ def resume(
         claims.OneOfSeveralFits(resumed=True).join(classifier)
         settings = _settings(classifier, IndKNNSettings.of(classifier), n_queries, share)
         settings = replace(settings, n_records=spent.n_records)
+        if spent.model is not None:
+            settings = replace(settings, model_share=spent.model.share)
         settings = _another_seed(settings, spent.answers)
         ledger = MemoryLedger()
         rows = len(np.asarray(y)) if subjects is None else 0
@@ -177,8 +228,10 @@ def resume(
             raise InvalidInput("The budgets to go on with must be those of the same records.")
         ledger.remaining[:] = spent.remaining
         classifier.n_answers_ = spent.answers
-        _embed(classifier, settings, ledger, (X, y, subjects, public), spent.slack)
-        _plan_on(classifier, IndKNNSettings.of(classifier), settings.n_queries)
+        given = (X, y, subjects, public)
+        _embed(classifier, settings, ledger, given, spent.slack, spent.model)
+        planned = replace(IndKNNSettings.of(classifier), model_share=settings.model_share)
+        _plan_on(classifier, planned, settings.n_queries)
 
 
 def _settings(
@@ -186,7 +239,10 @@ def _settings(
 ) -> IndKNNSettings:
     """Return settings that plan for a round; the size is not estimated again."""
     known = getattr(classifier, "n_records_", settings.n_records)
-    return replace(settings, n_queries=planned_queries(n_queries, share), n_records=known)
+    # A model belongs to the features that it was trained in: other features have none.
+    return replace(
+        settings, n_queries=planned_queries(n_queries, share), n_records=known, model_share=0.0
+    )
 
 
 def _another_seed(settings: IndKNNSettings, answers: int) -> IndKNNSettings:
@@ -216,22 +272,34 @@ def _embed(
     ledger: MemoryLedger,
     given: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
     slack: float,
+    trained: TrainedModel | None = None,
 ) -> None:
-    """Put records with their features, on the budgets of `ledger`, behind the classifier."""
+    """Put records with their features, on the budgets of `ledger`, behind the classifier.
+
+    Beside a model that was trained before, features are those that the model makes of them.
+    """
     X, y, subjects, public = given
     records = inputs.records(classifier, X, subjects, public)
     labels = inputs.labels(y, len(records), settings.classes)
     claimed = claims.claim(classifier, settings, records, labels)
     del classifier._one_of
-    n_features = records.features.shape[1]
-    kernel = kernel_for(settings, records.reference)
+    model = None if trained is None else trained.on(records.reference)
+    features, reference = records.features, records.reference
+    if model is not None and reference is not None:
+        features, reference = model.features(features), model.features(reference)
+    n_features = features.shape[1]
+    kernel = kernel_for(settings, reference)
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger
     # What can still be refused comes before subjects are enrolled.
-    integers = kernel.encode(records.features)
+    integers = kernel.encode(features)
     shard.add(integers, labels, records.names)
     meter = slack_meter(settings, slack)
-    assembled = engine_on(shard, kernel, settings, n_features, records.reference, meter, claimed)
+    assembled = engine_on(
+        shard, kernel, settings, n_features, reference, meter, claimed, model=model
+    )
+    if trained is not None and assembled.engine.joined is not None:
+        assembled.engine.joined.put = trained.put
     classifier._install(assembled, settings, records)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,6 +39,7 @@ class Shard(LocalShardBase):
         self._labels = np.zeros(0, dtype=np.int32)
         self._slots = np.zeros(0, dtype=np.int32)
         self._records = np.zeros(0, dtype=np.int32)
+        self._mapped: list[MappedIndex] = []
         self._whole = True
 
     def __len__(self) -> int:
@@ -56,14 +57,14 @@ class Shard(LocalShardBase):
 
     def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
         """Return the records inside each query's radius."""
-        self._check_whole()
+        self.check_whole()
         return self.index.search(queries, thresholds)
 
     def parts(
         self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
     ) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
-        self._check_whole()
+        self.check_whole()
         return self.index.parts(queries, thresholds)
 
     def add(
@@ -76,6 +77,8 @@ class Shard(LocalShardBase):
         with self._changing():
             slots = self._register.enroll(subjects)
             self.index.add(integers)
+            for mapped in self._mapped:
+                mapped.add(integers)
             self._labels = np.concatenate([self._labels, labels])
             self._slots = np.concatenate([self._slots, slots])
             self._recount()
@@ -86,7 +89,8 @@ class Shard(LocalShardBase):
         movers = fill_holes(rows, len(self._labels))
         kept = len(self._labels) - len(rows)
         with self._changing():
-            self.index.remove(rows, movers)
+            for index in (self.index, *(mapped.index for mapped in self._mapped)):
+                index.remove(rows, movers)
             self._labels = _moved(self._labels, rows, movers, kept)
             self._slots = _moved(self._slots, rows, movers, kept)
             self._register.remove(subjects)
@@ -95,12 +99,24 @@ class Shard(LocalShardBase):
 
     def replace_index(self, factory: IndexFactory) -> None:
         """Move all records into another index, in the same order."""
-        if not isinstance(self.index, ExactIndex):
-            raise InvalidInput("Only an exact index can be replaced: it can give its records back.")
+        self.check_whole()
+        moved = moved_index(self.index, factory)
         with self._changing():
-            moved = factory(self.index.kernel, self.index.n_features)
-            moved.add(self.index.features)
             self.index = moved
+
+    def follow(self, mapped: MappedIndex, parts: Iterable[IntegerMatrix]) -> None:
+        """Put what a public map makes of all records, given in `parts`, into another index too.
+
+        From now on it changes with the records.
+        """
+        with self._changing():
+            for part in parts:
+                mapped.add(part)
+            self._mapped.append(mapped)
+
+    def unfollow(self, mapped: MappedIndex) -> None:
+        """Let go of an index that nobody searches any more."""
+        self._mapped.remove(mapped)
 
     def rows_of(self, subjects: Iterable[SubjectId]) -> npt.NDArray[np.int64]:
         """Return the positions of all records of `subjects`, ascending. Private."""
@@ -134,12 +150,13 @@ class Shard(LocalShardBase):
         A change that is broken off half-way, by an interrupt say, could leave rows beside the wrong
         labels or subjects, and charge the wrong person.
         """
-        self._check_whole()
+        self.check_whole()
         self._whole = False
         yield
         self._whole = True
 
-    def _check_whole(self) -> None:
+    def check_whole(self) -> None:
+        """Raise PrivacyRefused if a change of the records was broken off."""
         if not self._whole:
             raise PrivacyRefused(
                 "A change of the records was interrupted, so they can no longer be trusted to "
@@ -184,6 +201,75 @@ class SharedShard(LocalShardBase):
     ) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
         return self.shard.parts(queries, thresholds)
+
+
+@dataclass(slots=True, eq=False)
+class MappedIndex:
+    """An index of what a public map makes of records: the same records in another metric.
+
+    Attributes
+    ----------
+    index : Index
+        Holds what was made.
+    made_of : callable
+        Returns the integer rows of this index for integer rows (m, d) of the shard, each by itself.
+    """
+
+    index: Index
+    made_of: Callable[[IntegerMatrix], IntegerMatrix]
+
+    def add(self, integers: IntegerMatrix) -> None:
+        """Append records given as the shard's integer features."""
+        self.index.add(self.made_of(integers))
+
+
+@dataclass(frozen=True, slots=True)
+class MetricShard(LocalShardBase):
+    """A shard as one of several accounts sees it, in a metric that is this account's own.
+
+    Attributes
+    ----------
+    shard : Shard
+        The records, which all accounts share, followed by `mapped`.
+    ledger : Account
+        The budgets that answers through this object are charged to.
+    mapped : MappedIndex
+        What is searched.
+    """
+
+    shard: Shard
+    ledger: Account
+    mapped: MappedIndex
+
+    @property
+    def subject_table(self) -> SubjectTable:
+        """Labels and subjects of the shard, budgets of the account."""
+        return self.shard.subject_table_of(self.ledger)
+
+    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
+        """Return the records inside each query's radius."""
+        self.shard.check_whole()
+        return self.mapped.index.search(queries, thresholds)
+
+    def replace_index(self, factory: IndexFactory) -> None:
+        """Move what the map made of all records into another index."""
+        self.mapped.index = moved_index(self.mapped.index, factory)
+
+    def parts(
+        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
+    ) -> Iterator[NeighbourLists]:
+        """Yield the same for consecutive queries, as many at a time as memory allows."""
+        self.shard.check_whole()
+        return self.mapped.index.parts(queries, thresholds)
+
+
+def moved_index(index: Index, factory: IndexFactory) -> Index:
+    """Return an index with all records of an exact one, in the same order."""
+    if not isinstance(index, ExactIndex):
+        raise InvalidInput("Only an exact index can be replaced: it can give its records back.")
+    moved = factory(index.kernel, index.n_features)
+    moved.add(index.features)
+    return moved
 
 
 def _moved(

@@ -1,0 +1,130 @@
+"""Private models of a store: each audience's own, trained once, durable with its charges.
+
+The metric of a model is computed from stored integer features and public weights, record by record.
+So the record files stay what they are, whichever audiences there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import StorageFailed
+from vicinal.ledger._answer_blocks import bytes_of, text_of
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._models import PUT, read_parts, write_parts
+from vicinal.mechanisms import randomness
+from vicinal.neighbours import Kernel
+from vicinal.neighbours._integer_features import FloatMatrix, IntegerMatrix
+from vicinal.predictors.ind_knn._engine_factory import (
+    first_index,
+    kernel_for,
+    settled_model,
+    slack_meter,
+)
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
+from vicinal.predictors.ind_knn._shard import MappedIndex, MetricShard
+from vicinal.store._opening import OpenStore
+
+_WEIGHTS, _USED = "weights", "used"
+_OTHER_DRAWS = 1 << 32
+"""Added to a simulation's seed, so that training and votes draw different noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredModel:
+    """An audience's private model, and what it makes of stored integers; all of it public.
+
+    Attributes
+    ----------
+    model : PrivateModel
+        The model.
+    kernel : Kernel
+        Of its metric.
+    public : array (m, d + c)
+        The public reference in its metric.
+    put : int
+        Queries that it has put to the private records.
+    """
+
+    model: PrivateModel
+    kernel: Kernel
+    public: FloatMatrix
+    put: int
+
+    def integers(self, rows: IntegerMatrix) -> IntegerMatrix:
+        """Return integer features in the metric for stored integers (n, d), each row by itself."""
+        return self.kernel.encode(self.model.features(_numbers(rows)))
+
+    def prior(self, rows: IntegerMatrix) -> npt.NDArray[np.float64]:
+        """Return what joins the votes on queries, given as the store's integers."""
+        return self.model.prior(_numbers(rows))
+
+    def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNSettings) -> MetricShard:
+        """Return the records in this metric, which from now on change with the store's."""
+        index = first_index(settings)(self.kernel, self.public.shape[1])
+        mapped = MappedIndex(index, self.integers)
+        parts.shard.follow(mapped, parts.record_files.features_in_parts(len(parts.shard)))
+        return MetricShard(parts.shard, audience.account, mapped)
+
+
+def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) -> IndKNNSettings:
+    """Train the model of a new audience, if its plan has one; inside a change of the ledger.
+
+    Charges go to the audience's account, and the model into the ledger: they become durable
+    together, or neither does. Until then the model is in this process only.
+
+    Returns
+    -------
+    IndKNNSettings
+        With share and, where there is a public reference, number of records settled.
+    """
+    public = parts.schema.public
+    if not settings.may_train or public is None or not settings.plain_decision:
+        return replace(settings, model_share=0.0)
+    kernel, size = parts.schema.kernel_of(None), len(parts.shard)
+    records = _numbers(parts.record_files.features.rows(size))
+    slack, seed = slack_meter(settings), settings.simulation_seed
+    noise = randomness(None if seed is None else seed + _OTHER_DRAWS)
+    settings, model = settled_model(
+        settings, records, parts.shard.subject_table_of(audience.account), audience.account,
+        _numbers(kernel.encode(public)), noise, slack,
+    )  # fmt: skip
+    audience.slack = slack.spent
+    if model is not None:
+        content = {
+            _WEIGHTS: text_of(model.model.weights), _USED: text_of(model.used), PUT: "0",
+        }  # fmt: skip
+        write_parts(parts.database, audience.number, content)
+    return settings
+
+
+def stored_model(
+    parts: OpenStore, audience: Audience, settings: IndKNNSettings
+) -> StoredModel | None:
+    """Return the model of an audience whose share is settled; None if it has none.
+
+    Raises
+    ------
+    StorageFailed
+        If it should be there and is not.
+    """
+    if not settings.model_share:
+        return None
+    found, public = read_parts(parts.database, audience.number), parts.schema.public
+    if public is None or not {_WEIGHTS, _USED, PUT} <= found.keys():
+        raise StorageFailed("The ledger lacks a private model. Restore a backup.")
+    weights = np.frombuffer(bytes_of(found[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
+    rows = _numbers(parts.schema.kernel_of(None).encode(public))
+    used = np.frombuffer(bytes_of(found[_USED]), "<f8")
+    model = PrivateModel(LinearModel(weights), rows, used)
+    mapped = model.features(rows)
+    return StoredModel(model, kernel_for(settings, mapped), mapped, int(found[PUT]))
+
+
+def _numbers(rows: IntegerMatrix) -> FloatMatrix:
+    """Return stored integers as the numbers that a model takes; their length does not matter."""
+    return np.asarray(rows, dtype=np.float32)

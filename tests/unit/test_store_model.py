@@ -1,0 +1,270 @@
+"""A private model in a store: durable with its charges, the same after opening, in a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+
+from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
+from vicinal import IndKNNClassifier
+from vicinal.accounting._filter import UNITS
+from vicinal.distributed import split
+from vicinal.distributed._coordinator import Coordinator
+from vicinal.distributed._local_transport import local_transports
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.ledger._models import read_parts
+from vicinal.mechanisms._linear_model import GradientRelease
+from vicinal.store import Store, _private_models
+from vicinal.store._private_models import _OTHER_DRAWS
+
+SHARE = {"epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300}
+YQ = points(60, 2)[1]
+
+
+def make(path, **parameters):
+    given = {"classes": range(CLASSES), "public": R, **SHARE, **parameters}
+    return Store.init(path, X, Y, PEOPLE, **given)
+
+
+def model_of(store, audience="default"):
+    return store._audience_states[audience].private_model.model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A closed store whose model has answered 30 queries; copied by whoever changes it."""
+    path = tmp_path_factory.mktemp("model") / "store"
+    with make(path) as store:
+        store.predict(Q[:30])
+    return path
+
+
+@pytest.fixture
+def opened(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "store")
+    shutil.copy(f"{folder}.witness", tmp_path / "store.witness")
+    with Store.open(tmp_path / "store") as store:
+        yield store
+
+
+def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened):
+    state = opened._audience_states["default"]
+    before = state.put
+    assert 0 < before < 15
+    reply = opened.predict(Q[:30])
+    assert reply.charged == 0
+    assert np.isfinite(reply.votes).all()
+    assert (reply.votes.argmax(axis=1) == YQ[:30]).mean() > 0.9
+    assert (opened.predict(Q[30:]).labels == YQ[30:]).mean() > 0.9
+    assert before < state.put <= 15
+    assert opened.verify()
+
+
+def test_training_is_charged_in_the_ledger(tmp_path):
+    with make(tmp_path / "store") as store:
+        left = store._parts.ledger.audiences["default"].account.durable
+        assert (left >= UNITS - UNITS // 2).all()
+        assert (left < UNITS).all()
+        assert store.verify()
+        assert units(store, "person-0") < UNITS
+        assert "stays in the model" in str(store.guarantee())
+        assert "in fit" not in str(store.guarantee())
+        assert store.facts()["audiences"]["default"]["plan"]["model_share"] == 0.5
+
+
+def trains_free(patch):
+    """Have training charge a copy of the budgets."""
+    honest = _private_models.settled_model
+
+    def broken(settings, records, people, *rest):
+        free = dataclasses.replace(people, remaining=people.remaining.copy())
+        return honest(settings, records, free, *rest)
+
+    patch.setattr(_private_models, "settled_model", broken)
+
+
+def learns_of_others(patch):
+    """Have training use the labels of the next record instead of a record's own."""
+    honest = _private_models.settled_model
+
+    def broken(settings, records, people, *rest):
+        other = dataclasses.replace(people, labels=np.roll(people.labels, 1))
+        return honest(settings, records, other, *rest)
+
+    patch.setattr(_private_models, "settled_model", broken)
+
+
+@pytest.mark.parametrize("control", [None, trains_free, learns_of_others])
+def test_store_and_estimator_train_alike(control, tmp_path, monkeypatch):
+    """The estimator's training is attacked elsewhere; a store that trains otherwise is caught."""
+    if control is not None:
+        control(monkeypatch)
+        with pytest.raises((AssertionError, PrivacyRefused)):
+            compare_trainings(tmp_path)
+        return
+    compare_trainings(tmp_path)
+
+
+def compare_trainings(tmp_path):
+    with make(tmp_path / "store", simulation_seed=5) as store:
+        encode = store.schema.kernel_of(None).encode
+        twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5 + _OTHER_DRAWS)
+        twin.fit(encode(X).astype(float), Y, PEOPLE, public=encode(R).astype(float))
+        assert (model_of(store).model.weights == twin._model.model.weights).all()
+        for person in ("person-0", "person-77"):
+            slot = twin._shard.ledger.slots([person])[0]
+            assert units(store, person) == twin._shard.ledger.remaining[slot]
+
+
+class Killed(BaseException):
+    """What no code catches."""
+
+
+def dies_at(step, patch):
+    """Have a training break off when the noise of a step has been drawn."""
+    count, honest = [], GradientRelease.publish
+
+    def publish(self, sums):
+        count.append(honest(self, sums))
+        if len(count) == step:
+            raise Killed
+        return count[-1]
+
+    patch.setattr(GradientRelease, "publish", publish)
+
+
+def test_a_broken_training_leaves_nothing(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        dies_at(3, patch)
+        with pytest.raises(Killed):
+            make(tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    make(tmp_path / "store").close()
+
+
+def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened, monkeypatch):
+    path, before = opened._parts.folder.path, units(opened, "person-0")
+    with monkeypatch.context() as patch:
+        dies_at(40, patch)
+        with pytest.raises(Killed):
+            opened.open_audience("other", **SHARE)
+    opened.close()
+    with Store.open(path) as again:
+        assert again.audiences == ("default",)
+        assert units(again, "person-0") == before
+        assert not read_parts(again._parts.database, 2)
+        assert again.verify()
+        again.open_audience("other", **SHARE)
+        assert (model_of(again).model.weights != model_of(again, "other").model.weights).any()
+        again.predict(Q[:30], audience="other")
+        assert units(again, "person-0") == before
+
+
+def test_a_model_is_not_written_without_its_charges(opened, monkeypatch):
+    """The charges are written after the model, in one transaction: if they fail, it is gone."""
+    path, ledger = opened._parts.folder.path, type(opened._parts.ledger)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "write_charges", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            opened.open_audience("other", **SHARE)
+    opened.close()
+    with Store.open(path) as again:
+        assert not read_parts(again._parts.database, 2)
+
+
+def test_the_records_in_the_metric_follow_the_store(opened):
+    path = opened._parts.folder.path
+    opened.erase(["person-3", "person-149"])
+    opened.add(X[:4] + 0.1, Y[:4], ["new", "new", "person-3", "person-7"])
+    opened.predict(Q[30:45])
+    shard = opened._audience_states["default"].engine.shard
+    rows = shard.mapped.index.features.copy()
+    assert len(rows) == len(opened._parts.shard) == 300
+    opened.close()
+    with Store.open(path) as again:
+        assert (again._audience_states["default"].engine.shard.mapped.index.features == rows).all()
+        assert again.verify()
+
+
+def test_a_row_in_the_metric_does_not_depend_on_other_rows(opened):
+    made_of = opened._audience_states["default"].engine.shard.mapped.made_of
+    rows = opened.schema.kernel_of(None).encode(X)
+    together, rng = made_of(rows), np.random.default_rng(1)
+    for _ in range(5):
+        some = rng.permutation(len(rows))[: rng.integers(1, len(rows))]
+        assert (made_of(rows[some]) == together[some]).all()
+
+
+def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
+    state = opened._audience_states["default"]
+    put, usage = state.put, state.shadow.used.copy()
+    monkeypatch.setattr(
+        type(opened._parts.ledger), "commit", lambda *_: (_ for _ in ()).throw(OSError("full"))
+    )
+    with pytest.raises(OSError, match="full"):
+        opened.predict(Q[30:])
+    state.drop_answers()
+    assert state.put == put
+    assert np.abs(state.shadow.used - usage).max() < 1e-4
+
+
+def test_labels_alone_and_quotas_go_together_with_it(tmp_path):
+    with make(tmp_path / "store", release="label") as store:
+        reply = store.predict(Q[:40])
+        assert reply.votes is None
+        assert (reply.labels == YQ[:40]).mean() > 0.9
+        assert store.quota().left == 20
+
+
+def test_a_cluster_answers_as_the_store_would(tmp_path):
+    for name in ("one", "other"):
+        make(tmp_path / name, simulation_seed=3).close()
+    split(tmp_path / "other", tmp_path / "cluster", 3)
+    with (
+        Store.open(tmp_path / "one") as store,
+        Coordinator.open(tmp_path / "cluster", local_transports) as cluster,
+    ):
+        for part in (slice(0, 30), slice(30, 60)):
+            assert (cluster.predict(Q[part]).votes == store.predict(Q[part]).votes).all()
+        assert cluster.verify()
+        with pytest.raises(InvalidInput, match="must be 0 or 'auto' in a cluster"):
+            cluster.open_audience("third", **SHARE)
+        cluster.open_audience("third", **{**SHARE, "model_share": "auto"})
+        assert cluster._audience_states["third"].plan()["model_share"] == 0
+
+
+def test_a_backup_has_the_model(opened, tmp_path):
+    weights = model_of(opened).model.weights
+    opened.backup(tmp_path / "backup")
+    opened.close()
+    witness = opened._parts.folder.witness
+    with Store.restore(tmp_path / "backup", tmp_path / "again", witness=witness) as again:
+        assert (model_of(again).model.weights == weights).all()
+
+
+def test_without_a_model_nothing_is_kept(tmp_path):
+    with Store.init(
+        tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, n_records=300, **PLAN
+    ) as store:
+        assert not read_parts(store._parts.database, 1)
+        assert store._audience_states["default"].put is None
+        assert "model" not in str(store.guarantee())
+
+
+def test_the_rule_leaves_the_model_out_of_small_stores(tmp_path):
+    with make(tmp_path / "store", model_share="auto", epsilon=0.5) as store:
+        assert store.facts()["audiences"]["default"]["plan"]["model_share"] == 0
+    with pytest.raises(InvalidInput, match="'model_share' parameter must be 0 unless"):
+        make(tmp_path / "other", reuse_predictions="gate")
+
+
+def test_a_model_answers_on_without_a_warning():
+    """An estimator's; a store's plan is a quota."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5)
+        twin.fit(X, Y, PEOPLE, public=R).predict(np.concatenate([Q, Q]))
