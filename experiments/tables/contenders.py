@@ -121,4 +121,4 @@ def _with_bias(X: Any) -> Floats:
     unit = np.asarray(X, dtype=np.float64)
     unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
     rows = np.hstack([unit, np.full((len(unit), 1), 0.3)])
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vicinal.errors import InvalidInput
 
 
-def class_numbers(class_prior: str | None, cost: str | None) -> dict[str, list[float] | str]:
+def class_numbers(class_prior: str | None, cost: str | None) -> dict[str, Any]:
     """Return those that were given, by the names of the classifier's parameters.
 
     Raises

@@ -279,12 +279,13 @@ class _Released:
     def evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
         """Return noisy tables by what they count."""
         number = len(self.classes)
-        confusion, scores, means = tables[0].reshape(number, number), None, None
-        if self.chances is not None:
-            scores = tables[1].reshape(2, -1)
-            bins = np.searchsorted(self.edges, self.chances, side="right")
-            means = np.bincount(bins, self.chances, scores.shape[1])
-            means = means / np.maximum(np.bincount(bins, minlength=scores.shape[1]), 1)
+        confusion = tables[0].reshape(number, number)
+        if self.chances is None:
+            return Evaluation(self.classes, confusion, None, None, noise, share)
+        scores = tables[1].reshape(2, -1)
+        bins = np.searchsorted(self.edges, self.chances, side="right")
+        sums = np.bincount(bins, self.chances, scores.shape[1])
+        means = sums / np.maximum(np.bincount(bins, minlength=scores.shape[1]), 1)
         return Evaluation(self.classes, confusion, scores, means, noise, share)
 
 

@@ -249,10 +249,11 @@ class RequestBatch:
         decision, scale = state.engine.decision, state.noise_scale
         places = found if votes is None else decision.labels(found, scale or np.nan)
         labels = np.asarray(self._schema.classes)[places]
-        told = votes is not None and scale is not None
-        leads = lead(votes, scale) if told else None
-        alone = told and state.private_model is None  # what a model has joined is not told apart
-        chances = decision.probabilities(votes, scale) if alone else None
+        leads = None if votes is None or scale is None else lead(votes, scale)
+        chances = None
+        # Beside a private model stored votes do not tell what it has joined to them.
+        if votes is not None and scale is not None and state.private_model is None:
+            chances = decision.probabilities(votes, scale)
         start = 0
         for job in jobs:
             part = slice(start, start := start + len(job.seqs))

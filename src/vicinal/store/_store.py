@@ -273,7 +273,7 @@ class Store(BaseStore[Reply]):
         self,
         X: Any,
         y: npt.ArrayLike,
-        subjects: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
         *,
         audience: str = DEFAULT,
         share: float = SHARE,

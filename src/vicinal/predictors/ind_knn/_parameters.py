@@ -132,7 +132,7 @@ class ClassNumbers(Check):
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
         """Return the numbers as a tuple, or the word, or None."""
         if value is None or (isinstance(value, str) and value == self.word):
-            return value  # type: ignore[return-value]
+            return value
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
         numbers = tuple(_checks.real(name, each, above=0) for each in value)
