@@ -32,7 +32,7 @@ class LiteralIndKNN:
     def __init__(self, X, y, subjects, n_classes, budget, *, grid, count_grid=None, sigma1=None,
                  table=None):  # fmt: skip
         self.records = [
-            (tuple(int(v) for v in x), int(label), subject)
+            (tuple(int(v) for v in x), carried_by(label), subject)
             for x, label, subject in zip(X, y, subjects, strict=True)
         ]
         self.n_classes = n_classes
@@ -61,10 +61,10 @@ class LiteralIndKNN:
         """Answer one query; `weight_of` maps a similarity to whole grid steps."""
         q = [int(v) for v in q]
         selected = defaultdict(list)
-        for x, label, subject in self.records:
+        for x, carried, subject in self.records:
             similarity = sum(a * b for a, b in zip(x, q, strict=True))
             if similarity >= threshold:
-                selected[subject].append((weight_of(similarity), label))
+                selected[subject].append((weight_of(similarity), carried))
         charges: dict[object, int] = defaultdict(int)
         released_count = None
         if count is None:
@@ -73,12 +73,14 @@ class LiteralIndKNN:
         votes = [0] * self.n_classes
         for subject, hits in selected.items():
             vector = [0] * self.n_classes
-            for weight, label in hits:
-                vector[label] += weight
-            alone = sum(v > 0 for v in vector) == 1
+            for weight, carried in hits:
+                for coordinate, value in carried.items():
+                    product = weight * abs(value) // 2**30
+                    vector[coordinate] += product if value > 0 else -product
+            alone = sum(v != 0 for v in vector) == 1
             self._clip(vector, self.z[subject], scale)
             if alone:
-                cost = self.price_one(max(vector), scale)
+                cost = self.price_one(max(map(abs, vector)), scale)
             else:
                 cost = self.price(sum(v * v for v in vector), scale)
             assert cost <= self.z[subject]
@@ -105,9 +107,11 @@ class LiteralIndKNN:
         return paying, noisy, max(noisy / self.count_grid, 30.0)
 
     def _clip(self, vector, remaining, scale):
-        moved = [c for c, v in enumerate(vector) if v > 0]
+        moved = [c for c, v in enumerate(vector) if v != 0]
         if len(moved) == 1:
-            vector[moved[0]] = self._afford(min(vector[moved[0]], scale, 2**31), remaining, scale)
+            value = vector[moved[0]]
+            norm = self._afford(min(abs(value), scale, 2**31), remaining, scale)
+            vector[moved[0]] = norm if value > 0 else -norm
             return
         norm = math.sqrt(sum(v * v for v in vector))
         limit = float(min(scale, 2**31))
@@ -129,6 +133,11 @@ class LiteralIndKNN:
             else:
                 high = middle - 1
         return low
+
+
+def carried_by(label):
+    """Return a record's vector as {coordinate: steps of 2^-30}; a class is a one at its place."""
+    return dict(label) if isinstance(label, dict) else {int(label): 2**30}
 
 
 def cosine_steps(similarity, n_features, grid, norm):

@@ -88,18 +88,18 @@ def choice(name: str, value: object, options: Sequence[str]) -> str:
     return value
 
 
-def class_names(classes: object) -> npt.NDArray[Any]:
+def class_names(classes: object, name: str = "classes") -> npt.NDArray[Any]:
     """Return the declared class names as a 1-d array (c,), in the order given.
 
     Class names are public and an input: they are never read off private labels.
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
-        raise _reject("classes", "the public list of all class names, as range(10)", classes)
+        raise _reject(name, "the public list of all class names, as range(10)", classes)
     names = np.asarray(list(classes))
     if names.ndim != 1 or names.dtype.kind not in "iuUb":
-        raise _reject("classes", "a flat list of integers or of strings", classes)
+        raise _reject(name, "a flat list of integers or of strings", classes)
     if len(names) < 2 or len(np.unique(names)) != len(names):
-        raise _reject("classes", "at least two different names", classes)
+        raise _reject(name, "at least two different names", classes)
     return names
 
 

@@ -53,7 +53,7 @@ def _price(scale, rate):
 def test_scaled_down_vectors_are_paid_for(values, remaining, scale, budget):
     rate = unit_rate(scale, budget)
     vector = np.array(values, dtype=np.int64)
-    cost = scale_down(vector, remaining, _price(scale, rate))
+    cost = scale_down(vector, np.arange(len(vector)), remaining, _price(scale, rate))
     assert 0 <= cost <= remaining
     assert cost == charge(int((vector.astype(object) ** 2).sum()), rate)
     assert (vector <= values).all()
@@ -79,7 +79,7 @@ def test_a_cost_beyond_any_budget_does_not_wrap_around():
     assert charge(2**60, rate) == 2**62
     assert afford(2**30, UNITS, rate) < 2**22
     vector = np.array([2**29, 2**29], dtype=np.int64)
-    assert 0 <= scale_down(vector, UNITS, _price(2**30, rate)) <= UNITS
+    assert 0 <= scale_down(vector, np.arange(2), UNITS, _price(2**30, rate)) <= UNITS
 
 
 @pytest.mark.parametrize("scale", [0, -1, 1.5, 2**41, None])

@@ -9,20 +9,44 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
+from vicinal import (
+    IndKNNClassifier,
+    IndKNNKeywords,
+    IndKNNMultiLabelClassifier,
+    IndKNNRegressor,
+    NoisySGDClassifier,
+    PATEClassifier,
+    PrivateKNNClassifier,
+)
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common.parameters import REQUIRED
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
+from vicinal.predictors.ind_knn._vector_settings import (
+    KeywordSettings,
+    MultiLabelSettings,
+    RegressorSettings,
+)
 from vicinal.predictors.noisy_sgd._parameters import NoisySGDSettings
 from vicinal.predictors.pate._parameters import PATESettings
 from vicinal.predictors.private_knn._parameters import PrivateKNNSettings
 
 SETTINGS = {
     IndKNNClassifier: IndKNNSettings,
+    IndKNNKeywords: KeywordSettings,
+    IndKNNMultiLabelClassifier: MultiLabelSettings,
+    IndKNNRegressor: RegressorSettings,
     PrivateKNNClassifier: PrivateKNNSettings,
     PATEClassifier: PATESettings,
     NoisySGDClassifier: NoisySGDSettings,
 }
+FIRST = {IndKNNRegressor: (0.5, 2.0), IndKNNKeywords: [f"word{i}" for i in range(10)]}
+"""What must be given, where it is not the names of classes."""
+
+
+def made(estimator, **given):
+    return estimator(FIRST.get(estimator, range(3)), **given)
+
+
 every_estimator = pytest.mark.parametrize(
     ("estimator", "settings"), SETTINGS.items(), ids=lambda each: each.__name__
 )
@@ -47,7 +71,7 @@ def test_the_docstring_has_the_declared_names_order_and_types(estimator, setting
 
 @every_estimator
 def test_defaults_are_accepted(estimator, settings):
-    settings.of(estimator(range(3)))
+    settings.of(made(estimator))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +85,7 @@ def test_defaults_are_accepted(estimator, settings):
 def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, name, check):
     assert check.refused
     for value in check.refused:
-        classifier = estimator(range(3)).set_params(**{name: value})
+        classifier = made(estimator).set_params(**{name: value})
         before = dict(vars(classifier))
         with pytest.raises(InvalidInput, match=f"'{name}"):
             classifier.fit(np.eye(4), [0, 1, 2, 0])

@@ -9,7 +9,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._filter import UNITS
 from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors.ind_knn import _parameters, _private_model
+from vicinal.predictors.ind_knn import _parameters, _private_model, _shared_settings
 
 N, D, CLASSES = 500, 5, 3
 
@@ -74,7 +74,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
 
 def test_after_the_planned_questions_the_model_answers_alone():
     classifier = fitted(release="label")
-    most = int(np.ceil(_parameters.ASKED * 200))
+    most = int(np.ceil(_shared_settings.ASKED * 200))
     asked = [classifier.query(Q).asked.sum() for _ in range(4)]
     assert sum(asked) == most
     before = classifier._shard.ledger.remaining.copy()

@@ -1,4 +1,4 @@
-"""Who stands behind the rows: labels, subjects, and what each subject has left."""
+"""Who stands behind the rows: what they carry, subjects, and what each subject has left."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms._record_vectors import RecordTargets, RecordVectors
+
 
 @dataclass(frozen=True, slots=True)
 class SubjectTable:
@@ -14,8 +17,8 @@ class SubjectTable:
 
     Attributes
     ----------
-    labels : int32 (n,)
-        Class index of every row.
+    targets : int32 (n,) or RecordVectors
+        Class index of every row, or its vector.
     slots : int32 (n,)
         Subject of every row, as a position in `remaining`.
     records : int32 (subjects,)
@@ -24,7 +27,14 @@ class SubjectTable:
         Units of budget left; the mechanisms charge it in place, before any noise is drawn.
     """
 
-    labels: npt.NDArray[np.int32]
+    targets: RecordTargets
     slots: npt.NDArray[np.int32]
     records: npt.NDArray[np.int32]
     remaining: npt.NDArray[np.int64]
+
+    @property
+    def labels(self) -> npt.NDArray[np.int32]:
+        """Class index of every row, int32 (n,), where rows carry classes."""
+        if isinstance(self.targets, RecordVectors):
+            raise InvalidInput("These records carry vectors, not classes.")
+        return self.targets

@@ -1,4 +1,4 @@
-"""Kernel-weighted votes of the neighbours, charged to each subject exactly; votes or labels leave.
+"""Kernel-weighted votes or vectors of neighbours, charged to each subject exactly; sums leave.
 
 Proof note: votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman & Zrnic 2021.
 """
@@ -20,11 +20,14 @@ from vicinal.mechanisms._charging_kernels import (
     KernelWeights,
     NeighbourArrays,
     SubjectArrays,
+    VectorArrays,
     VotePrices,
+    charge_vectors,
     charge_votes,
 )
 from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
+from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.neighbours import Kernel, NeighbourLists
 from vicinal.noise import NoiseSource
@@ -43,7 +46,7 @@ class VoteMechanism(ABC):
     kernel : Kernel
         Its table of values, rounded down to whole steps, gives the weights.
     n_classes : int
-        The number of coordinates of a vote.
+        The number of coordinates: classes, or the width of the records' vectors.
     grid : VoteGrid
         The grid on which votes and noise live.
     noise : NoiseSource
@@ -231,8 +234,9 @@ class BlockRelease(ABC):
     ) -> tuple[Steps, int]:
         """Charge every neighbour for its votes and return their sums; still private.
 
-        Each subject adds min(kernel weight, what it can still afford) to the class of its
-        record, and is charged for exactly that, query after query.
+        Each subject adds the sum of its records' vectors, by their kernel weights, scaled down to
+        what it can still afford, and is charged for exactly that, query after query. The vector of
+        a record with a class is 1 at that class.
 
         Returns
         -------
@@ -244,15 +248,18 @@ class BlockRelease(ABC):
         votes = np.zeros((len(near), self.mechanism.n_classes), dtype=np.int64)
         mechanism = self.mechanism
         kernel = mechanism.kernel
-        high, low = charge_votes(
-            NeighbourArrays(near.starts, near.rows, near.similarities),
-            SubjectArrays(people.labels, people.slots, people.records, people.remaining),
-            KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift),
-            VotePrices(
-                self.scales, self.rates, self.table_scale, self.price_table, mechanism.label_only
-            ),
-            votes,
+        neighbours = NeighbourArrays(near.starts, near.rows, near.similarities)
+        subjects = SubjectArrays(people.slots, people.records, people.remaining)
+        weights = KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift)
+        prices = VotePrices(
+            self.scales, self.rates, self.table_scale, self.price_table, mechanism.label_only
         )
+        targets = people.targets
+        if isinstance(targets, RecordVectors):
+            vectors = VectorArrays(targets.starts, targets.coordinates, targets.values)
+            high, low = charge_vectors(neighbours, vectors, subjects, weights, prices, votes)
+        else:
+            high, low = charge_votes(neighbours, targets, subjects, weights, prices, votes)
         return votes, (int(high) << 24) + int(low)
 
     @abstractmethod

@@ -1,8 +1,19 @@
 """scikit-learn estimators that answer from private records."""
 
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
+from vicinal.predictors.ind_knn._keywords import IndKNNKeywords
+from vicinal.predictors.ind_knn._multi_label import IndKNNMultiLabelClassifier
+from vicinal.predictors.ind_knn._regressor import IndKNNRegressor
 from vicinal.predictors.noisy_sgd._estimator import NoisySGDClassifier
 from vicinal.predictors.pate._estimator import PATEClassifier
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
-__all__ = ["IndKNNClassifier", "NoisySGDClassifier", "PATEClassifier", "PrivateKNNClassifier"]
+__all__ = [
+    "IndKNNClassifier",
+    "IndKNNKeywords",
+    "IndKNNMultiLabelClassifier",
+    "IndKNNRegressor",
+    "NoisySGDClassifier",
+    "PATEClassifier",
+    "PrivateKNNClassifier",
+]

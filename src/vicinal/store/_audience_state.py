@@ -22,14 +22,10 @@ from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
-from vicinal.predictors.ind_knn._parameters import (
-    GATE,
-    NO_REUSE,
-    IndKNNSettings,
-    plan_parameters,
-)
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, Shares
 from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
+from vicinal.predictors.ind_knn._shared_settings import GATE, NO_REUSE
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, stored_model, train_model
 from vicinal.store._reuse_replay import ReuseReplay

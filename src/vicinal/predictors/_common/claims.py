@@ -14,6 +14,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, Interaction, id_digests
+from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common.inputs import FitInputs
 
 
@@ -58,7 +59,10 @@ class OneOfSeveralFits:
 
 
 def claim(
-    estimator: BaseEstimator, settings: Claiming, records: FitInputs, labels: npt.NDArray[Any]
+    estimator: BaseEstimator,
+    settings: Claiming,
+    records: FitInputs,
+    labels: npt.NDArray[Any] | RecordVectors,
 ) -> Interaction | None:
     """Claim the records of a ``fit`` for `estimator`, before anything is drawn.
 
@@ -66,8 +70,8 @@ def claim(
 
     Parameters
     ----------
-    labels : int (n,) or bool (n, c)
-        Places of classes, or which attributes each record has.
+    labels : int (n,), bool (n, c) or RecordVectors
+        Places of classes, which attributes each record has, or vectors.
 
     Raises
     ------
@@ -99,7 +103,7 @@ def claim(
 def extend(
     interaction: Interaction | None,
     records: FitInputs,
-    labels: npt.NDArray[Any],
+    labels: npt.NDArray[Any] | RecordVectors,
     classes: npt.NDArray[Any],
 ) -> None:
     """Claim records that join an interaction, or its records with other features."""
@@ -115,8 +119,12 @@ def release(estimator: BaseEstimator) -> None:
         interaction.release()
 
 
-def named(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Return a number for every label that does not depend on the order of `classes`."""
+def named(
+    labels: npt.NDArray[Any] | RecordVectors, classes: npt.NDArray[Any]
+) -> npt.NDArray[np.int32]:
+    """Return numbers for what every record carries that do not depend on the order of `classes`."""
+    if isinstance(labels, RecordVectors):
+        return labels.checksums()
     if labels.ndim == 2:
         return labels.astype(np.int32)
     numbers = (id_digests(classes.tolist()) >> np.uint64(33)).astype(np.int32)

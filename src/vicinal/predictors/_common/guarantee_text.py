@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vicinal.accounting._guarantee import Guarantee
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 _METHODS = {
     "gdp": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023; Smith and "
@@ -31,7 +31,7 @@ def only_release(interactions: int) -> str:
 _DRAWN = "the same in the noisy marginals of the records that the reference was drawn from"
 
 
-def _paid(settings: IndKNNSettings) -> str:
+def _paid(settings: SharedSettings) -> str:
     """Say which part of every budget the reference has cost."""
     if not settings.reference_cost:
         return ""
@@ -50,8 +50,8 @@ _MODEL = (
 )
 
 
-def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
-    """Return the guarantee of an Ind-KNN classifier over all its answers since ``fit``."""
+def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
+    """Return the guarantee of an Ind-KNN estimator over all its answers since ``fit``."""
     void = settings.simulation_seed is not None or settings.interactions == 0
     size = (
         "the number of records, as estimated once with noise"
@@ -73,7 +73,7 @@ def ind_knn_guarantee(settings: IndKNNSettings) -> Guarantee:
         ),
         public=(
             "the queries",
-            "the class names",
+            *settings.public_facts,
             "the public reference set",
             "all parameters",
             size,

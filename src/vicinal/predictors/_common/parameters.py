@@ -173,9 +173,9 @@ class ClassNames(Check):
         """Too few, twice the same, and what is no flat sequence of names."""
         return (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3)
 
-    def __call__(self, name: str, value: object) -> Any:  # noqa: ARG002 (the name is fixed)
+    def __call__(self, name: str, value: object) -> Any:
         """Return them as an array (c,)."""
-        return _checks.class_names(value)
+        return _checks.class_names(value, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +200,9 @@ class InteractionCount(Check):
 SEED = Unless(None, Integer(least=0))
 
 
-def parameter(check: Check, default: object = REQUIRED) -> Any:
-    """Return a field of settings that is a parameter of an estimator."""
-    return field(metadata={"check": check, "default": default})
+def parameter(check: Check, default: object = REQUIRED, *, first: bool = False) -> Any:
+    """Return a field of settings that is a parameter of an estimator, `first` in its signature."""
+    return field(metadata={"check": check, "default": default, "first": first})
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +220,17 @@ class Settings:
     @classmethod
     def checks(cls) -> list[tuple[str, Check]]:
         """Return the name and the check of every parameter, in the order of the signature."""
-        return [(each.name, each.metadata["check"]) for each in dataclasses.fields(cls)]
+        return [(each.name, each.metadata["check"]) for each in cls._ordered()]
 
     @classmethod
     def defaults(cls) -> dict[str, object]:
         """Return the default of every parameter, `REQUIRED` where it must be given."""
-        return {each.name: each.metadata["default"] for each in dataclasses.fields(cls)}
+        return {each.name: each.metadata["default"] for each in cls._ordered()}
+
+    @classmethod
+    def _ordered(cls) -> list[dataclasses.Field[Any]]:
+        """Return the fields; those that come first, then those of base classes, then its own."""
+        return sorted(dataclasses.fields(cls), key=lambda each: not each.metadata["first"])
 
     def check_together(self) -> None:
         """Raise InvalidInput where parameters that are fine alone do not go together."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -29,6 +29,7 @@ from vicinal.mechanisms import (
     size_noise,
 )
 from vicinal.mechanisms._interactions import Interaction
+from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours import (
     FLOAT32,
     RBF,
@@ -59,12 +60,16 @@ from vicinal.predictors.ind_knn._noise_schedule import (
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
 )
-from vicinal.predictors.ind_knn._parameters import CENTROIDS, GATE, LSH, NEIGHBORS, IndKNNSettings
+from vicinal.predictors.ind_knn._parameters import CENTROIDS, LSH
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ProxyLedger
 from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
+from vicinal.predictors.ind_knn._shared_settings import GATE, NEIGHBORS, AnySettings, SharedSettings
 
 FloatMatrix = npt.NDArray[np.floating]
+
+_MOST_SUMS = 1 << 23
+"""Sums of a block that are held at a time, or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class PlannedEngine:
     engine: QueryEngine
     n_records: int
     n_neighbors: int | None
-    settings: IndKNNSettings
+    settings: SharedSettings
 
     @property
     def model(self) -> PrivateModel | None:
@@ -83,9 +88,9 @@ class PlannedEngine:
 
 
 def plan_engine(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     X: FloatMatrix,
-    labels: npt.NDArray[np.int32],
+    targets: RecordTargets,
     subjects: Sequence[SubjectId],
     public: FloatMatrix | None,
     interaction: Interaction | None = None,
@@ -99,7 +104,7 @@ def plan_engine(
     kernel_for(settings, public)  # refuses what is missing, before anything is drawn
     if settings.may_train and public is not None:
         slots = ledger.enroll(subjects)
-        people = SubjectTable(labels, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
+        people = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
         settings, model = settled_model(
             settings, X, people, ledger, public, noise, slack, interaction
         )
@@ -108,12 +113,12 @@ def plan_engine(
     kernel = kernel_for(settings, public)
     shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings))
     shard.ledger = ledger
-    shard.add(kernel.encode(X), labels, subjects)
+    shard.add(kernel.encode(X), targets, subjects)
     return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction, noise, model)
 
 
 def settled_model(
-    settings: IndKNNSettings,
+    settings: AnySettings,
     X: FloatMatrix,
     people: SubjectTable,
     account: Account,
@@ -122,7 +127,7 @@ def settled_model(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
     part: float = 1.0,
-) -> tuple[IndKNNSettings, PrivateModel | None]:
+) -> tuple[AnySettings, PrivateModel | None]:
     """Return settings with size and share settled, and the model that the subjects have paid for.
 
     Parameters
@@ -136,14 +141,14 @@ def settled_model(
 
     Returns
     -------
-    settings : IndKNNSettings
+    settings : SharedSettings
         With the number of records, declared or estimated, and a share, 0 for none.
     model : PrivateModel or None
         None for a share of 0.
     """
     if settings.n_records is None:
         size = _estimated_size(settings, people, account, noise, slack, interaction)
-        settings = replace(settings, n_records=size)
+        settings = settings.changed(n_records=size)
     settings = _private_model.resolved(settings, X.shape[1])
     if not settings.model_share:
         return settings, None
@@ -153,7 +158,7 @@ def settled_model(
     return settings, model
 
 
-def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccountant:
+def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = settings.accounting == "gdp" and not settings.label_only
     kept = SLACK_SHARE_OF_MARGINALS if settings.reference_cost else 0.0
@@ -163,7 +168,7 @@ def slack_meter(settings: IndKNNSettings, spent: float = 0.0) -> DeltaSlackAccou
 def engine_on(
     shard: Shard | SharedShard | MetricShard,
     kernel: Kernel,
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     n_features: int,
     public: FloatMatrix | None,
     slack: DeltaSlackAccountant,
@@ -195,7 +200,7 @@ def engine_on(
         if model is not None and isinstance(schedule, ProxyNoiseSchedule):
             schedule.shadow.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
-    grid = VoteGrid.fitting(least, settings.n_queries, len(settings.classes), settings.grid_delta)
+    grid = VoteGrid.fitting(least, settings.n_queries, settings.n_coordinates, settings.grid_delta)
     decision = _decision(
         settings,
         Reference(kernel, reference.points) if reference else None,
@@ -214,7 +219,7 @@ def engine_on(
 
 
 def _votes(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     kernel: Kernel,
     n_features: int,
     grid: VoteGrid,
@@ -222,7 +227,7 @@ def _votes(
     slack: DeltaSlackAccountant,
     decision: ClassDecision,
 ) -> VoteMechanism:
-    n_classes = len(settings.classes)
+    n_classes = settings.n_coordinates
     if settings.label_only:
         scores = None if decision.plain else decision.scores
         return NoisyLabels(kernel, n_features, n_classes, settings.charges, grid, noise, scores)
@@ -230,7 +235,7 @@ def _votes(
 
 
 def _decision(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     reference: Reference | None,
     radius: Radius,
     count: float,
@@ -246,7 +251,7 @@ def _decision(
     return ClassDecision(settings.class_shares, settings.class_costs, total)
 
 
-def _check_reference(settings: IndKNNSettings, public: FloatMatrix | None) -> None:
+def _check_reference(settings: SharedSettings, public: FloatMatrix | None) -> None:
     """Name the first setting that needs a public reference, if there is none."""
     if public is not None:
         return
@@ -265,7 +270,7 @@ def _check_reference(settings: IndKNNSettings, public: FloatMatrix | None) -> No
             )
 
 
-def _check_bandwidth(settings: IndKNNSettings) -> None:
+def _check_bandwidth(settings: SharedSettings) -> None:
     """A fixed radius is a kernel value, which means nothing before the bandwidth is known."""
     if (
         settings.kernel == "rbf"
@@ -278,7 +283,7 @@ def _check_bandwidth(settings: IndKNNSettings) -> None:
         )
 
 
-def kernel_for(settings: IndKNNSettings, public: FloatMatrix | None) -> Kernel:
+def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
     _check_reference(settings, public)
     _check_bandwidth(settings)
@@ -302,7 +307,7 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> K
     return RBF(bandwidth, kernel.bound, kernel.precision)
 
 
-def first_index(settings: IndKNNSettings) -> IndexFactory:
+def first_index(settings: SharedSettings) -> IndexFactory:
     """Return the index that records are put into first; centroids need the radius."""
     if settings.index["kind"] == LSH:
         return partial(HyperplaneLSH, **settings.index_options)
@@ -310,7 +315,7 @@ def first_index(settings: IndKNNSettings) -> IndexFactory:
 
 
 def _centroids(
-    settings: IndKNNSettings, reference: Reference | None, radius: Radius
+    settings: SharedSettings, reference: Reference | None, radius: Radius
 ) -> IndexFactory:
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     cells = learn_cells(reference, radius, **settings.index_options)
@@ -318,7 +323,7 @@ def _centroids(
 
 
 def _radius(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     kernel: Kernel,
     n_features: int,
     reference: Reference | None,
@@ -331,7 +336,12 @@ def _radius(
     assert reference is not None  # noqa: S101 (checked by _check_reference)
     least = math.ceil(n_records / len(reference))
     k = settings.n_neighbors or _planning.fitting_neighbors(
-        reference, n_records, settings.n_asked, left * settings.affordable(), len(settings.classes)
+        reference,
+        n_records,
+        settings.n_asked,
+        left * settings.affordable(),
+        settings.n_groups,
+        settings.neighbors_per_noise,
     )
     if k < least:
         warnings.warn(
@@ -345,7 +355,7 @@ def _radius(
 
 
 def _planned_noise(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     kernel: Kernel,
     radius: Radius,
     reference: Reference | None,
@@ -374,7 +384,7 @@ def _planned_noise(
 
 
 def _watched(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     schedule: _planning.NoiseSchedule,
     reference: Reference,
     radius: Radius,
@@ -393,7 +403,7 @@ def _watched(
 
 
 def _answer_reuse(
-    settings: IndKNNSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
+    settings: SharedSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
 ) -> AnswerReuse:
     kernel = votes.kernel
     if settings.reuse_predictions == GATE:
@@ -402,11 +412,12 @@ def _answer_reuse(
     if settings.reuse_predictions == NEIGHBORS:
         block = 1 if settings.sequential else BLOCK
         return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
-    return NoReuse(BLOCK)
+    # Wide sums are held for fewer queries at a time; the width is public.
+    return NoReuse(max(1, min(BLOCK, _MOST_SUMS // votes.n_classes)))
 
 
 def _estimated_size(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     people: SubjectTable,
     account: Account,
     noise: NoiseSource,
@@ -423,7 +434,7 @@ def _estimated_size(
     return max(1, round(estimate))
 
 
-def _count(settings: IndKNNSettings, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
+def _count(settings: SharedSettings, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
     budget = settings.spendable
     sigma = _planning.count_noise(settings.n_queries, budget)
     grid = VoteGrid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.accounting import _budget as budgets
-from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._grid import SLACK_SHARE
-from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors._common.parameters import (
     AUTO,
     SEED,
@@ -26,27 +22,26 @@ from vicinal.predictors._common.parameters import (
     Integer,
     InteractionCount,
     Real,
-    Settings,
     Unless,
     parameter,
 )
-from vicinal.predictors.ind_knn import _planning
-
-ADAPTIVE = "adaptive"
-BALANCED = "balanced"
-NEIGHBORS = "neighbors"
-GATE = "gate"
-ASKED = 0.25
-"""Share of queries that is put to the vote beside a private model: those it is least sure of."""
+from vicinal.predictors.ind_knn._shared_settings import (
+    ADAPTIVE,
+    GATE,
+    NEIGHBORS,
+    NO_REUSE,
+    PLANNED,
+    PRIVATE,
+    PUBLIC,
+    USAGE,
+    SharedSettings,
+)
 
 EXACT = "exact"
 LSH = "lsh"
 CENTROIDS = "centroids"
-NO_REUSE = "none"
-PLANNED = "planned"
-USAGE = "usage"
-PUBLIC = "public"
-PRIVATE = "private"
+
+BALANCED = "balanced"
 
 _ROUNDED = 0.001
 """How far declared shares of classes may be from adding up to 1."""
@@ -142,7 +137,7 @@ class ClassNumbers(Check):
 
 
 @dataclass(frozen=True, slots=True)
-class IndKNNSettings(Settings):
+class IndKNNSettings(SharedSettings):
     """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
 
     classes: npt.NDArray[Any] = parameter(ClassNames())
@@ -171,18 +166,8 @@ class IndKNNSettings(Settings):
     simulation_seed: int | None = parameter(SEED, None)
 
     def check_together(self) -> None:
-        """Refuse noise that follows usage where noise, radius or count is fixed."""
-        needs = {
-            "noise_multiplier": (AUTO, self.noise_multiplier is None),
-            "min_similarity": (ADAPTIVE, self.min_similarity is None),
-            "neighbor_count": (PUBLIC, not self.private_count),
-        }
-        for name, (value, met) in needs.items():
-            if self.follows_usage and not met:
-                raise InvalidInput(
-                    f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
-                    "noise follows the budget usage of public points."
-                )
+        """Refuse noise that follows usage, or a private model, where something is fixed."""
+        self.check_noise_schedule()
         self._check_class_numbers()
         if self.model_share and self.against_model:
             raise InvalidInput(
@@ -232,150 +217,19 @@ class IndKNNSettings(Settings):
         return np.asarray(self.cost or np.ones(len(self.classes)), dtype=np.float64)
 
     @property
-    def plain_decision(self) -> bool:
-        """Whether the class with the most votes wins: equal shares, and equal costs."""
-        return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
+    def n_coordinates(self) -> int:
+        """The number of classes."""
+        return len(self.classes)
 
     @property
-    def against_model(self) -> str:
-        """What a private model needs and does not have; "" if it can be trained."""
-        needs = {
-            "kernel='cosine'": self.kernel == "cosine",
-            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
-            f"neighbor_count={PUBLIC!r}": not self.private_count,
-            f"noise_schedule={PLANNED!r}": not self.follows_usage,
-            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
-            "release='votes' (with class shares or costs)": self.plain_decision
-            or not self.label_only,
-        }
-        return next((need for need, met in needs.items() if not met), "")
+    def n_groups(self) -> int:
+        """The number of classes."""
+        return len(self.classes)
 
     @property
-    def may_train(self) -> bool:
-        """Whether a private model is wanted, or left to the rule."""
-        planned = self.n_neighbors is None and self.noise_multiplier is None
-        return bool(self.model_share) or (
-            self.model_share is None and planned and not self.against_model
-        )
-
-    @property
-    def private_count(self) -> bool:
-        """Whether the number of neighbours is released with noise."""
-        return self.neighbor_count == PRIVATE
-
-    @property
-    def label_only(self) -> bool:
-        """Whether labels leave, and no votes."""
-        return self.release == "label"
-
-    @property
-    def sequential(self) -> bool:
-        """Whether queries are answered one by one."""
-        return self.execution == "sequential"
-
-    @property
-    def follows_usage(self) -> bool:
-        """Whether the noise follows the proxy ledger."""
-        return self.noise_schedule == USAGE
-
-    @property
-    def charges(self) -> ChargeTable:
-        """What labels cost where they alone leave; the order fits many small contributions."""
-        return _charges(
-            self.epsilon, self.delta, self.priced_classes, self.reference_cost, self.parts
-        )
-
-    @property
-    def priced_classes(self) -> int | None:
-        """The number of classes that a label's price makes use of; None where scores decide."""
-        return len(self.classes) if self.plain_decision else None
-
-    @property
-    def spendable(self) -> float:
-        """The budget B of every subject in one interaction, less what the reference has cost.
-
-        In GDP, 1 % of delta is kept for the grid. Several interactions share the budget evenly:
-        budgets are zCDP, or squares of GDP's mu, and add up.
-        """
-        if self.label_only:
-            return self.charges.zcdp
-        share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
-        whole = budgets.budget(self.epsilon, self.delta * share, self.accounting)
-        return _part(_less(whole, self.reference_cost), self.parts)
-
-    @property
-    def parts(self) -> int:
-        """How many interactions share the budget."""
-        return max(1, self.interactions)
-
-    @property
-    def grid_delta(self) -> float:
-        """The delta of which the grid may use a share in one interaction."""
-        return self.delta / self.parts
-
-    @property
-    def terms(self) -> Hashable:
-        """What interactions must have in common for their budgets to add up to one."""
-        method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
-        return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
-
-    def affordable(self, shift: float = 0.0) -> float:
-        """Return the budget that planned contributions of `shift` noise scales feel like."""
-        return self.spendable / (self.charges.share(shift) if self.label_only else 1.0)
-
-    @property
-    def n_asked(self) -> int:
-        """How many queries the plan expects to put to private records."""
-        if self.model_share:
-            return math.ceil(ASKED * self.n_queries)
-        gated = self.reuse_predictions == GATE
-        return _planning.asked_of(self.n_queries) if gated else self.n_queries
-
-    @property
-    def index_options(self) -> dict[str, Any]:
-        """What the index is made with, besides its kind."""
-        return {name: value for name, value in self.index.items() if name != "kind"}
-
-    @property
-    def even_noise(self) -> bool:
-        """Whether the noise is the same in all answers."""
-        fixed = self.private_count or self.min_similarity is not None
-        return not (fixed or self.follows_usage or self.reuse_predictions != NO_REUSE)
-
-    def least_count(self, n_neighbors: int | None) -> float:
-        """Return the count below which no noise scale is taken: what the grid must fit."""
-        return LEAST_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
-
-    def typical_count(self, n_neighbors: int | None) -> float:
-        """Return the count that noise scales are quoted at."""
-        return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
-
-
-@lru_cache(maxsize=16)
-def _charges(
-    epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int
-) -> ChargeTable:
-    table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
-    left = _less(table.target.budget, table.target.order * paid)
-    return replace(table, target=replace(table.target, budget=_part(left, parts)))
-
-
-def _less(budget: float, paid: float) -> float:
-    """Return what is left of a budget, rounded down."""
-    if paid == 0:
-        return budget
-    left = (budget - paid) - 1e-15 * (budget + paid)
-    if left <= 0:
-        raise InvalidInput(
-            "The 'reference_cost' must leave some of every budget: the reference has cost all that "
-            "this 'epsilon' and 'delta' allow. Take a larger epsilon, or a cheaper reference."
-        )
-    return left
-
-
-def _part(budget: float, parts: int) -> float:
-    """Return an equal part of a budget, rounded down."""
-    return budget if parts == 1 else math.nextafter(budget / parts, 0)
+    def public_facts(self) -> tuple[str, ...]:
+        """What is public beside parameters and queries."""
+        return ("the class names",)
 
 
 _OLD_NAMES = {

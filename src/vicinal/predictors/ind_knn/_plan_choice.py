@@ -14,7 +14,8 @@ from vicinal import _checks
 from vicinal.neighbours import AdaptiveRadius, Reference
 from vicinal.predictors.ind_knn import _planning
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
-from vicinal.predictors.ind_knn._parameters import GATE, IndKNNSettings
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._shared_settings import GATE
 
 LARGEST_WEIGHT = 1.0
 """Mean squared kernel weight where no public point tells it: no weight is larger."""

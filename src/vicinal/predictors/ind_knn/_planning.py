@@ -35,6 +35,9 @@ Multipliers = float | npt.NDArray[np.float64]
 NEIGHBORS_PER_NOISE = 20
 """k over the noise multiplier in units of the kernel weight, for each dimension of the data."""
 
+NUMBERS_PER_NOISE = 60
+"""The same for averages of numbers, where every bit of noise counts (decision 0074)."""
+
 LEAST_DIMENSION = 15.0
 """Data of fewer dimensions are given as many neighbours as these."""
 
@@ -77,22 +80,28 @@ def expected_neighbors(
     n_classes: int,
     n_reference: int,
     dimension: float = LEAST_DIMENSION,
+    per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
     """Return k for a plan, from public numbers alone."""
     noise = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
-    wanted = round(NEIGHBORS_PER_NOISE * max(dimension, LEAST_DIMENSION) * noise)
+    wanted = round(per_noise * max(dimension, LEAST_DIMENSION) * noise)
     most = max(1, n_records // (2 * n_classes))
     least = math.ceil(LEAST_RANK * n_records / n_reference)
     return max(min(wanted, most), min(least, n_records), 1)
 
 
 def fitting_neighbors(
-    reference: Reference, n_records: int, n_queries: int, budget: float, n_classes: int
+    reference: Reference,
+    n_records: int,
+    n_queries: int,
+    budget: float,
+    n_classes: int,
+    per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
     """Return :func:`expected_neighbors` for data of the dimension that public points have."""
     plan = n_records, n_queries, budget, n_classes, len(reference)
-    rank = round(expected_neighbors(*plan) * len(reference) / n_records)
-    return expected_neighbors(*plan, dimension(reference, rank))
+    rank = round(expected_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
+    return expected_neighbors(*plan, dimension(reference, rank), per_noise)
 
 
 def dimension(reference: Reference, rank: int) -> float:

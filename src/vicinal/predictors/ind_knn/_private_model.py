@@ -9,7 +9,7 @@ docs/decisions/0053-private-model.md has the measurements behind the constants.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -21,7 +21,7 @@ from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient, whole_weights
 from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
-from vicinal.predictors.ind_knn._parameters import ASKED, IndKNNSettings
+from vicinal.predictors.ind_knn._shared_settings import ASKED, AnySettings, SharedSettings
 
 Floats = npt.NDArray[np.float64]
 FloatMatrix = npt.NDArray[np.floating]
@@ -176,14 +176,14 @@ class Joined:
         return np.asarray(asked)
 
 
-def resolved(settings: IndKNNSettings, n_features: int) -> IndKNNSettings:
+def resolved(settings: AnySettings, n_features: int) -> AnySettings:
     """Return settings with a share for the model, by the rule where it is "auto"; public."""
     if settings.model_share is not None:
         return settings
-    return replace(settings, model_share=fitting_share(settings, n_features))
+    return settings.changed(model_share=fitting_share(settings, n_features))
 
 
-def fitting_share(settings: IndKNNSettings, n_features: int) -> float:
+def fitting_share(settings: SharedSettings, n_features: int) -> float:
     """Return the share of budgets for the model: :data:`SHARE`, or 0 where noise would win.
 
     The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds.
@@ -195,7 +195,7 @@ def fitting_share(settings: IndKNNSettings, n_features: int) -> float:
 
 
 def train(
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     X: FloatMatrix,
     people: SubjectTable,
     account: Account,
@@ -208,7 +208,7 @@ def train(
 
     Parameters
     ----------
-    settings : IndKNNSettings
+    settings : SharedSettings
         With a number of records, which means are taken by, and a share, the largest that a subject
         can pay of its budget.
     X : array (n, d)

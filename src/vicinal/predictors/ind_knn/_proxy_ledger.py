@@ -112,7 +112,7 @@ class ProxyLedger:
         self._index.add(points)
         size = len(points)
         self._people = SubjectTable(
-            labels=np.zeros(size, dtype=np.int32),
+            targets=np.zeros(size, dtype=np.int32),
             slots=np.arange(size, dtype=np.int32),
             records=np.ones(size, dtype=np.int32),
             remaining=np.full(size, UNITS, dtype=np.int64),

@@ -13,6 +13,7 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import Account, MemoryLedger, Register
 from vicinal.mechanisms import SubjectTable
+from vicinal.mechanisms._record_vectors import RecordTargets, joined
 from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, NeighbourLists
 from vicinal.neighbours._integer_features import IntegerMatrix
 from vicinal.neighbours._tiles import fill_holes
@@ -36,7 +37,7 @@ class Shard(LocalShardBase):
         self.index: Index = index(kernel, n_features)
         self.ledger: MemoryLedger = MemoryLedger()
         self._register: Register = self.ledger if register is None else register
-        self._labels = np.zeros(0, dtype=np.int32)
+        self._targets: RecordTargets = np.zeros(0, dtype=np.int32)
         self._slots = np.zeros(0, dtype=np.int32)
         self._records = np.zeros(0, dtype=np.int32)
         self._mapped: list[MappedIndex] = []
@@ -44,7 +45,7 @@ class Shard(LocalShardBase):
 
     def __len__(self) -> int:
         """Return the number of records. Private."""
-        return len(self._labels)
+        return len(self._slots)
 
     @property
     def subject_table(self) -> SubjectTable:
@@ -53,7 +54,7 @@ class Shard(LocalShardBase):
 
     def subject_table_of(self, account: Account) -> SubjectTable:
         """Return the same people with the budgets of another account."""
-        return SubjectTable(self._labels, self._slots, self._records, account.remaining)
+        return SubjectTable(self._targets, self._slots, self._records, account.remaining)
 
     def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
         """Return the records inside each query's radius."""
@@ -70,29 +71,33 @@ class Shard(LocalShardBase):
     def add(
         self,
         integers: IntegerMatrix,
-        labels: npt.NDArray[np.int32],
+        targets: RecordTargets,
         subjects: Sequence[SubjectId],
     ) -> None:
-        """Add records; a subject that is known, or was, continues with the budget it has left."""
+        """Add records; a subject that is known, or was, continues with the budget it has left.
+
+        `targets` are what the records carry: class indices, int32 (n,), or vectors.
+        """
+        carried = joined(self._targets, targets)
         with self._changing():
             slots = self._register.enroll(subjects)
             self.index.add(integers)
             for mapped in self._mapped:
                 mapped.add(integers)
-            self._labels = np.concatenate([self._labels, labels])
+            self._targets = carried
             self._slots = np.concatenate([self._slots, slots])
             self._recount()
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically; return how many records went."""
         rows = self.rows_of(subjects)
-        movers = fill_holes(rows, len(self._labels))
-        kept = len(self._labels) - len(rows)
+        movers = fill_holes(rows, len(self))
+        kept = len(self) - len(rows)
         with self._changing():
             for index in (self.index, *(mapped.index for mapped in self._mapped)):
                 index.remove(rows, movers)
-            self._labels = _moved(self._labels, rows, movers, kept)
-            self._slots = _moved(self._slots, rows, movers, kept)
+            order = _order_after(rows, movers, kept)
+            self._targets, self._slots = self._targets[order], self._slots[order]
             self._register.remove(subjects)
             self._recount()
         return len(rows)
@@ -125,7 +130,7 @@ class Shard(LocalShardBase):
     def resume(
         self,
         parts: Iterable[IntegerMatrix],
-        labels: npt.NDArray[np.int32],
+        targets: RecordTargets,
         slots: npt.NDArray[np.int32],
     ) -> None:
         """Take in records whose subjects the register already knows, into an empty shard.
@@ -134,13 +139,15 @@ class Shard(LocalShardBase):
         ----------
         parts : iterable of (m, d)
             Integer features in consecutive parts, together n rows.
-        labels, slots : int32 (n,)
-            Class index and subject of every record.
+        targets : int32 (n,) or RecordVectors
+            What the records carry: class indices, or vectors.
+        slots : int32 (n,)
+            Subject of every record.
         """
         with self._changing():
             for part in parts:
                 self.index.add(part)
-            self._labels, self._slots = labels, slots
+            self._targets, self._slots = targets, slots
             self._recount()
 
     @contextmanager
@@ -272,13 +279,10 @@ def moved_index(index: Index, factory: IndexFactory) -> Index:
     return moved
 
 
-def _moved(
-    column: npt.NDArray[np.int32],
-    rows: npt.NDArray[np.int64],
-    movers: npt.NDArray[np.int64],
-    kept: int,
-) -> npt.NDArray[np.int32]:
-    """Return a new column in which `movers` fill the holes left by `rows`."""
-    filled = column.copy()
-    filled[rows[rows < kept]] = column[movers]
-    return filled[:kept].copy()
+def _order_after(
+    rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64], kept: int
+) -> npt.NDArray[np.int64]:
+    """Return which row stands where once `movers` have filled the holes left by `rows`, (kept,)."""
+    order = np.arange(kept)
+    order[rows[rows < kept]] = movers
+    return order

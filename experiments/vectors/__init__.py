@@ -1,0 +1,1 @@
+"""Numbers and words: what private averages and keywords of neighbours are worth."""

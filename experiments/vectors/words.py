@@ -1,0 +1,143 @@
+"""Keywords of private news: how many of the words without noise are found with it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from vicinal import IndKNNKeywords
+from vicinal.mechanisms import NoiseSource
+from vicinal.predictors.ind_knn._target_encoding import words
+
+Floats = npt.NDArray[np.float64]
+
+DELTA = 1e-5
+VOCABULARY = 20_000
+FEATURES = 128
+_COMMON = 0.05
+"""Words in a larger share of public texts say nothing of a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Private texts, a public vocabulary with weights, and features of everything.
+
+    Attributes
+    ----------
+    private : list of str
+        The texts.
+    vocabulary : dict of str to float
+        Words with their inverse document frequencies in public texts.
+    features, public, queries : float64 (n, d)
+        Of private texts, public texts, and questions.
+    """
+
+    private: list[str]
+    vocabulary: dict[str, float]
+    features: Floats
+    public: Floats
+    queries: Floats
+
+    @classmethod
+    def load(cls, train: Path, test: Path) -> Corpus:
+        """Return AG News; what is learnt is learnt on the first half of the test texts."""
+        private, others = _texts(train), _texts(test)
+        public, asked = others[::2], others[1::2]
+        titles = [" ".join(text.split()[:12]) for text in asked]
+        tfidf = TfidfVectorizer(sublinear_tf=True, min_df=2, stop_words="english")
+        svd = TruncatedSVD(FEATURES, random_state=0)
+        reduced = svd.fit_transform(tfidf.fit_transform(public))
+        centre = reduced.mean(axis=0)
+        return cls(
+            private,
+            _weights(public),
+            svd.transform(tfidf.transform(private)) - centre,
+            reduced - centre,
+            svd.transform(tfidf.transform(titles)) - centre,
+        )
+
+
+def _texts(path: Path) -> list[str]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        return [row["text"] for row in csv.DictReader(file)]
+
+
+def _weights(public: list[str]) -> dict[str, float]:
+    """Return the most frequent words but for very common ones, with log(m / documents)."""
+    counts = Counter(word for text in public for word in set(words(text)) if len(word) > 2)
+    kept = [(word, n) for word, n in counts.most_common() if n <= _COMMON * len(public)]
+    return {word: float(np.log(len(public) / n)) for word, n in kept[:VOCABULARY]}
+
+
+@dataclass(frozen=True, slots=True)
+class WordScore:
+    """How well keywords are found.
+
+    Attributes
+    ----------
+    precision, first : float
+        Share of the keywords, and of the first three, that are among those without noise.
+    milliseconds : float
+        Processor time of a question.
+    """
+
+    epsilon: float
+    n_queries: int
+    n_neighbors: int
+    precision: float
+    first: float
+    milliseconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class _NoNoise(NoiseSource):
+    exact = False
+
+    def discrete_gaussian(self, scale: int, size: int) -> npt.NDArray[np.int64]:  # noqa: ARG002
+        return np.zeros(size, dtype=np.int64)
+
+
+def score(corpus: Corpus, epsilon: float, n_queries: int) -> WordScore:
+    """Return the score of one plan: the first `n_queries` questions."""
+    queries = corpus.queries[:n_queries]
+    model = _fitted(corpus, epsilon, n_queries)
+    start = time.process_time()
+    noisy = model.predict(queries)
+    spent = (time.process_time() - start) / n_queries * 1e3
+    plain = _fitted(corpus, epsilon, n_queries)
+    plain._engine.votes.noise = _NoNoise()
+    plain._shard.ledger.remaining[:] = 1 << 62  # the words that all neighbours have together
+    truth = plain.predict(queries)
+    pairs = list(zip(noisy.tolist(), truth.tolist(), strict=True))
+    return WordScore(
+        epsilon,
+        n_queries,
+        model.n_neighbors_ or 0,
+        float(np.mean([len(set(found) & set(true)) / len(true) for found, true in pairs])),
+        float(np.mean([len(set(found[:3]) & set(true)) / 3 for found, true in pairs])),
+        spent,
+    )
+
+
+def _fitted(corpus: Corpus, epsilon: float, n_queries: int) -> IndKNNKeywords:
+    model = IndKNNKeywords(
+        corpus.vocabulary, epsilon, DELTA, n_queries, n_records=len(corpus.private),
+        interactions="public",
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(corpus.features, corpus.private, public=corpus.public)

@@ -1,0 +1,80 @@
+"""Averages over a neighbourhood from noisy sums: post-processing, which costs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+from sklearn.isotonic import isotonic_regression
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyAverages:
+    """What neighbours say on average, from noisy sums; all of it public.
+
+    Attributes
+    ----------
+    weight, weight_error : float64 (q,)
+        The neighbours' summed kernel weight, above 0, and the standard deviation of its noise.
+    means, errors : float64 (q, m)
+        Averages of what the other coordinates say, and their standard errors: what the noise does
+        to them, not how unlike each other the neighbours are.
+    """
+
+    weight: Floats
+    weight_error: Floats
+    means: Floats
+    errors: Floats
+
+    @classmethod
+    def of(cls, sums: Floats, noise: Floats, a: float, b: float) -> NoisyAverages:
+        """Return averages from sums whose first coordinate is `a` times the weight.
+
+        Parameters
+        ----------
+        sums : float64 (q, 1 + m)
+            As released, in units of a unit vote.
+        noise : float64 (q,)
+            Standard deviation of the noise on every coordinate.
+        a, b : float
+            What a record's weight, and what it says, were multiplied by.
+        """
+        weight_error = noise / a
+        weight = _positive(sums[:, 0] / a, weight_error)
+        means = sums[:, 1:] / b / weight[:, None]
+        errors = np.hypot(noise[:, None] / b, means * weight_error[:, None]) / weight[:, None]
+        return cls(weight, weight_error, means, errors)
+
+
+def _positive(noisy: Floats, noise: Floats) -> Floats:
+    """Return the expectation of what is above 0 and anything there equally likely, given noise."""
+    z = noisy / noise
+    mean = z + np.exp(-0.5 * z * z - 0.5 * np.log(2 * np.pi) - log_ndtr(z))
+    deep = np.maximum(-z, 50.0)
+    return np.asarray(noise * np.where(z < -50, 1 / deep - 2 / deep**3, mean))
+
+
+def distribution(shares: Floats) -> Floats:
+    """Return the nearest shares, (q, J), that lie in 0..1 and do not fall along a row.
+
+    `shares` are those below J ascending thresholds, each with equal noise.
+    """
+    return np.array([isotonic_regression(row, y_min=0.0, y_max=1.0) for row in shares])
+
+
+def quantile(shares: Floats, edges: Floats, level: float) -> Floats:
+    """Return where each row's distribution reaches `level`, (q,), straight between the edges.
+
+    `shares` (q, J) are those below the inner `edges` (J + 2,), as :func:`distribution` gives them.
+    """
+    whole = np.column_stack([np.zeros(len(shares)), shares, np.ones(len(shares))])
+    after = np.maximum((whole < level).sum(axis=1), 1)
+    after = np.minimum(after, whole.shape[1] - 1)
+    rows = np.arange(len(whole))
+    low, high = whole[rows, after - 1], whole[rows, after]
+    part = np.where(high > low, (level - low) / np.where(high > low, high - low, 1.0), 0.5)
+    return np.asarray(edges[after - 1] + np.clip(part, 0, 1) * (edges[after] - edges[after - 1]))

@@ -1,0 +1,60 @@
+"""What can be told of a neighbourhood: means, shares and histograms with their standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyEstimate:
+    """A number read off noisy sums.
+
+    Attributes
+    ----------
+    value : float
+        The estimate.
+    error : float
+        Its standard error from the noise alone, which is public.
+    """
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        """Return the number with its error."""
+        return f"{self.value:.3g} +- {self.error:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class NeighborhoodSummary:
+    """What the records near one query say together; all of it was paid for, and is public.
+
+    Attributes
+    ----------
+    weight : NoisyEstimate
+        Their summed kernel weight: about how many there are.
+    means : mapping of str to NoisyEstimate
+        Averages of numbers.
+    shares : mapping to NoisyEstimate
+        Shares of classes or labels, between 0 and 1.
+    histograms : mapping of str to (float64 (J + 2,), float64 (J + 1,))
+        Edges of bins, and the share of the numbers in each.
+    """
+
+    weight: NoisyEstimate
+    means: Mapping[str, NoisyEstimate] = field(default_factory=dict)
+    shares: Mapping[object, NoisyEstimate] = field(default_factory=dict)
+    histograms: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return one line, the largest shares first."""
+        shares = sorted(self.shares.items(), key=lambda item: -item[1].value)
+        told = [f"{name}: {100 * e.value:.0f} % +- {100 * e.error:.0f}" for name, e in shares]
+        told += [f"{name}: {estimate}" for name, estimate in self.means.items()]
+        return f"records near, by weight: {self.weight}; " + ", ".join(told)

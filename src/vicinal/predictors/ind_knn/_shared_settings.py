@@ -1,0 +1,289 @@
+"""What the plans of all Ind-KNN estimators have in common, and the budget they stand for."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.accounting import _budget as budgets
+from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms._grid import SLACK_SHARE
+from vicinal.neighbours import LEAST_COUNT
+from vicinal.predictors._common.parameters import AUTO, Settings
+from vicinal.predictors.ind_knn import _planning
+
+ADAPTIVE = "adaptive"
+NEIGHBORS = "neighbors"
+GATE = "gate"
+ASKED = 0.25
+"""Share of queries that is put to the vote beside a private model: those it is least sure of."""
+
+NO_REUSE = "none"
+PLANNED = "planned"
+USAGE = "usage"
+PUBLIC = "public"
+PRIVATE = "private"
+
+
+class SharedSettings(Settings):
+    """Checked parameters that every Ind-KNN estimator has; None stands for "auto".
+
+    A subclass is a dataclass with these fields. Where a parameter is a property here, it need not
+    have it.
+    """
+
+    __slots__ = ()
+
+    epsilon: float
+    delta: float
+    n_queries: int
+    n_neighbors: int | None
+    noise_multiplier: float | None
+    kernel: str
+    min_similarity: float | None
+    accounting: str
+    index: dict[str, Any]
+    execution: str
+    noise_schedule: str
+    n_records: int | None
+    bandwidth: float | None
+    norm_bound: float | None
+    reference_cost: float
+    interactions: int
+    simulation_seed: int | None
+
+    @property
+    def typical_square(self) -> float:
+        """The squared length that records' vectors are planned to have; public, 1 at most."""
+        return 1.0
+
+    @property
+    def neighbors_per_noise(self) -> float:
+        """Neighbours for each unit of noise and dimension, see ``_planning``."""
+        return _planning.NEIGHBORS_PER_NOISE
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """Class names; none where records carry vectors."""
+        return np.zeros(0, dtype=np.int64)
+
+    @property
+    def neighbor_count(self) -> str:
+        """Whether K is estimated from public facts, or released with noise."""
+        return PUBLIC
+
+    @property
+    def release(self) -> str:
+        """Whether all noisy sums leave, or the label alone."""
+        return "votes"
+
+    @property
+    def reuse_predictions(self) -> str:
+        """What answers already given do for later queries."""
+        return NO_REUSE
+
+    @property
+    def model_share(self) -> float | None:
+        """The share of a budget that trains a private model."""
+        return 0.0
+
+    @property
+    def class_shares(self) -> npt.NDArray[np.float64]:
+        """How common each class is, (c,): equal unless declared."""
+        return np.full(self.n_coordinates, 1 / self.n_coordinates)
+
+    @property
+    def class_costs(self) -> npt.NDArray[np.float64]:
+        """What it costs to miss a record of each class, (c,)."""
+        return np.ones(self.n_coordinates)
+
+    @property
+    def plain_decision(self) -> bool:
+        """Whether the class with the most votes wins: equal shares, and equal costs."""
+        return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
+
+    def check_noise_schedule(self) -> None:
+        """Refuse noise that follows usage where noise, radius or count is fixed."""
+        needs = {
+            "noise_multiplier": (AUTO, self.noise_multiplier is None),
+            "min_similarity": (ADAPTIVE, self.min_similarity is None),
+            "neighbor_count": (PUBLIC, not self.private_count),
+        }
+        for name, (value, met) in needs.items():
+            if self.follows_usage and not met:
+                raise InvalidInput(
+                    f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
+                    "noise follows the budget usage of public points."
+                )
+
+    def changed(self, **changes: Any) -> Self:
+        """Return the same settings with some fields changed."""
+        return replace(self, **changes)
+
+    @property
+    @abstractmethod
+    def n_coordinates(self) -> int:
+        """Coordinates of what a record contributes."""
+
+    @property
+    @abstractmethod
+    def n_groups(self) -> int:
+        """Kinds of records that an answer tells apart; each needs neighbours of its own."""
+
+    @property
+    @abstractmethod
+    def public_facts(self) -> tuple[str, ...]:
+        """What is public beside parameters and queries, in words."""
+
+    @property
+    def against_model(self) -> str:
+        """What a private model needs and does not have; "" if it can be trained."""
+        needs = {
+            "kernel='cosine'": self.kernel == "cosine",
+            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
+            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            f"noise_schedule={PLANNED!r}": not self.follows_usage,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+            "release='votes' (with class shares or costs)": self.plain_decision
+            or not self.label_only,
+        }
+        return next((need for need, met in needs.items() if not met), "")
+
+    @property
+    def may_train(self) -> bool:
+        """Whether a private model is wanted, or left to the rule."""
+        planned = self.n_neighbors is None and self.noise_multiplier is None
+        return bool(self.model_share) or (
+            self.model_share is None and planned and not self.against_model
+        )
+
+    @property
+    def private_count(self) -> bool:
+        """Whether the number of neighbours is released with noise."""
+        return self.neighbor_count == PRIVATE
+
+    @property
+    def label_only(self) -> bool:
+        """Whether labels leave, and no votes."""
+        return self.release == "label"
+
+    @property
+    def sequential(self) -> bool:
+        """Whether queries are answered one by one."""
+        return self.execution == "sequential"
+
+    @property
+    def follows_usage(self) -> bool:
+        """Whether the noise follows the proxy ledger."""
+        return self.noise_schedule == USAGE
+
+    @property
+    def charges(self) -> ChargeTable:
+        """What labels cost where they alone leave; the order fits many small contributions."""
+        return _charges(
+            self.epsilon, self.delta, self.priced_classes, self.reference_cost, self.parts
+        )
+
+    @property
+    def priced_classes(self) -> int | None:
+        """The number of classes that a label's price makes use of; None where scores decide."""
+        return self.n_coordinates if self.plain_decision else None
+
+    @property
+    def spendable(self) -> float:
+        """The budget B of every subject in one interaction, less what the reference has cost.
+
+        In GDP, 1 % of delta is kept for the grid. Several interactions share the budget evenly:
+        budgets are zCDP, or squares of GDP's mu, and add up.
+        """
+        if self.label_only:
+            return self.charges.zcdp
+        share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
+        whole = budgets.budget(self.epsilon, self.delta * share, self.accounting)
+        return _part(_less(whole, self.reference_cost), self.parts)
+
+    @property
+    def parts(self) -> int:
+        """How many interactions share the budget."""
+        return max(1, self.interactions)
+
+    @property
+    def grid_delta(self) -> float:
+        """The delta of which the grid may use a share in one interaction."""
+        return self.delta / self.parts
+
+    @property
+    def terms(self) -> Hashable:
+        """What interactions must have in common for their budgets to add up to one."""
+        method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
+        return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
+
+    def affordable(self, shift: float = 0.0) -> float:
+        """Return the budget that planned contributions of `shift` noise scales feel like."""
+        whole = self.spendable / self.typical_square
+        return whole / (self.charges.share(shift) if self.label_only else 1.0)
+
+    @property
+    def n_asked(self) -> int:
+        """How many queries the plan expects to put to private records."""
+        if self.model_share:
+            return math.ceil(ASKED * self.n_queries)
+        gated = self.reuse_predictions == GATE
+        return _planning.asked_of(self.n_queries) if gated else self.n_queries
+
+    @property
+    def index_options(self) -> dict[str, Any]:
+        """What the index is made with, besides its kind."""
+        return {name: value for name, value in self.index.items() if name != "kind"}
+
+    @property
+    def even_noise(self) -> bool:
+        """Whether the noise is the same in all answers."""
+        fixed = self.private_count or self.min_similarity is not None
+        return not (fixed or self.follows_usage or self.reuse_predictions != NO_REUSE)
+
+    def least_count(self, n_neighbors: int | None) -> float:
+        """Return the count below which no noise scale is taken: what the grid must fit."""
+        return LEAST_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
+
+    def typical_count(self, n_neighbors: int | None) -> float:
+        """Return the count that noise scales are quoted at."""
+        return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
+
+
+AnySettings = TypeVar("AnySettings", bound=SharedSettings)
+
+
+@lru_cache(maxsize=16)
+def _charges(
+    epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int
+) -> ChargeTable:
+    table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
+    left = _less(table.target.budget, table.target.order * paid)
+    return replace(table, target=replace(table.target, budget=_part(left, parts)))
+
+
+def _less(budget: float, paid: float) -> float:
+    """Return what is left of a budget, rounded down."""
+    if paid == 0:
+        return budget
+    left = (budget - paid) - 1e-15 * (budget + paid)
+    if left <= 0:
+        raise InvalidInput(
+            "The 'reference_cost' must leave some of every budget: the reference has cost all that "
+            "this 'epsilon' and 'delta' allow. Take a larger epsilon, or a cheaper reference."
+        )
+    return left
+
+
+def _part(budget: float, parts: int) -> float:
+    """Return an equal part of a budget, rounded down."""
+    return budget if parts == 1 else math.nextafter(budget / parts, 0)

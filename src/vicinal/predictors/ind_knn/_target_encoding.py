@@ -1,0 +1,154 @@
+"""From what people say about a record to the vector that it carries: a function of public things.
+
+A vector has length at most one. Its first coordinate, where there is one, is the record's weight
+`a`; the others are b times what is averaged, with a^2 + b^2 = 1. A record's vector depends on that
+record alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from re import compile as pattern
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import column_or_1d
+
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.predictors.ind_knn._vector_settings import (
+    CENTRED_WEIGHT_SHARE,
+    WEIGHT_SHARE,
+    TargetBounds,
+)
+
+Floats = npt.NDArray[np.float64]
+
+_WORDS = pattern(r"[^\W_]+")
+
+
+def parts(weight_share: float) -> tuple[float, float]:
+    """Return (a, b), the lengths of a record's weight and of what it says."""
+    return math.sqrt(weight_share), math.sqrt(1 - weight_share)
+
+
+def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
+    """Return targets on a scale from -1, the lower bound, to 1, (n, p); beyond them they are cut.
+
+    Raises
+    ------
+    InvalidInput
+        If they are not finite numbers, one for each record and target; no value is quoted.
+    """
+    if y is None:
+        raise InvalidInput(
+            "The 'y' parameter must hold a number for each record: fit requires y to be passed, "
+            "but the target y is None."
+        )
+    table = np.asarray(y)
+    if table.dtype.kind == "O":
+        table = _as_floats(table)
+    if len(bounds) == 1 and table.ndim == 2 and table.shape[1] == 1:
+        table = column_or_1d(table, warn=True)
+    wanted = (size,) if len(bounds) == 1 else (size, len(bounds))
+    if table.dtype.kind not in "biuf" or table.shape not in {wanted, (size, len(bounds))}:
+        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {wanted}.")
+    values = table.reshape(size, len(bounds)).astype(np.float64)
+    if not np.isfinite(values).all():
+        raise InvalidInput("The 'y' parameter must hold finite numbers: no NaN or infinity.")
+    low, high = bounds.low, bounds.high
+    values = np.clip(values, low, high)
+    if log:
+        values, low, high = np.log(values), np.log(low), np.log(high)
+    return np.clip((values - low) / (high - low) * 2 - 1, -1.0, 1.0)
+
+
+def _as_floats(table: npt.NDArray[np.object_]) -> Floats:
+    try:
+        return table.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput("The 'y' parameter must hold numbers.") from None
+
+
+def thresholds(count: int) -> Floats:
+    """Return `count` thresholds between -1 and 1, in the middles of as many equal intervals."""
+    return (2 * np.arange(count) + 1) / count - 1
+
+
+def number_vectors(values: Floats, n_thresholds: int | None) -> RecordVectors:
+    """Return the vectors of records with numbers (n, p) in -1..1.
+
+    Without thresholds v = (a, b z / sqrt(p)). With J of them each number becomes the signs of its
+    distances to them, over sqrt(J): they tell its share below each threshold, and their mean is the
+    number itself, rounded to 2 / J.
+    """
+    a, b = parts(WEIGHT_SHARE)
+    said = values
+    if n_thresholds is not None:
+        above = values[:, :, None] >= thresholds(n_thresholds)
+        said = np.where(above, 1.0, -1.0).reshape(len(values), -1) / math.sqrt(n_thresholds)
+    said = said * (b / math.sqrt(values.shape[1]))
+    return RecordVectors.of_rows(np.column_stack([np.full(len(values), a), said]))
+
+
+def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
+    table = np.asarray(y)
+    plain = table.shape == shape and table.dtype.kind in "biuf"
+    if not plain or not np.isin(table, (0, 1)).all():
+        raise InvalidInput(
+            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}): a row for each record, "
+            "a column for each label."
+        )
+    return table.astype(np.bool_)
+
+
+def label_vectors(sets: npt.NDArray[np.bool_], tau: float | None) -> RecordVectors:
+    """Return the vectors of records with several labels, bool (n, c).
+
+    With `tau`: the 0/1 vector, cut to length sqrt(tau) and divided by it (the tau-approximation of
+    ZYCW20). Without: 1 for every label that is there and -1 for the others, over sqrt(c).
+    """
+    count = sets.shape[1]
+    if tau is None:
+        a, b = parts(CENTRED_WEIGHT_SHARE)
+        said = np.where(sets, b, -b) / math.sqrt(count)
+    else:
+        a, b = parts(WEIGHT_SHARE)
+        sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
+        said = sets * (b / np.sqrt(np.maximum(sizes, tau)))
+    return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), said]))
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the words of a text in small letters."""
+    return (found[0].lower() for found in _WORDS.finditer(text))
+
+
+def keyword_vectors(documents: Iterable[object], vocabulary: dict[str, float]) -> RecordVectors:
+    """Return unit vectors of documents: (1 + log count) times the public weight of each word.
+
+    A document without a word of the vocabulary carries nothing.
+    """
+    place = {word: i for i, word in enumerate(vocabulary)}
+    weights = np.array(list(vocabulary.values()))
+    starts, coordinates, values = [0], [], []
+    for document in documents:
+        if not isinstance(document, str):
+            raise InvalidInput("The 'y' parameter must hold a text for each record.")
+        counts = Counter(place[word] for word in words(document) if word in place)
+        places = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
+        tf = 1 + np.log(np.fromiter(counts.values(), dtype=np.float64, count=len(counts)))
+        said = weights[places] * tf
+        said = said / (np.abs(said).max() if len(said) else 1.0)
+        coordinates.append(places)
+        values.append(said / (np.sqrt(np.square(said).sum()) or 1.0))
+        starts.append(starts[-1] + len(places))
+    return RecordVectors.of_entries(
+        len(vocabulary),
+        np.array(starts),
+        np.concatenate([np.zeros(0, dtype=np.int64), *coordinates]),
+        np.concatenate([np.zeros(0), *values]),
+    )
