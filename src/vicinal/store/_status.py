@@ -48,7 +48,8 @@ class Presence:
     Attributes
     ----------
     enrolled, erased, unknown : int
-        Ids that are there; that left, and whose keyed hashes are known; that never were there.
+        Ids that are there; that left, or were evaluated only, and whose keyed hashes are known;
+        that never were there.
     """
 
     enrolled: int
