@@ -28,6 +28,7 @@ class Commands(CommandGroup):
         "calibrate": "vicinal.cli._account:calibrate",
         "certificate": "vicinal.cli._certificate:certificate",
         "demo": "vicinal.cli._demo:demo",
+        "evaluate": "vicinal.cli._evaluate:evaluate",
         "erase": "vicinal.cli._subjects:erase",
         "export-guarantee": "vicinal.cli._store:export_guarantee",
         "init": "vicinal.cli._store:init",
