@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from vicinal._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from vicinal import errors
+    from vicinal import audit, errors
     from vicinal.accounting import Guarantee, account, calibrate
     from vicinal.features import (
         HOGFeatures,
@@ -54,6 +54,7 @@ __all__ = [
     "TableFeatures",
     "__version__",
     "account",
+    "audit",
     "calibrate",
     "errors",
 ]
@@ -81,6 +82,7 @@ __getattr__, __dir__ = lazy_exports(
         "Store": "vicinal.store",
         "TableFeatures": "vicinal.features",
         "account": "vicinal.accounting",
+        "audit": "vicinal.audit",
         "calibrate": "vicinal.accounting",
         "errors": "vicinal.errors",
     },

@@ -10,9 +10,10 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
-from statistical.worlds import audit, universes
+from statistical.worlds import audit
 from vicinal import IndKNNClassifier
 from vicinal.accounting._label_only import charge_table, label_budget
+from vicinal.audit._universes import universes
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import LabelRelease
 from vicinal.noise import NoiseSource, SystemNoise

@@ -14,16 +14,15 @@ import pytest
 from statistical.power import BROKEN_RUNS, COUNT_RUNS, COUNT_UNIVERSES, RUNS, UNIVERSES
 from statistical.worlds import (
     Interaction,
-    Universes,
     VoteAttack,
     ask,
     ask_between_visits,
     audit,
     claimed_mu,
-    universes,
 )
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import budget
+from vicinal.audit._universes import Universes, universes
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyCount, VoteRelease
 from vicinal.noise import NoiseSource, SystemNoise

@@ -19,91 +19,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.stats import beta, norm
+from scipy.stats import norm
 
-from statistical.power import CONFIDENCE, RUNS, UNIVERSES
+from statistical.power import CONFIDENCE, RUNS
 from vicinal import IndKNNClassifier
+from vicinal.audit._bounds import rate_at_least
+from vicinal.audit._universes import Universes
 from vicinal.errors import PrivacyWarning
 from vicinal.noise import NoiseSource
 from vicinal.predictors.ind_knn import _engine_factory
 
 WITH, WITHOUT = True, False
 
-AXES = 64
-"""Features in which universes lie in random directions, at cosines below .75 to each other."""
-
 # Where a test says "the victim is there", between the predicted means 0 (not there) and 1.
 THRESHOLDS = (0.25, 0.5, 0.75, 1.0)
-
-
-# ---------------------------------------------------------------- universes
-
-
-@dataclass(frozen=True)
-class People:
-    """Records, labels and subject ids, in that order as ``fit`` takes them."""
-
-    X: np.ndarray
-    y: np.ndarray
-    subjects: np.ndarray
-
-    def and_(self, others):
-        return People(
-            np.concatenate([self.X, others.X]),
-            np.concatenate([self.y, others.y]),
-            np.concatenate([self.subjects, others.subjects]),
-        )
-
-
-@dataclass(frozen=True)
-class Universes:
-    """`count` universes: their victims, other people, reference points and queries."""
-
-    count: int
-    victims: People
-    others: People
-    public: np.ndarray
-    queries: np.ndarray
-
-
-def directions(count, cosine):
-    """Return one vector per universe at `cosine` to its query, the rest along a shared axis."""
-    axes = np.random.default_rng(0).normal(size=(count, AXES))
-    axes /= np.linalg.norm(axes, axis=1, keepdims=True)
-    apart = np.abs(axes @ axes.T - np.eye(count)).max()
-    assert apart < 0.75, "universes must stay outside each other's radius of .8"
-    return np.concatenate([cosine * axes, np.full((count, 1), np.sqrt(1 - cosine**2))], axis=1)
-
-
-def universes(victim, others, *, rounds, count=UNIVERSES, reference=0.8):
-    """Lay out `count` equal universes.
-
-    Parameters
-    ----------
-    victim : list of (cosine, label)
-        The records of the one victim of a universe; similarity to the universe's query.
-    others : list of (cosine, label)
-        Records of other people of a universe, a subject each.
-    rounds : int
-        How often each universe is asked; all universes are asked once before any is asked twice.
-    reference : float
-        Similarity of a universe's one reference point, which sets an adaptive radius.
-    """
-    return Universes(
-        count,
-        _people(count, victim, lambda _: np.arange(count)),
-        _people(count, others, lambda i: np.arange(count) + (i + 1) * count),
-        directions(count, reference),
-        np.tile(directions(count, 1.0), (rounds, 1)),
-    )
-
-
-def _people(count, records, ids):
-    return People(
-        np.concatenate([directions(count, cosine) for cosine, _ in records]),
-        np.repeat([label for _, label in records], count),
-        np.concatenate([ids(i) for i in range(len(records))]),
-    )
 
 
 # ---------------------------------------------------------------- interactions
@@ -215,8 +144,7 @@ def measure(with_victims, without, delta):
 
 def at_least(events, share):
     """Return Clopper and Pearson's lower bound on the rate of `events`, wrong at rate `share`."""
-    happened = int(events.sum())
-    return float(beta.ppf(share, happened, len(events) - happened + 1)) if happened else 0.0
+    return rate_at_least(int(events.sum()), len(events), share)
 
 
 def audit(make, world, attack, *, interaction=ask, source=None, runs=RUNS):

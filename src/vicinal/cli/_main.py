@@ -22,6 +22,7 @@ class Commands(CommandGroup):
         "add": "vicinal.cli._store:add",
         "allow": "vicinal.cli._store:allow",
         "audience": "vicinal.cli._store:audience",
+        "audit": "vicinal.cli._audit:audit",
         "backup": "vicinal.cli._store:backup",
         "bench": "vicinal.cli._bench:bench",
         "calibrate": "vicinal.cli._account:calibrate",

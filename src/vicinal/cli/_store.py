@@ -50,7 +50,10 @@ Columns = Annotated[
 Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
 Model = Annotated[
     str | None,
-    typer.Option(help="timm architecture, folder of a text model, or .onnx file. Public."),
+    typer.Option(
+        help="timm architecture, folder of a text model, or .onnx file; image without it: "
+        "efficientnet-lite0. Public."
+    ),
 ]
 Reuse = Annotated[
     str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")

@@ -6,6 +6,7 @@ may depend on that record and on public things, never on the record's company.
 
 from vicinal.features._hog import HOGFeatures
 from vicinal.features._image import ImageFeatures
+from vicinal.features._lite0 import Lite0Features
 from vicinal.features._onnx import OnnxFeatures
 from vicinal.features._public_map import PublicMap
 from vicinal.features._scattering import ScatteringFeatures
@@ -21,6 +22,7 @@ __all__ = [
     "DrawnRows",
     "HOGFeatures",
     "ImageFeatures",
+    "Lite0Features",
     "Misfit",
     "OnnxFeatures",
     "PublicMap",

@@ -92,7 +92,7 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
         MissingExtra
             If the extra `vision` is not installed.
         """
-        pixels = [_checked(image) for image in _listed(images)]
+        pixels = [checked_image(image) for image in listed_images(images)]
         loaded = self._network()
         embed = partial(_embedded, loaded, device=self.device)
         return in_order(one_by_one(pixels, embed, _PART), progress)
@@ -103,13 +103,13 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
         return self._loaded_once(wanted, lambda: _load(self.model, Path(self.weights), self.device))
 
 
-def _listed(images: Any) -> Sequence[Any]:
+def listed_images(images: Any) -> Sequence[Any]:
     if isinstance(images, str | bytes) or not hasattr(images, "__len__") or len(images) == 0:
         raise InvalidInput("The images must be a list of at least one image.")
     return images  # type: ignore[no-any-return]
 
 
-def _checked(image: Any) -> Image:
+def checked_image(image: Any) -> Image:
     """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
     try:
         pixels = np.asarray(image)

@@ -17,22 +17,34 @@ from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.features import (
     HOGFeatures,
     ImageFeatures,
+    Lite0Features,
     OnnxFeatures,
     PublicMap,
     ScatteringFeatures,
     SentenceFeatures,
     TableFeatures,
 )
+from vicinal.features._lite0 import LITE0, packaged_weights
 from vicinal.features._table_features import as_schema
 from vicinal.features._text import model_folder
 from vicinal.store._folder import copy_file
 from vicinal.store._models import digest_of
 
+
+def _image_features(model: str = LITE0, weights: str | None = None, **options: Any) -> Any:
+    """Return the packaged network, or one of timm with a file of weights."""
+    if model == LITE0:
+        return Lite0Features(weights=weights, **options)
+    if weights is None:
+        raise TypeError  # as for any parameter that is left out
+    return ImageFeatures(model, weights, **options)
+
+
 KINDS: dict[str, Callable[..., Any] | None] = {
     "columns": None,
     "hog": HOGFeatures,
     "scattering": ScatteringFeatures,
-    "image": ImageFeatures,
+    "image": _image_features,
     "text": SentenceFeatures,
     "onnx": OnnxFeatures,
     "table": TableFeatures,
@@ -76,6 +88,11 @@ class StoreExtractor:
             schema = as_schema(self.options.get("schema")).usable()
             plain = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain)
+        packaged = self.kind == "image" and self.options.get("model", LITE0) == LITE0
+        if packaged and self.options.get("weights") is None:
+            object.__setattr__(
+                self, "options", {**self.options, "weights": str(packaged_weights())}
+            )
         _ = self._rows
 
     @property

@@ -1,0 +1,49 @@
+"""Evidence: how much the installed mechanisms give away, measured, beside what they claim.
+
+Worlds are made up from public things; no private record is read. Every audit is carried out on
+broken versions as well, so that it says what it would have caught.
+"""
+
+from vicinal.audit._bounds import RateBounds, rate_bounds, visible_mu
+from vicinal.audit._catalogue import (
+    all_trials,
+    ind_knn_trials,
+    plan_trials,
+    run_trials,
+    store_trials,
+)
+from vicinal.audit._claims import Claim, GaussianClaim, PlanClaim, RenyiClaim
+from vicinal.audit._ind_knn import IndKNNAudit
+from vicinal.audit._one_run import (
+    Guesses,
+    OneRunResult,
+    epsilon_from_guesses,
+    mu_from_guesses,
+    one_run,
+)
+from vicinal.audit._trials import AuditResult, AuditTrial, ControlResult, carry_out
+
+__all__ = [
+    "AuditResult",
+    "AuditTrial",
+    "Claim",
+    "ControlResult",
+    "GaussianClaim",
+    "Guesses",
+    "IndKNNAudit",
+    "OneRunResult",
+    "PlanClaim",
+    "RateBounds",
+    "RenyiClaim",
+    "all_trials",
+    "carry_out",
+    "epsilon_from_guesses",
+    "ind_knn_trials",
+    "mu_from_guesses",
+    "one_run",
+    "plan_trials",
+    "rate_bounds",
+    "run_trials",
+    "store_trials",
+    "visible_mu",
+]

@@ -1,0 +1,148 @@
+"""Which trials audit a store, a plan, or the mechanisms with their default settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vicinal import _checks
+from vicinal.accounting._plan import Plan
+from vicinal.audit import _fixed_plans
+from vicinal.audit._gradients import NoisySGDTrial, PrivateModelTrial
+from vicinal.audit._ind_knn import IndKNNAudit
+from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial, Progress, carry_out
+from vicinal.errors import InvalidInput
+
+Trials = dict[str, Callable[[], AuditTrial]]
+"""Attacks by name, made when they are wanted."""
+
+MOST_MINUTES = 24 * 60.0
+
+
+def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "label")) -> Trials:
+    """Return the attacks on an Ind-KNN classifier that lets `releases` leave."""
+    votes: Trials = {
+        "votes": audit.votes,
+        "votes-two-labels": audit.two_labels,
+        "votes-return": audit.leaves_and_returns,
+    }
+    labels: Trials = {"labels": audit.labels, "labels-alone": audit.labels_alone}
+    return {**(votes if "votes" in releases else {}), **(labels if "label" in releases else {})}
+
+
+def all_trials(audit: IndKNNAudit) -> Trials:
+    """Return an attack on every mechanism, with settings in which its claim is met."""
+    delta = audit.delta
+    return {
+        **ind_knn_trials(audit),
+        "count": audit.counts,
+        "model": lambda: PrivateModelTrial(audit.parameters(1, "votes")),
+        "private-knn": lambda: _fixed_plans.private_knn_votes(delta=delta),
+        "private-knn-all": lambda: _fixed_plans.private_knn_without_sampling(delta),
+        "private-knn-labels": lambda: _fixed_plans.private_knn_labels(delta=delta),
+        "screening": lambda: _fixed_plans.private_knn_screening(delta=delta),
+        "pate": lambda: _fixed_plans.pate_votes(delta=delta),
+        "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
+    }
+
+
+def plan_trials(plan: Mapping[str, Any]) -> Trials:
+    """Return attacks on the releases of a plan, as `vicinal account` reads it.
+
+    A plan of thousands of releases is attacked release by release, at its own sampling rate, with
+    less noise and few answers: what a bound can be measured at in minutes. The code is the same.
+
+    Raises
+    ------
+    InvalidInput
+        If the plan is none, or no release of it has worlds to be audited in.
+    """
+    checked = Plan.from_dict(plan)
+    found: Trials = {}
+    for step in checked.steps:
+        found |= _trials_of(step.release.kind, step.release.values, checked.delta)
+    if not found:
+        kinds = ", ".join(sorted({step.release.kind for step in checked.steps}))
+        raise InvalidInput(
+            f"The plan holds nothing that can be audited: there are no worlds for {kinds}."
+        )
+    return found
+
+
+def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
+    gamma = float(values.get("gamma", 1.0))
+    label = values.get("release") == "label"
+    if kind == "ind_knn":
+        given = values.get("epsilon")
+        epsilon = float(given) if given is not None else _epsilon_of(values["B"], delta)
+        audit = IndKNNAudit(epsilon=epsilon, delta=float(values.get("delta") or delta))
+        return ind_knn_trials(audit, ("label",) if label else ("votes",))
+    if kind == "screening":
+        return {"screening": lambda: _fixed_plans.private_knn_screening(gamma, delta=delta)}
+    if kind == "noisy_max" and label:
+        return {"private-knn-labels": lambda: _fixed_plans.private_knn_labels(gamma, delta=delta)}
+    if kind == "noisy_max" and gamma == 1:
+        return {"private-knn-all": lambda: _fixed_plans.private_knn_without_sampling(delta)}
+    if kind == "noisy_max":
+        return {"private-knn": lambda: _fixed_plans.private_knn_votes(gamma, delta=delta)}
+    if kind == "gaussian":
+        return {"noisy-sgd": lambda: NoisySGDTrial(gamma, delta=delta)}
+    if kind in ("gnmax", "confident_gnmax"):
+        return {"pate": lambda: _fixed_plans.pate_votes(delta=delta)}
+    return {}
+
+
+def _epsilon_of(budget: float, delta: float) -> float:
+    from vicinal.accounting._budget import gdp_epsilon
+
+    return gdp_epsilon((2 * budget) ** 0.5, delta)
+
+
+def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
+    """Return attacks on a store's classifier, from what everybody may know of it.
+
+    Parameters
+    ----------
+    facts : mapping
+        As of ``Store.facts()``.
+    audience : str
+        Whose plan.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such audience.
+    """
+    if audience not in facts["audiences"]:
+        raise InvalidInput("The 'audience' parameter must name an audience of the store.")
+    plan = facts["audiences"][audience]["plan"]
+    further = {"kernel": facts["kernel"]}
+    if facts["kernel"] == "rbf":
+        further |= {"norm_bound": 1.5, "bandwidth": 1.0}
+    audit = IndKNNAudit(len(facts["classes"]), plan["epsilon"], plan["delta"], further=further)
+    return ind_knn_trials(audit, (plan["release"],))
+
+
+def run_trials(
+    trials: Trials,
+    minutes: float,
+    confidence: float = CONFIDENCE,
+    progress: Progress | None = None,
+) -> list[AuditResult]:
+    """Carry out trials one after the other, an equal part of the time each.
+
+    Parameters
+    ----------
+    trials : dict
+        Attacks by name.
+    minutes : float
+        For all of them, 0 < minutes <= 1440; every one needs some seconds at least.
+    confidence : float
+        Of all lower bounds of one result, 0 < confidence < 1.
+    progress : callable, optional
+        Called with seconds just used.
+    """
+    minutes = _checks.real("minutes", minutes, above=0, most=MOST_MINUTES)
+    confidence = _checks.real("confidence", confidence, above=0, below=1)
+    seconds = 60 * minutes / max(1, len(trials))
+    return [carry_out(make(), seconds, confidence, progress=progress) for make in trials.values()]

