@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vicinal.datasets._dataset import Dataset, Features, subject_column
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._threads import mapped
+from vicinal.neighbours._tiles import mapped
 
 _GREY, _COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 _LABEL, _LABEL_AND_SUBJECT = 2, 3
