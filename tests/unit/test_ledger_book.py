@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum

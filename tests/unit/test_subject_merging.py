@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import shard_tools
 from store_tools import PLAN, Q, R, as_schema_eight, points, units
 from vicinal._checks import subject_id
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.distributed import split
 from vicinal.distributed._folders import COORDINATOR, ShardFolder, shard_paths

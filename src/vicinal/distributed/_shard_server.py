@@ -32,9 +32,10 @@ from vicinal.distributed._messages import (
 )
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
-from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
-from vicinal.predictors.ind_knn._shards import LocalShardBase, TwoRoundQuery
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors._common.lock import ForkSafeLock
+from vicinal.predictors.ind_knn._engine import QueryEngine
+from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
 from vicinal.store._checksums import write_digests

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.distributed._folders import (
     COORDINATOR,
     MOST_SHARDS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.ledger._account import StoredAccount
 from vicinal.ledger._database import Database
 from vicinal.ledger._schema import PAGE
@@ -45,7 +45,7 @@ class Audience:
     account : StoredAccount
         Budgets. Private.
     welcome : int
-        Units that a newcomer is given: :data:`~vicinal.accounting._filter.UNITS`, or 0 once the
+        Units that a newcomer is given: :data:`~vicinal.accounting._budget.UNITS`, or 0 once the
         history of charges has been lost.
     granted : int
         How often a full budget was given out. Private.

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from vicinal._checks import SubjectId
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock, StoredRequest, text_of
@@ -297,11 +297,11 @@ class Ledger:
                 "INSERT INTO lessons (seq, audience, asked, queries) VALUES (?, ?, ?, ?)",
                 block.reuse_entry.row(self.clock, audience.number),
             )
-        if block.shadow is not None:
+        if block.proxies is not None:
             self.database.execute(
                 "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
                 "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
-                (audience.number, text_of(block.shadow)),
+                (audience.number, text_of(block.proxies)),
             )
         if block.put is not None:
             write_parts(self.database, audience.number, {PUT: str(block.put)})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
 from vicinal.ledger._chain import attach, has_digests
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import PRIVATE_FOLDER, guarded, sync_folder
-from vicinal.ledger._rollback_guard import DamagedWitness, RollbackGuard, default_witness_path
+from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
 from vicinal.ledger._schema import TABLES, migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.store._folder import (

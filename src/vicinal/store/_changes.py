@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vicinal._checks import SubjectId
-from vicinal.predictors.ind_knn._engine import ForkSafeLock
+from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store._audience_state import (
     AudienceState,
     open_audience_state,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
-from vicinal.predictors.ind_knn._engine import ForkSafeLock
+from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore

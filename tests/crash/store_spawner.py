@@ -3,7 +3,7 @@
 It reads one JSON order a line from stdin and writes one JSON line when that child is dead. A child
 runs a life in a store's folder: it opens it, asks, erases, adds. It writes down every answer that
 it was given, as a client would have seen it. It ends by SIGKILL, at a step it was told to count
-to, or whenever the nursery sends it.
+to, or whenever the spawner sends it.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def raise_child(order):
         try:
             live(order)
             os._exit(0)
-        except BaseException as error:  # noqa: BLE001 (no child may return into the nursery)
+        except BaseException as error:  # noqa: BLE001 (no child may return into the spawner)
             print(repr(error), file=sys.stderr, flush=True)
             os._exit(1)
     if "after" in order:
