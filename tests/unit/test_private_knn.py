@@ -76,7 +76,10 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
 @pytest.mark.entropy
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
 def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
-    """Fails if threads mix up or share the candidates of their queries, or leave some out."""
+    """Fails if threads mix up or share the candidates of their queries, or leave some out.
+
+    Whatever is drawn: everybody takes part.
+    """
     monkeypatch.setattr(_tiles, "COUNT", count)
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)

@@ -346,12 +346,17 @@ class ShardServer:
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
-        """Hold the lock, of a shard that has not failed."""
+        """Hold the lock, of a shard that has not failed, and mark commits."""
         with self._lock:
             if self._failed:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
             self._parts.ledger.check()
-            yield
+            try:
+                with self._parts.marking():
+                    yield
+            except OSError:
+                self._failed = True
+                raise
 
     @contextmanager
     def _durable(self) -> Iterator[None]:
@@ -359,7 +364,6 @@ class ShardServer:
         try:
             with self._parts.database.transaction():
                 yield
-            self._parts.mark()
         except BaseException:
             self._failed = True
             raise

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
+from vicinal.ledger._chain import attach, has_digests
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import PRIVATE_FOLDER, guarded, sync_folder
 from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
@@ -120,6 +121,8 @@ def _move_ledger(folder: Folder) -> None:
     try:
         if target.has_table("meta"):
             raise InvalidInput("The database for the ledger must be empty. It holds a store.")
+        if has_digests(source):
+            attach(source, folder.key())  # what the migration writes is digested
         migrate(source)
         migrate(target)
         copy_tables(source, target)

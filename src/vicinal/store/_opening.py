@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +44,16 @@ class OpenStore:
     resources: ExitStack
 
     def mark(self) -> None:
-        """Tell the witness how far the ledger is; after every commit, before an answer leaves."""
+        """Tell the witness how far the ledger is."""
         self.witness.advance(*self.ledger.last_commit)
+
+    @contextmanager
+    def marking(self) -> Iterator[None]:
+        """Tell the witness of every commit of the body, before an answer or an error leaves it."""
+        try:
+            yield
+        finally:
+            self.mark()
 
     def supersede(self) -> None:
         """Make the folder that this one was restored from an old copy, durably."""

@@ -180,7 +180,7 @@ class PrivateKNNSettings(AnsweringSettings):
             quota = ReleaseCounter(self.n_queries, "screenings")
             noise = randomness(self.simulation_seed)
             screening = NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
-        return PrivateKNNRelease(
+        release = PrivateKNNRelease(
             records.features,
             *subject_slots(records.names),
             self.encoding(targets),
@@ -192,6 +192,9 @@ class PrivateKNNSettings(AnsweringSettings):
             coins=coins,
             planned=ReleaseCounter(self.n_queries, "queries"),
         )
+        if records.reference is not None:
+            release.encode_by(records.reference, margin=1.0)
+        return release
 
 
 def _attributes(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
