@@ -11,7 +11,7 @@ import pytest
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.worlds import WITH, WITHOUT, measure
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, _tally, randomness
 
 pytestmark = pytest.mark.statistical

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vicinal import Store
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan

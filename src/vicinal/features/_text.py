@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order
-from vicinal.neighbours._threads import COUNT
+from vicinal.neighbours._tiles import COUNT
 
 _TEXTS_A_WORKER = 16
 """A further thread needs a copy of the network, which pays from so many texts on."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vicinal._checks import SubjectId
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._departed import join_departed
 from vicinal.ledger._ledger import Ledger

@@ -5,7 +5,6 @@ Each mechanism has a proof note of the same name beside it.
 
 from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
-from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms._marginals import (
     SLACK_SHARE_OF_MARGINALS,
     NoisyMarginals,
@@ -15,9 +14,11 @@ from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._tally import NoisyTally, TallyPlan
 from vicinal.mechanisms._votes import (
+    DeltaSlackAccountant,
     LabelRelease,
     NoisyLabels,
     NoisyVotes,
+    VoteGrid,
     VoteMechanism,
     VoteRelease,
 )

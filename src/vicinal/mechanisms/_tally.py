@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.accounting._filter import UNITS, charge, unit_rate
-from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
+from vicinal.accounting._budget import UNITS, charge, unit_rate
+from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
 
 Steps = npt.NDArray[np.int64]
