@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import numpy.typing as npt
 
 from vicinal.datasets._dataset import Dataset, Features, subject_column
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._tiles import mapped
 
 _GREY, _COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 _LABEL, _LABEL_AND_SUBJECT = 2, 3
@@ -58,7 +58,8 @@ def load_images(folder: str | Path) -> Dataset:
         subject_column([path.parts[1] for path in paths]) if depth == _LABEL_AND_SUBJECT else None
     )
     names = tuple(path.as_posix() for path in paths)
-    pixels = _together(list(mapped(partial(_pixels, folder), paths)))
+    with ThreadPoolExecutor() as pool:
+        pixels = _together(list(pool.map(partial(_pixels, folder), paths)))
     return Dataset(pixels, labels, people, names=names)
 
 
