@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 SYSTEM = "system"
-DOORS = ("_bernoulli", "_keys", "_system")
+DOORS = ("_bernoulli", "_source")
 """The modules of vicinal.noise that read entropy."""
 
 

@@ -21,8 +21,7 @@ from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli._main import app
 from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
 from vicinal.distributed._reopening import ReopeningShard
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import StoreOutdated
+from vicinal.errors import ShardUnreachable, StoreOutdated
 from vicinal.serving._app import create_app
 from vicinal.serving._keys import ROLES
 

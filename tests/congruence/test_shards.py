@@ -21,8 +21,7 @@ import shard_tools
 import store_tools as tools
 from vicinal import IndKNNClassifier
 from vicinal.neighbours import ExactIndex, HyperplaneLSH, PublicCentroids
-from vicinal.predictors.ind_knn._shard import Shard
-from vicinal.predictors.ind_knn._shards import summed
+from vicinal.predictors.ind_knn._shard import Shard, summed
 
 INDEXES = {
     "exact": "exact",

@@ -19,8 +19,7 @@ from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
 from vicinal.distributed._ray_actors import ray_module
 from vicinal.distributed._ray_transport import RayTransport, join_message, split_message
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import StorageFailed
+from vicinal.errors import ShardUnreachable, StorageFailed
 
 RAY_INLINES = 100 << 10
 """Bytes of an argument that Ray carries in the message."""

@@ -14,7 +14,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
@@ -25,8 +25,7 @@ from vicinal.distributed import (
 from vicinal.distributed._cluster_backups import restore_cluster
 from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._folders import COORDINATOR, shard_paths
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused
+from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, ShardUnreachable
 from vicinal.store import Store
 
 NEW_X, NEW_Y = tools.points(40, 9)

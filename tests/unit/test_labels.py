@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NoisyLabels, SubjectTable, VoteGrid

@@ -25,7 +25,7 @@ from vicinal.serving._limits import BodyLimits, BodyReader
 from vicinal.serving._models import PredictRequest
 from vicinal.serving._problems import Problem
 from vicinal.serving._protocol import ConnectionGuard
-from vicinal.serving._warm_up import warm_up
+from vicinal.serving._server import warm_up
 from vicinal.store import Query, Store
 
 SMALL = ServiceSettings(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,33 @@ LEAST = {
 def test_no_folder_has_lost_tests(collected):
     """Runs with the whole suite only; whoever deletes tests on purpose lowers LEAST."""
     assert {name: collected[name] for name in LEAST if collected[name] < LEAST[name]} == {}
+
+
+TESTS = Path(__file__).parents[1]
+
+
+def skipped_without(module: ast.Module) -> set[str]:
+    """Return the names of modules without which tests are skipped."""
+    calls = (node for node in ast.walk(module) if isinstance(node, ast.Call))
+    return {
+        call.args[0].value
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "importorskip"
+    }
+
+
+def declared() -> set[str]:
+    """Return what our extras install."""
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
+    wanted = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = (re.match(r"[\w.-]+", line) for part in wanted for line in part)
+    return {name[0].lower().replace("-", "_") for name in names if name}
+
+
+def test_a_test_is_skipped_only_for_want_of_what_an_extra_brings():
+    """Fails if a test waits for a module of ours that was renamed, or that nothing installs."""
+    found = {n for p in TESTS.rglob("*.py") for n in skipped_without(ast.parse(p.read_text()))}
+    assert {name.split(".")[0] for name in found} - declared() == set()
 
 
 def drawn() -> bytes:
