@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -25,6 +26,8 @@ import store_flips
 import store_tools as tools
 from benchmarks import cluster_attacks
 from benchmarks.attacks_identity import ATTACKS as IDENTITY
+from benchmarks.attacks_refusals import ATTACKS as REFUSALS
+from benchmarks.attacks_service import ATTACKS as FLOODS
 from vicinal.errors import VicinalError
 from vicinal.store import Store
 
@@ -43,7 +46,7 @@ def seen(work: Callable[[], object], served: str = "SERVED") -> str:
 def made(place: Path) -> Path:
     """Make a closed store that has answered, and return its folder."""
     with tools.make(place / "store") as store:
-        store.predict(tools.Q[:5])
+        store.predict(tools.Q[:5], idempotency_key="k")
     return place / "store"
 
 
@@ -158,6 +161,53 @@ def overwritten(name: str) -> Attack:
     return attack
 
 
+def without(name: str) -> Attack:
+    """Return an attack that takes a file away."""
+
+    def attack(place: Path) -> str:
+        path = made(place)
+        (path / name).unlink()
+        return seen(lambda: ask(path, 5))
+
+    return attack
+
+
+def emptied(name: str) -> Attack:
+    """Return an attack that empties a file."""
+
+    def attack(place: Path) -> str:
+        path = made(place)
+        (path / name).write_bytes(b"")
+        return seen(lambda: ask(path, 5))
+
+    return attack
+
+
+def second_store(place: Path) -> str:
+    """Make a second store of the same people."""
+    made(place)
+    return seen(
+        lambda: tools.make(place / "other").close(), "NOT STOPPED: nothing links two stores"
+    )
+
+
+def readable(place: Path) -> str:
+    """Make a store where new files are open to all, and look for one that others may read."""
+    before = os.umask(0)
+    try:
+        path = made(place)
+    finally:
+        os.umask(before)
+    open_to_all = [one.name for one in path.rglob("*") if one.stat().st_mode & 0o077]
+    return f"OPEN TO ALL: {open_to_all}" if open_to_all else "no file, and no folder in it, is"
+
+
+def password_in_url(spelt: str) -> Attack:
+    """Return an attack that has a password written into `store.json`."""
+    url = f"postgresql://me@nowhere/db?{spelt}=secret"
+    return lambda place: seen(lambda: tools.make(place / "store", ledger=url).close())
+
+
 def log_kept(place: Path) -> str:
     """Refuse an opening with a log that could be salvaged, and see what is left of it."""
     with tools.make(place / "alive" / "store") as store:
@@ -170,6 +220,11 @@ def log_kept(place: Path) -> str:
     return said if log.read_bytes() == before else "THE LOG IS GONE"
 
 
+def alone(attacks: Sequence[tuple[str, Callable[[], str]]]) -> list[tuple[str, Attack]]:
+    """Return attacks that need no folder as ones that are given one."""
+    return [(name, lambda _, attack=attack: attack()) for name, attack in attacks]
+
+
 SECTIONS: dict[str, list[tuple[str, Attack]]] = {
     "identities": IDENTITY,
     "copies and rollbacks of one store": [
@@ -180,14 +235,19 @@ SECTIONS: dict[str, list[tuple[str, Attack]]] = {
         ("a copy that ran elsewhere, swapped back", swapped_back),
         ("an earlier folder put back", rolled_back),
         ("a lost audience opened again", audience_again),
+        ("a lost witness", without("../store.witness")),
+        ("a second store of the same people", second_store),
         ("folder and witness put back together", everything_back),
     ],
     "damage to one store": [
         ("a raised epsilon in a plan", edited("audiences", "plan = replace(plan, '4.0', '6.0')")),
-        ("a subject's id", edited("subjects", "id = X'3c69643a73623e' WHERE slot = 0")),
+        ("a subject's id", edited("subject_pages", "ids = replace(ids, 'person-1', 'person-0')")),
         ("a raised budget", edited("charges", "units = zeroblob(length(units))")),
         ("an answer", edited("answers", "answers = zeroblob(length(answers))")),
+        ("an idempotency key", edited("requests", "body = zeroblob(32)")),
+        ("the version of the data", edited("meta", "value = '9' WHERE name = 'version'")),
         ("the key", overwritten("key")),
+        ("the key, emptied", emptied("key")),
         ("the public rows", overwritten("public.npy")),
         ("a record", overwritten("records/features")),
         ("a label", overwritten("records/labels")),
@@ -196,6 +256,13 @@ SECTIONS: dict[str, list[tuple[str, Attack]]] = {
         ("a refused opening keeps the log", log_kept),
     ],
     "copies, mixtures and rollbacks of a cluster": cluster_attacks.ATTACKS,
+    "rights and secrets": [
+        ("files that others may read, with umask 0", readable),
+        ("a password in the ledger's URL", password_in_url("password")),
+        ("the same, spelt pass%77ord", password_in_url("pass%77ord")),
+    ],
+    "refusals, and fits that are repeated": alone(REFUSALS),
+    "floods of the service": alone(FLOODS),
 }
 
 

@@ -17,6 +17,7 @@ from vicinal import IndKNNClassifier
 from vicinal.datasets import load_table, read_ids
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._id_encoding import framed
+from vicinal.ledger._subject_pages import write_subjects
 from vicinal.store import Store
 from vicinal.store._identities import FORM
 from vicinal.store._subject_merging import merge_subjects
@@ -131,7 +132,7 @@ def _with_twins(folder: Path) -> Path:
         database = store._parts.database
         with database.transaction():
             slot = store._parts.ledger.slot_table.slot_of[6]
-            database.execute("UPDATE subjects SET id = ? WHERE slot = ?", (framed("5"), slot))
+            write_subjects(database, {slot: framed("5")})
             database.execute("DELETE FROM meta WHERE name = ?", (FORM,))
         database.scrub()
     return folder / "store"

@@ -16,10 +16,10 @@ import numpy as np
 
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms._grid import DeltaSlackAccountant
+from vicinal.mechanisms import _private_knn
 from vicinal.mechanisms._interactions import Interaction, Interactions
+from vicinal.mechanisms._votes import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _engine_factory
-from vicinal.predictors.private_knn import _parameters
 
 _RNG = np.random.default_rng(7)
 _X = _RNG.normal(size=(300, 4))
@@ -84,7 +84,7 @@ def refusals_by_noisy_counts() -> str:
 def _steps(size: int) -> list[int]:
     done: list[int] = []
     asked = PrivateKNNClassifier(range(3), 5, 0.01, n_queries=300, interactions="public")
-    with patch.object(_parameters, "_MOST_HITS", 300 * 200):
+    with patch.object(_private_knn, "_MOST_HITS", 300 * 200):
         asked.fit(_X[:size], _Y[:size]).predict(np.tile(_Q, (5, 1)), progress=done.append)
     return done
 
@@ -98,10 +98,10 @@ def progress_by_records() -> str:
     def control() -> str:
         def blocks(self, queries):  # type: ignore[no-untyped-def]
             self.encode_by(queries, margin=1.25)
-            size = _parameters._MOST_HITS // int(self._votes.nearest.walk.wanted)
+            size = _private_knn._MOST_HITS // int(self.nearest.walk.wanted)
             return (queries[start : start + size] for start in range(0, len(queries), size))
 
-        with patch.object(_parameters.PrivateKNNRelease, "blocks", blocks):
+        with patch.object(_private_knn.PrivateKNNRelease, "blocks", blocks):
             return differ()
 
     return _verdict(differ, control)

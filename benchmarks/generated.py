@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.distributed import RayCluster, ShardServer, split
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._ray_actors import _place, run_quietly

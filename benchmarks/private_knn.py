@@ -31,7 +31,7 @@ def measure(gamma: float, k: int, records: int, queries: int) -> dict[str, float
     classifier = PrivateKNNClassifier(
         range(CLASSES), k, gamma, 75.0, -1e6, 25.0, n_queries=10**6
     ).fit(X, y, public=Q + 1)
-    index = ExactIndex(classifier._release._kernel, FEATURES)
+    index = ExactIndex(classifier._release.kernel, FEATURES)
     index.add(index.kernel.encode(X))
     asked = index.kernel.encode(Q)
     rare = np.full(queries, 1 << 23, dtype=np.int64)

@@ -23,10 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vicinal.serving._decode_rows import decode_rows
+from vicinal.serving._decode_rows import NPY, decode_rows, npy_rows
 from vicinal.serving._keys import KeyFile
 from vicinal.serving._models import PredictRequest
-from vicinal.serving._npy import NPY, npy_rows
 from vicinal.serving._predict_route import encode_reply
 from vicinal.store import Query, Store
 

@@ -24,9 +24,9 @@ from vicinal.smoothed import (
     profile,
     smoothed_delta,
 )
-from vicinal.smoothed._answers import power_of_ten
+from vicinal.smoothed._average import LEVELS
 from vicinal.smoothed._edges import edge_profile
-from vicinal.smoothed._gradients import LEVELS
+from vicinal.smoothed._intervals import power_of_ten
 from vicinal.smoothed._monte_carlo import drawn
 
 DC = 18586 / 335909

@@ -3,7 +3,8 @@
 The product reads the system's entropy in `vicinal.noise` alone, and there every test gets a stream
 of its own, seeded by its node id; so does every fixture of a wider scope. The samplers are the real
 ones: only their bits can be had again. Forked children, other processes and tests marked `entropy`
-draw from the operating system. ``pytest --entropy 7`` is another seed, ``--entropy system`` none.
+draw from the operating system; a test that judges the answers of another process starts it by
+`seeded.py`. ``pytest --entropy 7`` is another seed, ``--entropy system`` none.
 
 What this cannot order is which of several threads of a test draws first: no outcome of such a test
 may depend on what is drawn.
@@ -20,7 +21,7 @@ import numpy as np
 import pytest
 
 SYSTEM = "system"
-DOORS = ("_bernoulli", "_keys", "_system")
+DOORS = ("_bernoulli", "_source")
 """The modules of vicinal.noise that read entropy."""
 
 
@@ -80,14 +81,20 @@ def pytest_fixture_setup(fixturedef, request):
 def entropy_of(config) -> SeededEntropy:
     """Return what stands in for the system's entropy, put in its place on first use."""
     if _ENTROPY not in config.stash:
-        from vicinal.mechanisms._sampling import SystemBernoulli
-
-        config.stash[_ENTROPY] = found = SeededEntropy(config.getoption("--entropy"))
-        for name in DOORS:
-            importlib.import_module(f"vicinal.noise.{name}").os = found
-        # Which thread draws first is luck, too: where coins are seeded, they are tossed in turn.
-        SystemBernoulli.ordered = property(lambda _: found.stream is not None)
+        config.stash[_ENTROPY] = installed(config.getoption("--entropy"))
     return config.stash[_ENTROPY]
+
+
+def installed(seed: str) -> SeededEntropy:
+    """Put what stands in for the system's entropy in its place, in this process, and return it."""
+    from vicinal.mechanisms._sampling import SystemBernoulli
+
+    found = SeededEntropy(seed)
+    for name in DOORS:
+        importlib.import_module(f"vicinal.noise.{name}").os = found
+    # Which thread draws first is luck, too: where coins are seeded, they are tossed in turn.
+    SystemBernoulli.ordered = property(lambda _: found.stream is not None)
+    return found
 
 
 _ENTROPY = pytest.StashKey[SeededEntropy]()

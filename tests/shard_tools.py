@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import store_tools as tools
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
-    RayCluster,
     ShardServer,
     local_transports,
     split,
@@ -20,9 +18,7 @@ from vicinal.distributed import (
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._splitting import ready_cluster
 
-PATIENCE = MissingShardPolicy(deadline=240.0)
-MEMORY = 100 << 20
-"""Bytes of Ray's object store."""
+PATIENCE = MissingShardPolicy(deadline=480.0)
 
 
 def clustered(folder, shards, *, place=None, **plan):
@@ -60,12 +56,14 @@ def budgets(path, audience="default"):
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
     for folder in shard_paths(path, ready_cluster(path).shards):
-        for _ in range(2400):
+        for _ in range(6000):
             try:
                 ShardServer.open(folder).close()
                 break
             except RuntimeError:
                 time.sleep(0.1)
+        else:
+            pytest.fail(f"{folder.name} was kept for ten minutes")
 
 
 def local(path, policy=PATIENCE):
@@ -73,12 +71,6 @@ def local(path, policy=PATIENCE):
     return Coordinator.open(path, local_transports, policy)
 
 
-@contextmanager
-def ray_engine():
-    """Run a Ray engine of two cores; skip where Ray is not installed."""
-    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
-    cluster = RayCluster(cpus=2, memory=MEMORY)
-    try:
-        yield cluster
-    finally:
-        cluster.stop()
+def on_ray(engine):
+    """Return what opens a cluster whose shards are actors of this engine."""
+    return lambda path: Coordinator.open(path, engine.transports, PATIENCE)

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from vicinal.ledger._database import Database
 from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._schema import TABLES
+from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger._subject_pages import read_framed
 from vicinal.store import Store
 
 D, CLASSES = 4, 3
@@ -54,11 +57,25 @@ def downgrade(folder: Path, version: int, first_new: str) -> None:
     witness = folder.with_name(folder.name + ".witness")
     state = WitnessState.read(witness)
     witness.write_bytes(b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8))
+    database = SQLiteDatabase(folder / "ledger.db")
+    with database.transaction():
+        as_schema_eight(database)
+    database.close()
     with sqlite3.connect(folder / "ledger.db") as connection:
-        for table in TABLES[TABLES.index(first_new) :]:
+        for table in ["sums", *TABLES[TABLES.index(first_new) : -1]]:
             connection.execute(f"DROP TABLE {table}")
         connection.execute("UPDATE meta SET value = ? WHERE name = 'schema'", (str(version),))
     connection.close()
+
+
+def as_schema_eight(database: Database) -> None:
+    """Undo the last step, inside a transaction: subjects had a row each, and sums a table."""
+    database.put("schema", "8")
+    database.execute("CREATE TABLE sums (name TEXT PRIMARY KEY, total BLOB NOT NULL)")
+    database.execute("CREATE TABLE subjects (slot INTEGER PRIMARY KEY, id BLOB NOT NULL)")
+    database.execute_many("INSERT INTO subjects VALUES (?, ?)", list(read_framed(database)))
+    database.execute("DELETE FROM subject_pages")
+    database.execute("DROP TABLE subject_pages")
 
 
 def files_with(folder: Path, needle: bytes) -> list[str]:

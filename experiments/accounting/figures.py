@@ -19,8 +19,8 @@ from scipy.stats import beta
 
 from experiments.accounting.asymptotic import leading_rdp
 from vicinal.accounting._composition import Composition, PricedRelease, compose
+from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._screening import Screening, ScreeningAt
-from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.reports._plots import figure_bytes
 
 K, THRESHOLD, SIGMA, GAMMA, QUERIES, DELTA = 300, 210, 85.0, 0.25, 8192, 1e-5

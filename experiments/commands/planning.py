@@ -1,4 +1,4 @@
-"""`planning` and `wear`: what tuning would gain, what a shadow tells."""
+"""`planning` and `wear`: what tuning would gain, what a proxy ledger tells."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLANNING_NOTE = (
 
 WEAR_NOTE = (
     "All training rows private, HOG half-whitened, delta 1e-5; means over public splits. Used: "
-    "mean share of budgets used at the end, as the shadow ledger tells it, and the truth; spent: "
+    "mean share of budgets used at the end, as the proxy ledger tells it, and the truth; spent: "
     "share of people with less than 1 % left, the same; by region: mean error of the share used "
     "over 16 regions; blind: that error for somebody who knows the true mean, and no regions. A "
     "tenth of a skewed stream is drawn from all queries; a region is the nearest 5 % of them. The "
@@ -69,7 +69,7 @@ def planning(
 
 
 def wear(data: Data = None, runs: Runs = 3, json: Json = False, out: Out = OUT) -> None:
-    """Compare a shadow ledger's wear with the truth, and noise that follows it with fixed noise."""
+    """Compare a proxy ledger's wear with the truth, and noise that follows it with fixed noise."""
     from experiments.planning import wear
     from experiments.planning.plots import draw_wear
 

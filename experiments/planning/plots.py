@@ -32,7 +32,7 @@ def draw_wear(rows: Sequence[WearRow], kind: str = "png") -> bytes:
         colour, marker = LIGHT.series[place % 4], _MARKERS[place % 4]
         axes.scatter(pairs[:, 1], pairs[:, 0], s=14, color=colour, marker=marker, label=stream)
     axes.set_xlabel("true share of budget used in a region (private)")
-    axes.set_ylabel("estimate of the shadow ledger (public)")
+    axes.set_ylabel("estimate of the proxy ledger (public)")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0))
     axes.set_axisbelow(True)

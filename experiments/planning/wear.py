@@ -1,4 +1,4 @@
-"""How well a shadow ledger tells the wear of private budgets, and what following it is worth.
+"""How well a proxy ledger tells the wear of private budgets, and what following it is worth.
 
 Streams of queries that fall as planned, that keep to one class or one region, or that go through
 the classes in turn. The truth is looked up in the private ledger, which only a simulation on public
@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
-from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage
+from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage, ProxyNoiseSchedule
 from vicinal.reports._progress import Step
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
@@ -181,7 +180,7 @@ def true_wear(classifier: IndKNNClassifier, trial: Trial, regions: int = REGIONS
     """
     engine = classifier._engine
     assert isinstance(engine.schedule, ProxyNoiseSchedule)  # noqa: S101 (narrows the type: a reference is there)
-    cells = engine.schedule.shadow.cells(regions)
+    cells = engine.schedule.proxies.cells(regions)
     used = np.asarray(1 - classifier._shard.ledger.remaining / UNITS, dtype=np.float64)
     homes = cells.of(engine.votes.kernel.encode(trial.records))
     return BudgetUsage.of(used, homes, len(cells))

@@ -23,7 +23,7 @@ from vicinal.smoothed import (
     gradient_law,
     smoothed_delta,
 )  # fmt: skip
-from vicinal.smoothed._gradients import LEVELS
+from vicinal.smoothed._average import LEVELS
 from vicinal.smoothed._monte_carlo import estimate
 
 Row = dict[str, Any]

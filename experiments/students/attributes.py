@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
 from vicinal.predictors import IndKNNMultiLabelClassifier, PrivateKNNClassifier
-from vicinal.predictors._common.fixed_plan import priced
+from vicinal.predictors._common.plan_guarantee import priced
 
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ from experiments.spread import mean_and_spread
 from experiments.students.runs import N_PUBLIC, RunResult, World, carried_out
 from vicinal.features import PublicMap
 from vicinal.labelling import FixedPlanLabeller, IndKNNLabeller, LabellingPlan, Round, default_plan
-from vicinal.labelling._protocols import Learner
+from vicinal.labelling._labellers import Learner
 from vicinal.predictors import NoisySGDClassifier, PrivateKNNClassifier
 from vicinal.reports._outcomes import rightness
 from vicinal.reports._progress import Begin

@@ -31,7 +31,7 @@ from vicinal.labelling import (
     default_plan,
     transfer,
 )
-from vicinal.labelling._protocols import FeatureExtractor, Learner, StudentModel
+from vicinal.labelling._labellers import FeatureExtractor, Learner, StudentModel
 from vicinal.reports._outcomes import rightness
 from vicinal.reports._progress import Begin
 from vicinal.reports._trials import labels_of, split

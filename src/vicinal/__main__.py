@@ -1,5 +1,31 @@
-"""`python -m vicinal` is the program `vicinal`."""
+"""The program `vicinal`, also as `python -m vicinal`. It imports nothing before it can be stopped.
 
-from vicinal.cli._main import app
+Importing takes up to seconds, and Ctrl-C may come meanwhile: from the first line on it ends the
+program with one line on stderr and exit code 130, as the commands do themselves.
+"""
 
-app(prog_name="vicinal")
+from __future__ import annotations
+
+import os
+import signal
+
+
+def main() -> None:
+    """Run the program."""
+    heard = signal.getsignal(signal.SIGINT)  # ignored in the background of a shell
+    if heard is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    from vicinal.cli._main import app
+
+    signal.signal(signal.SIGINT, heard)
+    app(prog_name="vicinal")
+
+
+def _end(*_: object) -> None:
+    """End at once: nothing is open yet, and a raised error could be lost in an import."""
+    os.write(2, b"vicinal: interrupted.\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -50,5 +50,17 @@ class ShardMissing(StorageFailed):
     """
 
 
+class DamagedWitness(StorageFailed):
+    """The file that remembers how far a store came is not what was written."""
+
+
+class ShardUnreachable(VicinalError):
+    """A shard cannot be reached at present; it may have done its task, or not.
+
+    Its message says why in public words, or nothing. Callers of a coordinator see
+    :class:`ShardMissing` instead.
+    """
+
+
 class PrivacyWarning(UserWarning):
     """The guarantee still holds, but perhaps not the one that the caller has in mind."""

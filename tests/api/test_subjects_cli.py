@@ -9,6 +9,7 @@ import pytest
 from pyarrow import csv
 from typer.testing import CliRunner
 
+import serving_tools
 import shard_tools
 from store_tools import PLAN, R, points
 from vicinal._checks import subject_id
@@ -119,8 +120,7 @@ REACHED = [
 
 
 def test_whoever_can_be_added_by_http_can_be_erased_by_it(tmp_path):
-    tools = pytest.importorskip("serving_tools")
-    with tools.running(tmp_path / "store") as service:
+    with serving_tools.running(tmp_path / "store") as service:
         for who in REACHED:
             record = {"vectors": X[:1].tolist(), "labels": [0], "subjects": [who]}
             assert service.call("POST", "/v1/records", record, "curator").status == 200

@@ -15,11 +15,11 @@ from vicinal.store import Store
 QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
 
 
-class Nursery:
-    """The process of `store_nursery.py`, to be given orders."""
+class Spawner:
+    """The process of `store_spawner.py`, to be given orders."""
 
     def __init__(self, folder: Path) -> None:
-        script = Path(__file__).with_name("store_nursery.py")
+        script = Path(__file__).with_name("store_spawner.py")
         self._process = subprocess.Popen(
             [sys.executable, script, folder / "warm"],
             stdin=subprocess.PIPE,

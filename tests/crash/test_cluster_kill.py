@@ -30,12 +30,6 @@ KILLS = 3
 PLAN = {"n_queries": 100_000, "noise_multiplier": 12.0}
 
 
-@pytest.fixture(scope="module")
-def address():
-    with shard_tools.ray_engine() as cluster:
-        yield cluster.address
-
-
 def started(path, address, notes, seed):
     child = Path(__file__).with_name("cluster_child.py")
     errors = notes.with_suffix(f".{seed}.log").open("wb")
@@ -123,11 +117,11 @@ def check(path, store, notes):
 @pytest.mark.parametrize(
     ("lives", "pause"), [(2, 2.0), pytest.param(30, 5.0, marks=pytest.mark.soak)]
 )
-def test_killed_under_load_everybody_pays_exactly_once(tmp_path, address, lives, pause):
+def test_killed_under_load_everybody_pays_exactly_once(tmp_path, ray_engine, lives, pause):
     """Fails if a kill, a repeated or a late message charges anybody twice, or loses an answer."""
     path = shard_tools.clustered(tmp_path, 2, **PLAN)
     notes = tmp_path / "seen.jsonl"
-    shards, coordinators = killed_again_and_again(path, address, notes, lives, pause)
+    shards, coordinators = killed_again_and_again(path, ray_engine.address, notes, lives, pause)
     assert len(shards) >= lives, "the first that a coordinator saw were alive"
     assert len(coordinators) == lives
     shard_tools.in_peace(path)

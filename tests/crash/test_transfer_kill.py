@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from crash import transfer_child
+from crash.transfer_child import QUESTIONS
 from vicinal.errors import PrivacyRefused
 from vicinal.labelling import FileJournal
-
-BLOCKS = 2 * 20
-"""Blocks of 256 in twice 5,000 questions."""
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +77,7 @@ def uninterrupted(tmp_path_factory):
 
 def assert_costs_the_same(entry, uninterrupted):
     np.testing.assert_array_equal(entry.state["remaining"], uninterrupted.state["remaining"])
-    assert int(entry.state["answers"]) == 10_000
+    assert int(entry.state["answers"]) == 2 * QUESTIONS
     np.testing.assert_allclose(entry.state["slack"], uninterrupted.state["slack"], rtol=1e-9)
     for mine, theirs in zip(entry.rounds, uninterrupted.rounds, strict=True):
         assert mine.complete
@@ -87,7 +85,7 @@ def assert_costs_the_same(entry, uninterrupted):
 
 
 def test_the_uninterrupted_run_spends_and_answers_everything(uninterrupted):
-    assert len(answers(uninterrupted)) == 10_000
+    assert len(answers(uninterrupted)) == 2 * QUESTIONS
     left = uninterrupted.state["remaining"]
     assert (left < 2**48).all()
     assert (left >= 0).all()
@@ -112,12 +110,7 @@ def test_killed_at_random_times_and_resumed(tmp_path, uninterrupted):
     generator = np.random.default_rng(3)
     entry = None
     for _ in range(3):
-        process = start(tmp_path)
-        wait_for_journal(tmp_path, process)
-        time.sleep(generator.uniform(0, 1.0))
-        process.kill()
-        assert ended(process) in (-signal.SIGKILL, 0)
-        later = read(tmp_path)
+        later = killed_at_random(tmp_path, generator)
         assert_goes_on(entry, later)
         entry = later
     last = finish(tmp_path)
@@ -130,33 +123,39 @@ def test_planned_labellers_are_killed_at_random_times_and_resumed(tmp_path):
     generator = np.random.default_rng(3)
     entry = None
     for _ in range(3):
-        process = start(tmp_path, main=transfer_child.main_planned)
-        wait_for_journal(tmp_path, process)
-        time.sleep(generator.uniform(0, 1.0))
-        process.kill()
-        assert ended(process) in (-signal.SIGKILL, 0)
-        later = read(tmp_path)
+        later = killed_at_random(tmp_path, generator, main=transfer_child.main_planned)
         assert_goes_on(entry, later)
         entry = later
     assert ended(start(tmp_path, main=transfer_child.main_planned)) == 0
     last = read(tmp_path)
     assert_goes_on(entry, last)
-    assert last.state["asked"].tolist() == [5_000, 5_000]
+    assert last.state["asked"].tolist() == [QUESTIONS, QUESTIONS]
     assert all(asked.complete for asked in last.rounds)
     for asked in last.rounds:
-        assert len(np.unique(asked.questions)) == 5_000, "no question is asked twice"
+        assert len(np.unique(asked.questions)) == QUESTIONS, "no question is asked twice"
 
 
-def wait_for_journal(folder, process):
-    """Wait until the process begins to write."""
+def killed_at_random(folder, generator, **how):
+    """Kill a process some commits after its start, at any moment between two; return the rest."""
+    process = start(folder, **how)
+    for _ in range(generator.integers(1, 12)):
+        wait_for_commit(folder, process)
+    time.sleep(generator.uniform(0, 0.05))
+    process.kill()
+    assert ended(process) in (-signal.SIGKILL, 0)
+    return read(folder)
+
+
+def wait_for_commit(folder, process):
+    """Wait until the process has written the journal once more, or has ended."""
     journal = folder / "journal.npz"
     before = journal.stat().st_mtime_ns if journal.exists() else 0
-    for _ in range(15_000):
+    for _ in range(150_000):
         if process.exitcode is not None:
             return
         if journal.exists() and journal.stat().st_mtime_ns != before:
             return
-        time.sleep(0.02)
+        time.sleep(0.002)
     pytest.fail("the process wrote nothing in five minutes")
 
 

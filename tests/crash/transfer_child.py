@@ -17,9 +17,12 @@ from vicinal.labelling import (
     transfer,
 )
 from vicinal.labelling import _journal as journal_module
+from vicinal.labelling import _loop as loop_module
 from vicinal.predictors import PrivateKNNClassifier
 
-N, D, POOL, QUESTIONS, CLASSES = 2_000, 12, 5_000, 5_000, 3
+N, D, POOL, QUESTIONS, CLASSES = 1_000, 12, 1_000, 1_000, 3
+BLOCK = 50
+"""Questions between two commits: few, so that a round of few questions has many commits."""
 
 
 class Turned:
@@ -104,6 +107,7 @@ def plan() -> LabellingPlan:
 
 
 def carry_out(folder: Path, labeller: Labeller, *death: str | int) -> None:
+    loop_module.BLOCK = BLOCK
     if death:
         die_at(*death)
     records, _, pool = data()

@@ -24,9 +24,12 @@ pytestmark = pytest.mark.slow
 
 
 def shell(folder, script, **env):
-    """Run commands of a page with this interpreter, and return what they print."""
+    """Run commands of a page with this interpreter, and return what they print.
+
+    Their noise is seeded: answers are judged, which true noise could turn.
+    """
     here = "".join(
-        f'{name}() {{ "{sys.executable}" {module} "$@"; }}\n'
+        f'{name}() {{ "{sys.executable}" "{ROOT}/tests/seeded.py" {module} "$@"; }}\n'
         for name, module in (("python", ""), ("vicinal", "-m vicinal"))
     )
     script = script.replace("examples/", f"{ROOT}/examples/")

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from scipy.stats import chisquare, norm
 
 from statistical.power import P_VALUE
-from vicinal.accounting._subsampled import SubsampledGaussian
+from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.mechanisms import _gradients, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
 from vicinal.mechanisms._release_counter import ReleaseCounter

@@ -167,12 +167,12 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
     def one_sample(self, queries):
         near = self.nearest.near(queries)
         chosen = self.nearest.draw(queries, near)
-        counts = self.encoding.count(chosen, 1).max(axis=1)
-        passed = self.screening.publish(counts)
-        votes = self.encoding.count(chosen[passed], self.voting.steps)
-        return passed, self.voting.publish(votes), []
+        counts = self._encoding.count(chosen, 1).max(axis=1)
+        passed = self._screening.publish(counts)
+        votes = self._encoding.count(chosen[passed], self._voting.steps)
+        return passed, self._voting.publish(votes)
 
-    monkeypatch.setattr("vicinal.mechanisms._private_knn.SampledVotes.answer", one_sample)
+    monkeypatch.setattr("vicinal.mechanisms._private_knn.PrivateKNNRelease._answered", one_sample)
     found = ask(labels)
     assert law_p(found, SETTING.outcome(labels)) < P_VALUE
     assert law_p(found, SETTING.on_one_sample(labels)) > P_VALUE

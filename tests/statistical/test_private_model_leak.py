@@ -15,10 +15,10 @@ import pytest
 from scipy.special import softmax
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.mechanisms import _linear_model, randomness
-from vicinal.mechanisms._grid import DeltaSlackAccountant
 from vicinal.mechanisms._linear_model import GradientRelease
+from vicinal.mechanisms._votes import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _private_model
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 

@@ -72,7 +72,7 @@ def test_rdp_epsilon_is_the_minimum_over_orders():
             assert rdp_epsilon(rho, delta) == pytest.approx(max(0, grid.min()), rel=1e-7, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.floats(1e-20, 20), st.floats(1e-15, 0.5))
 def test_rdp_epsilon_is_an_upper_bound(rho, delta):
     """Any order bounds epsilon; the value returned is that of some order, in 50 digits."""

@@ -48,11 +48,30 @@ def test_what_cannot_be_undone_needs_yes_without_a_terminal(arguments, tmp_path,
     assert "--yes" not in run(*arguments, "--yes", code=2)
 
 
-@pytest.mark.soak  # fails beside other work: open, the cause is not known yet
+INTERRUPTED_WHILE_IMPORTING = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from vicinal.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["vicinal.cli", "typer"])
+def test_an_interruption_while_the_program_is_imported_ends_in_one_line(module):
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_IMPORTING, module]
+    ended = subprocess.run(command, capture_output=True, timeout=240, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"vicinal: interrupted.\n")
+
+
 @pytest.mark.parametrize("arguments", [
     ("predict", "nowhere", "--data", "-"), ("erase", "nowhere", "--subjects", "/dev/stdin"),
 ])  # fmt: skip
 def test_an_interruption_ends_in_one_line(arguments):
+    """Fails if a signal is lost that comes while a command is not waiting, but about to."""
     process = subprocess.Popen(
         [sys.executable, "-m", "vicinal", *arguments], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -62,7 +81,7 @@ def test_an_interruption_ends_in_one_line(arguments):
         process.stdin.write(bytes(1 << 20))
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=60)
+        process.wait(timeout=240)
         errors = process.stderr.read()
     finally:
         process.kill()

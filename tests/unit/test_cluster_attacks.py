@@ -22,8 +22,13 @@ from vicinal.distributed import (
 )
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
+from vicinal.errors import (
+    InvalidInput,
+    PrivacyRefused,
+    ShardUnreachable,
+    StorageFailed,
+    StoreOutdated,
+)
 from vicinal.store._opening import open_folder
 
 REFUSED = (PrivacyRefused, StorageFailed)

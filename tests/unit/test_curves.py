@@ -13,10 +13,10 @@ from mpmath import mp, mpf
 from vicinal.accounting import _certificate, _composition
 from vicinal.accounting._budget import gdp_delta, gdp_epsilon, rdp_epsilon
 from vicinal.accounting._composition import METHODS, Composition, Zcdp, compose
-from vicinal.accounting._pairs import GaussianPair
+from vicinal.accounting._divergence import GaussianPair
+from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._pld import pld_delta, pld_epsilon
 from vicinal.accounting._screening import Screening
-from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 
 RELEASES = [

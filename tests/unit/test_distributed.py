@@ -13,7 +13,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
@@ -35,8 +35,13 @@ from vicinal.distributed._messages import (
 )
 from vicinal.distributed._ray_actors import ShardActor, run_quietly
 from vicinal.distributed._splitting import ready_cluster
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
+from vicinal.errors import (
+    InvalidInput,
+    MissingExtra,
+    PrivacyRefused,
+    ShardUnreachable,
+    StorageFailed,
+)
 from vicinal.ledger._database import Database
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.store import Store

@@ -19,8 +19,7 @@ from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
 from vicinal.distributed._ray_actors import ray_module
 from vicinal.distributed._ray_transport import RayTransport, join_message, split_message
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import StorageFailed
+from vicinal.errors import ShardUnreachable, StorageFailed
 
 RAY_INLINES = 100 << 10
 """Bytes of an argument that Ray carries in the message."""
@@ -186,23 +185,22 @@ def test_news_of_an_actor_that_was_replaced_changes_nothing():
     assert asked(link) == 2
 
 
-def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path):
+def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ray_engine):
     """Fails if two processes have one shard's folder, or if the spare does not take it."""
     path = shard_tools.clustered(tmp_path, 1)
-    with shard_tools.ray_engine() as engine:
-        ray = engine._ray
-        (link,) = engine.transports(shard_paths(path, 1))
-        gather({0: link}, Ping(), shard_tools.PATIENCE)
-        first, spare = link.actor, link._spare
-        for actor, kind in ((first, "done"), (spare, "unreachable"), (first, "done")):
-            assert ray.get(actor.handle.remote(Ping()), timeout=240)[0] == kind
-        (pid,) = engine.processes()
-        os.kill(pid, signal.SIGKILL)
-        gather({0: link}, Ping(), shard_tools.PATIENCE)
-        assert link.actor is spare
-        assert engine.processes() != [pid]
-        again = first.handle.options(max_task_retries=-1).remote(Ping())
-        kind, words = ray.get(again, timeout=240)
-        assert kind == "unreachable"
-        assert "Another process" in words
-        link.close()
+    ray = ray_engine._ray
+    (link,) = ray_engine.transports(shard_paths(path, 1))
+    gather({0: link}, Ping(), shard_tools.PATIENCE)
+    first, spare = link.actor, link._spare
+    for actor, kind in ((first, "done"), (spare, "unreachable"), (first, "done")):
+        assert ray.get(actor.handle.remote(Ping()), timeout=240)[0] == kind
+    (pid,) = ray_engine.processes()
+    os.kill(pid, signal.SIGKILL)
+    gather({0: link}, Ping(), shard_tools.PATIENCE)
+    assert link.actor is spare
+    assert ray_engine.processes() != [pid]
+    again = first.handle.options(max_task_retries=-1).remote(Ping())
+    kind, words = ray.get(again, timeout=240)
+    assert kind == "unreachable"
+    assert "Another process" in words
+    link.close()

@@ -14,7 +14,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
@@ -25,8 +25,7 @@ from vicinal.distributed import (
 from vicinal.distributed._cluster_backups import restore_cluster
 from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._folders import COORDINATOR, shard_paths
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused
+from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, ShardUnreachable
 from vicinal.store import Store
 
 NEW_X, NEW_Y = tools.points(40, 9)
@@ -310,15 +309,12 @@ def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(path
     assert not tools.files_with(path, b"person-3>")
 
 
-def test_an_actor_that_is_killed_makes_a_change_once(path):
+def test_an_actor_that_is_killed_makes_a_change_once(path, ray_engine):
     """Fails if Ray's own retries add records twice, or lose them."""
-    with (
-        shard_tools.ray_engine() as engine,
-        Coordinator.open(path, engine.transports, shard_tools.PATIENCE) as cluster,
-    ):
+    with shard_tools.on_ray(ray_engine)(path) as cluster:
         cluster.predict(tools.Q[:5])
         for round in range(3):
-            killer = threading.Timer(0.01 * round, kill, [engine.processes()[round % 2]])
+            killer = threading.Timer(0.01 * round, kill, [ray_engine.processes()[round % 2]])
             killer.start()
             cluster.add(NEW_X, NEW_Y, [f"{who} of {round}" for who in NEW])
             cluster.erase([f"new-3 of {round}"])

@@ -12,9 +12,8 @@ from dp_accounting.rdp import RdpAccountant
 
 from vicinal.accounting._composition import Composition, Zcdp, compose
 from vicinal.accounting._events import from_event, to_event
-from vicinal.accounting._laplace import Laplace
+from vicinal.accounting._gaussian import Laplace, SubsampledGaussian
 from vicinal.accounting._screening import Screening
-from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 
 EVERYTHING = compose(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.accounting._filter import UNITS, afford, charge, unit_rate
+from vicinal.accounting._budget import UNITS, afford, charge, unit_rate
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._charging_kernels import OnePrice, scale_down
 

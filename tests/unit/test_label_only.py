@@ -13,8 +13,7 @@ from mpmath import mp, mpf
 from scipy.special import log_ndtr
 
 from vicinal.accounting import _three_way_divergence, _threshold_divergence
-from vicinal.accounting._budget import budget
-from vicinal.accounting._filter import UNITS, unit_rate
+from vicinal.accounting._budget import UNITS, budget, unit_rate
 from vicinal.accounting._label_only import (
     LINE_GRID,
     PLANE_GRID,
@@ -518,8 +517,8 @@ def test_targets_without_a_budget_are_refused():
 
 
 def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():
+    from vicinal.accounting._gaussian import SubsampledGaussian
     from vicinal.accounting._label_release import NoisyLabel
-    from vicinal.accounting._subsampled import SubsampledGaussian
 
     orders = np.array([1.5, 2.0, 8.0, 64.0, 400.0, 5000.0])
     for sigma, gamma in ((25.0, 0.15), (5.0, 0.05), (25.0, 1.0)):

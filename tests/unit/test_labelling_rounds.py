@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn._reembedding import (
     SpentBudget,

@@ -83,9 +83,10 @@ def test_after_a_failure_everything_is_refused(database):
 
 def test_errors_repeat_no_values(database):
     migrate(database)
-    database.execute("INSERT INTO subjects VALUES (?, ?)", (1, b"canary-anna"))
+    row = (b"canary-anna", 1, 5)
+    database.execute("INSERT INTO departed VALUES (?, ?, ?)", row)
     with pytest.raises(StorageFailed) as caught:
-        database.execute("INSERT INTO subjects VALUES (?, ?)", (1, b"canary-anna"))
+        database.execute("INSERT INTO departed VALUES (?, ?, ?)", row)
     assert "canary" not in str(caught.value)
 
 
@@ -96,15 +97,15 @@ def test_what_a_kill_broke_off_is_cut_from_the_log(tmp_path):
     killed = tmp_path / "killed"
     killed.mkdir()
     with database.transaction():
-        rows = ((slot, b"canary-anna" + bytes([slot]) * 4000) for slot in range(50))
-        database.execute_many("INSERT INTO subjects VALUES (?, ?)", rows)
+        rows = ((slot, 0, b"", b"canary-anna" + bytes([slot]) * 4000) for slot in range(50))
+        database.execute_many("INSERT INTO subject_pages VALUES (?, ?, ?, ?)", rows)
         for path in database.files:
             (killed / path.name).write_bytes(path.read_bytes())
     database.close()
     assert b"canary-anna" in (killed / "ledger.db-wal").read_bytes()
     found = SQLiteDatabase(killed / "ledger.db")
     found.recover()
-    assert found.execute("SELECT count(*) FROM subjects")[0][0] == 0
+    assert found.execute("SELECT count(*) FROM subject_pages")[0][0] == 0
     assert all(b"canary" not in path.read_bytes() for path in found.files)
     found.close()
 
@@ -140,11 +141,11 @@ def test_a_database_is_not_made_by_looking_for_it(tmp_path):
 def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
     migrate(database)
-    rows = [(i, b"canary-%d" % i) for i in range(5000)]
+    rows = [(i, 0, b"", b"canary-%d" % i) for i in range(5000)]
     with database.transaction():
-        database.execute_many("INSERT INTO subjects VALUES (?, ?)", rows)
+        database.execute_many("INSERT INTO subject_pages VALUES (?, ?, ?, ?)", rows)
     assert tools.files_with(tmp_path, b"canary-4")
-    database.execute("DELETE FROM subjects WHERE slot >= 10")
+    database.execute("DELETE FROM subject_pages WHERE page >= 10")
     assert tools.files_with(tmp_path, b"canary-4999"), "the log still has it: scrubbing has work"
     database.scrub()
     assert not tools.files_with(tmp_path, b"canary-4999")

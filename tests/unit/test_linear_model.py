@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, randomness
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient
-from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.noise import NoiseSource
 
 BUDGET = 0.05

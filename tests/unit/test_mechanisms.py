@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import (
@@ -16,7 +16,7 @@ from vicinal.mechanisms import (
     VoteGrid,
     noisy_size,
 )
-from vicinal.mechanisms._grid import FINE
+from vicinal.mechanisms._votes import FINE
 from vicinal.neighbours import Cosine, NeighbourLists
 from vicinal.noise import NoiseSource
 

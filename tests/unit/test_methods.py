@@ -64,15 +64,19 @@ def spent(classifier):
     return min(plan.composition().to_epsilon(plan.delta, method) for method in ("rdp", "pld"))
 
 
+ways = pytest.mark.parametrize("screened", [False, pytest.param(True, marks=pytest.mark.soak)])
+"""Screened plans are priced for seconds; how noise is found is the same, and tested below."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("screened", [False, True])
+@ways
 def test_a_calibrated_pate_keeps_epsilon_and_does_not_waste_it(screened):
     options = calibrated.pate(Setting(1.0, 300), Facts(60000, 10), screened)
     assert 0.98 < spent(PATEClassifier(range(10), **options)) <= 1.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("screened", [False, True])
+@ways
 def test_a_calibrated_private_knn_keeps_epsilon_and_does_not_waste_it(screened):
     options = calibrated.private_knn(Setting(1.0, 300), Facts(60000, 10), screened)
     assert 0.98 < spent(PrivateKNNClassifier(range(10), **options)) <= 1.0

@@ -22,8 +22,7 @@ from vicinal.neighbours import (
     NeighbourLists,
     Reference,
 )
-from vicinal.neighbours._integer_features import bounded_vectors, unit_vectors
-from vicinal.neighbours._kernels import LEVELS
+from vicinal.neighbours._kernels import LEVELS, bounded_vectors, unit_vectors
 from vicinal.neighbours._tiles import fill_holes
 
 matrices = hnp.arrays(

@@ -72,7 +72,7 @@ def by_differences(weights, rows, labels, h=1e-5):
 
 def one(gradient, subject, weights):
     """Return the contribution of one subject, in clipping bounds, and in whole steps."""
-    batch = np.zeros(len(gradient._records), dtype=bool)
+    batch = np.zeros(len(gradient.records), dtype=bool)
     batch[subject] = True
     whole = gradient.clip_and_sum(weights, batch)
     return whole / gradient.steps, whole

@@ -30,7 +30,7 @@ from vicinal.mechanisms._sampling import (
 )
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
-from vicinal.neighbours import RBF, _threads
+from vicinal.neighbours import RBF, _tiles
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
@@ -76,8 +76,11 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
 @pytest.mark.entropy
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
 def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
-    """Fails if threads mix up or share the candidates of their queries, or leave some out."""
-    monkeypatch.setattr(_threads, "COUNT", count)
+    """Fails if threads mix up or share the candidates of their queries, or leave some out.
+
+    Whatever is drawn: everybody takes part.
+    """
+    monkeypatch.setattr(_tiles, "COUNT", count)
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
     sample = NearestOfSample(
@@ -94,7 +97,7 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
 
     By chance with probability 2e-12, that of seven standard deviations.
     """
-    monkeypatch.setattr(_threads, "COUNT", 2)
+    monkeypatch.setattr(_tiles, "COUNT", 2)
     integers, slots, subjects = people(64)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
     sample = NearestOfSample(walk, 0.5, SystemBernoulli())
@@ -505,12 +508,12 @@ def test_after_the_planned_answers_nobody_is_answered():
 
 def test_many_blocks_are_one_batch(monkeypatch):
     """Fails if answers depend on how a batch is cut up, or if progress tells how it was cut."""
-    from vicinal.predictors.private_knn import _parameters
+    from vicinal.mechanisms import _private_knn
 
     X, y = data()
     done = []
-    monkeypatch.setattr(_parameters, "_MOST_HITS", 700)
-    monkeypatch.setattr(_parameters, "BLOCK", 16)
+    monkeypatch.setattr(_private_knn, "_MOST_HITS", 700)
+    monkeypatch.setattr(_private_knn, "BLOCK", 16)
     answers = classifier().fit(X, y).predict(X[:40], progress=done.append)
     assert len(answers) == 40
     assert done == [16, 16, 8]
@@ -547,12 +550,12 @@ def test_the_grid_comes_from_public_rows():
     by_queries = classifier().fit(1e6 * X, y)
     by_queries.predict(Q)
     longest = np.linalg.norm(Q, axis=1).max()
-    assert by_queries._release._kernel.bound == pytest.approx(1.25 * longest)
+    assert by_queries._release.kernel.bound == pytest.approx(1.25 * longest)
     by_reference = classifier().fit(X, y, public=7 * Q)
-    assert by_reference._release._kernel.bound == pytest.approx(7 * longest)
+    assert by_reference._release.kernel.bound == pytest.approx(7 * longest)
     given = classifier(norm_bound=3.0, precision="int8").fit(X, y, public=Q)
-    assert given._release._kernel.bound == 3.0
-    assert given._release._kernel.precision.limit == 127
+    assert given._release.kernel.bound == 3.0
+    assert given._release.kernel.precision.limit == 127
     zeros = classifier().fit(X, y)
     assert len(zeros.predict(np.zeros((2, 5)))) == 2
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors.ind_knn import _parameters, _private_model, _shared_settings

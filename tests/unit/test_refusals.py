@@ -17,14 +17,14 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import LINE_GRID
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount
 from vicinal.mechanisms import _interactions as module
+from vicinal.mechanisms import _private_knn
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, id_digests, row_digests
 from vicinal.predictors.ind_knn._engine import QueryEngine
-from vicinal.predictors.private_knn import _parameters
 
 counts = pytest.mark.counts_interactions
 Q, R, X, Y = tools.Q, tools.R, tools.X, tools.Y
@@ -154,7 +154,7 @@ def test_nothing_takes_charges_back():
 
 
 def steps_of(records, monkeypatch):
-    monkeypatch.setattr(_parameters, "_MOST_HITS", 30 * 50)
+    monkeypatch.setattr(_private_knn, "_MOST_HITS", 30 * 50)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(records, 2)), rng.integers(0, 2, records)
     done: list[int] = []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
 from vicinal.neighbours import Cosine

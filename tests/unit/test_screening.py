@@ -12,9 +12,9 @@ from mpmath import mp, mpf
 from vicinal.accounting import _pld, _screening_batch
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._divergence import log_gap
+from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._screening import Screening, ScreeningAt
 from vicinal.accounting._screening_batch import ScreeningBatchPair
-from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.001, 1.5, 2.0, 7.7, 32.0, 300.0, 1e4])

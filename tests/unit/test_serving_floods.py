@@ -25,7 +25,7 @@ from vicinal.serving._limits import BodyLimits, BodyReader
 from vicinal.serving._models import PredictRequest
 from vicinal.serving._problems import Problem
 from vicinal.serving._protocol import ConnectionGuard
-from vicinal.serving._warm_up import warm_up
+from vicinal.serving._server import warm_up
 from vicinal.store import Query, Store
 
 SMALL = ServiceSettings(
@@ -42,7 +42,7 @@ def service(tmp_path_factory):
 
 
 def connect(service):
-    return socket.create_connection(("127.0.0.1", service.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", service.port), timeout=240)
 
 
 def answer(connection):
@@ -130,28 +130,28 @@ def test_a_thousand_requests_unread_are_not_taken(service):
 @pytest.mark.parametrize("begin", [b"", b"\r\n", b"GET /he", GET], ids=repr)
 def test_a_head_is_bounded_in_time(service, begin):
     """However slowly it goes on: a byte every 20 ms keeps nothing open."""
-    start = time.monotonic()
     with connect(service) as connection:
         connection.settimeout(0.02)
         connection.sendall(begin)
-        while time.monotonic() < start + 10:
-            try:
-                connection.sendall(b"\r\n" if begin == b"\r\n" else b"a")
-                if connection.recv(1000) == b"":
-                    break
-            except TimeoutError:
-                continue
-            except OSError:
-                break
-    assert time.monotonic() - start < 5
+        assert any(closed_at(connection, begin) for _ in range(12_000)), "open for four minutes"
+
+
+def closed_at(connection, begin):
+    """Send a little more; return whether the service has closed the connection."""
+    try:
+        connection.sendall(b"\r\n" if begin == b"\r\n" else b"a")
+        return connection.recv(1000) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
 
 
 def test_a_connection_without_a_further_request_is_closed(service):
-    start = time.monotonic()
+    """Fails if it stays open: reading then ends in a TimeoutError."""
     with connect(service) as connection:
         connection.sendall(GET + b"\r\n")
         assert b" 200 " in answer(connection)
-    assert time.monotonic() - start < 5
 
 
 def test_a_client_that_does_not_read_is_dropped():
@@ -198,10 +198,16 @@ def test_idle_connections_keep_nobody_out(service):
             connection.close()
 
 
-def test_requests_that_are_being_answered_are_not_evicted(tmp_path):
-    busy = ServiceSettings(rate=0, connections=3, wait_ms=1000)
+def test_requests_that_are_being_answered_are_not_evicted(tmp_path, monkeypatch):
+    busy = ServiceSettings(rate=0, connections=3)
     with tools.running(tmp_path / "store", busy) as service:
-        replies = {}
+        replies, all_there, answer_many = {}, threading.Event(), Store.predict_many
+
+        def held(store, queries):
+            assert all_there.wait(240)
+            return answer_many(store, queries)
+
+        monkeypatch.setattr(Store, "predict_many", held)
 
         def ask(i):
             replies[i] = service.predict([Q[i].tolist()])
@@ -212,8 +218,9 @@ def test_requests_that_are_being_answered_are_not_evicted(tmp_path):
         while service.app.state.service.metrics.waiting < 3:
             time.sleep(0.01)
         refused = sent(service, GET + b"\r\n")
+        all_there.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(240)
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert [replies[i].status for i in range(3)] == [200] * 3
 

@@ -13,7 +13,7 @@ import pytest
 import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger._account import exact_sum
 from vicinal.ledger._audiences import charges_since_checkpoint
@@ -485,8 +485,8 @@ def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):
     database = store._parts.database
     database.execute("PRAGMA cache_size = 1")  # so that pages reach the log before the commit
     with suppress(KeyboardInterrupt), database.transaction():
-        rows = ((10_000 + n, b"canary-anna" + bytes([n]) * 4000) for n in range(50))
-        database.execute_many("INSERT INTO subjects VALUES (?, ?)", rows)
+        rows = ((10_000 + n, 0, b"", b"canary-anna" + bytes([n]) * 4000) for n in range(50))
+        database.execute_many("INSERT INTO subject_pages VALUES (?, ?, ?, ?)", rows)
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
         shutil.copy(tmp_path / "store.witness", tmp_path / "killed.witness")
         raise KeyboardInterrupt

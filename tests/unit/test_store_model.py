@@ -11,7 +11,7 @@ import pytest
 
 from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.distributed import split
 from vicinal.distributed._coordinator import Coordinator
 from vicinal.distributed._local_transport import local_transports
@@ -201,7 +201,7 @@ def test_a_row_in_the_metric_does_not_depend_on_other_rows(opened):
 
 def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
     state = opened._audience_states["default"]
-    put, usage = state.put, state.shadow.used.copy()
+    put, usage = state.put, state.proxies.used.copy()
     monkeypatch.setattr(
         type(opened._parts.ledger), "commit", lambda *_: (_ for _ in ()).throw(OSError("full"))
     )
@@ -209,7 +209,7 @@ def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
         opened.predict(Q[30:])
     state.drop_answers()
     assert state.put == put
-    assert np.abs(state.shadow.used - usage).max() < 1e-4
+    assert np.abs(state.proxies.used - usage).max() < 1e-4
 
 
 def test_labels_alone_and_quotas_go_together_with_it(tmp_path):

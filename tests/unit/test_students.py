@@ -15,11 +15,16 @@ from vicinal.errors import InvalidInput
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
 
 from vicinal import students  # noqa: E402 (after the skip)
-from vicinal.students._augment import AUGMENTATIONS, DIGITS, Augmentation  # noqa: E402
+from vicinal.students._augment import (  # noqa: E402  # noqa: E402
+    AUGMENTATIONS,
+    DIGITS,
+    Augmentation,
+    divergence,
+    virtual_adversarial_loss,
+)
 from vicinal.students._exact import ExactBody, _Whole, ranges  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
 from vicinal.students._training import METHODS, train  # noqa: E402
-from vicinal.students._vat import divergence, virtual_adversarial_loss  # noqa: E402
 
 SHAPES = dict.fromkeys(("small", "mnist"), (1, 28, 28))
 SHAPES |= {"svhn": (3, 32, 32), "cifar10": (3, 32, 32), "mlp": (12,)}

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from pyarrow import csv, parquet
 
 from store_tools import PLAN, Q, R, points, units
@@ -27,6 +28,7 @@ from vicinal.predictors import (
     PrivateKNNClassifier,
 )
 from vicinal.predictors._common.fixed_plan import subject_slots
+from vicinal.serving._read_routes import checked_ids
 from vicinal.store import Presence, Store
 
 FAULTS = {
@@ -169,7 +171,7 @@ def test_files_of_every_kind_name_the_same_people(tmp_path):
 
 
 def test_folders_of_people_are_the_same_people(tmp_path):
-    image = pytest.importorskip("PIL.Image").new("L", (4, 4))
+    image = Image.new("L", (4, 4))
     for who in ("5", "07", "Zo\u0065\u0308"):
         (tmp_path / "label" / who).mkdir(parents=True)
         image.save(tmp_path / "label" / who / "i.png")
@@ -353,8 +355,7 @@ def by_list(folder, who):
 
 
 def by_http(_, who):
-    curating = pytest.importorskip("vicinal.serving.curating")
-    return curating.checked_ids([who])
+    return checked_ids([who])
 
 
 def by_command(_, who):

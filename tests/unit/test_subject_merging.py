@@ -10,16 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 import shard_tools
-from store_tools import PLAN, Q, R, points, units
+from store_tools import PLAN, Q, R, as_schema_eight, points, units
 from vicinal._checks import subject_id
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.distributed import split
 from vicinal.distributed._folders import COORDINATOR, ShardFolder, shard_paths
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._departed import joined
 from vicinal.ledger._id_encoding import framed
-from vicinal.ledger._schema import STEPS
+from vicinal.ledger._subject_pages import write_subjects
 from vicinal.store import Presence, Store, _erasure, _subject_merging
 from vicinal.store._identities import FORM, ONE_FORM_EVERYWHERE, repaired
 from vicinal.store._opening import open_folder
@@ -27,7 +27,7 @@ from vicinal.store._opening import open_folder
 NFD, NFC = "Zo\u0065\u0308", "Zo\u00eb"
 X, Y = points(60, 4)
 PEOPLE = [("five", "other", NFC, "anna", 8, "x7")[i % 6] for i in range(60)]
-BEFORE = len(STEPS) - 1
+BEFORE = 6
 """Schema of the last version that knew several spellings."""
 
 
@@ -58,16 +58,17 @@ def path(tmp_path, made):
 def respell_parts(parts, spellings):
     """Give enrolled ids the spellings of an earlier version."""
     with parts.database.transaction():
-        for subject, slot in parts.ledger.slot_table.slot_of.items():
-            if subject in spellings:
-                row = (framed(spellings[subject]), slot)
-                parts.database.execute("UPDATE subjects SET id = ? WHERE slot = ?", row)
+        slot_of = parts.ledger.slot_table.slot_of
+        new = {slot_of[who]: framed(other) for who, other in spellings.items() if who in slot_of}
+        write_subjects(parts.database, new)
     parts.database.scrub()
 
 
 def as_earlier(parts):
     """Let a ledger look as an earlier version left it."""
     with parts.database.transaction():
+        as_schema_eight(parts.database)
+        parts.database.execute("DROP TABLE models")
         parts.database.put("schema", str(BEFORE))
         parts.database.execute("DELETE FROM meta WHERE name IN (?, ?)", (FORM, ONE_FORM_EVERYWHERE))
 

@@ -10,10 +10,10 @@ from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import rdp_privacy_accountant
 from mpmath import mp, mpf
 
-from vicinal.accounting import _pairs
+from vicinal.accounting import _divergence
 from vicinal.accounting._composition import Composition
-from vicinal.accounting._label_vectors import multilabel, sensitivity
-from vicinal.accounting._subsampled import SubsampledGaussian
+from vicinal.accounting._gaussian import SubsampledGaussian
+from vicinal.accounting._label_release import multilabel, sensitivity
 from vicinal.errors import InvalidInput
 
 RNG = np.random.default_rng(11)
@@ -97,7 +97,7 @@ def test_monotone_in_sigma_and_gamma_and_order():
 @pytest.mark.parametrize("gamma", [1.0, 0.3, 1e-3])
 def test_excess_equals_50_digits(mu, gamma):
     mp.dps = 50
-    pair = _pairs.GaussianPair(mu, gamma)
+    pair = _divergence.GaussianPair(mu, gamma)
     bound = math.log1p(-gamma) if gamma < 1 else -math.inf
     for loss in np.array([-3.0, -0.8, -0.01, 0.0, 1e-3, 0.4, 2.5]) * gamma * mu:
         if loss <= bound:

@@ -1,11 +1,16 @@
-"""The suite itself: no test is lost, and what is drawn follows from a test's name."""
+"""The suite itself: no test is lost, what is drawn follows from a test's name, no clock decides."""
 
 from __future__ import annotations
 
+import ast
 import os
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
+from distribution import LONGEST, ON_RAY
 from entropy import SYSTEM, SeededEntropy, entropy_of
 from vicinal.noise import SystemNoise, bernoulli, fresh_key
 
@@ -24,6 +29,33 @@ LEAST = {
 def test_no_folder_has_lost_tests(collected):
     """Runs with the whole suite only; whoever deletes tests on purpose lowers LEAST."""
     assert {name: collected[name] for name in LEAST if collected[name] < LEAST[name]} == {}
+
+
+TESTS = Path(__file__).parents[1]
+
+
+def skipped_without(module: ast.Module) -> set[str]:
+    """Return the names of modules without which tests are skipped."""
+    calls = (node for node in ast.walk(module) if isinstance(node, ast.Call))
+    return {
+        call.args[0].value
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "importorskip"
+    }
+
+
+def declared() -> set[str]:
+    """Return what our extras install."""
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
+    wanted = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = (re.match(r"[\w.-]+", line) for part in wanted for line in part)
+    return {name[0].lower().replace("-", "_") for name in names if name}
+
+
+def test_a_test_is_skipped_only_for_want_of_what_an_extra_brings():
+    """Fails if a test waits for a module of ours that was renamed, or that nothing installs."""
+    found = {n for p in TESTS.rglob("*.py") for n in skipped_without(ast.parse(p.read_text()))}
+    assert {name.split(".")[0] for name in found} - declared() == set()
 
 
 def drawn() -> bytes:
@@ -68,3 +100,80 @@ def test_a_forked_child_draws_for_itself():
     with os.fdopen(reader, "rb") as pipe:
         os.close(writer)
         assert pipe.read() != entropy.urandom(64)
+
+
+# ---------------------------------------------------------------- what luck could decide
+
+TESTS = Path(__file__).parents[1]
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
+NODES = [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
+LEGACY = {"Generator", "PCG64", "SeedSequence", "default_rng", "get_state"}
+"""Names of numpy.random that are not its global generator, or only read it."""
+
+
+def place(path, node):
+    return f"{path.relative_to(TESTS)}:{node.lineno}"
+
+
+def unseeded(call):
+    """Tell whether a call makes a generator from the system's entropy, or uses a global one."""
+    name = ast.unparse(call.func)
+    if name.split(".")[-1] in ("default_rng", "RandomState", "Random", "SeedSequence"):
+        return not call.args and not call.keywords
+    where, _, what = name.rpartition(".")
+    return where in ("np.random", "random") and what not in LEGACY
+
+
+def test_every_generator_of_a_test_has_a_seed():
+    calls = [(path, node) for path, node in NODES if isinstance(node, ast.Call)]
+    assert [place(path, call) for path, call in calls if unseeded(call)] == []
+    for wrong in ("np.random.default_rng()", "np.random.rand(3)", "random.choice([1, 2])"):
+        assert unseeded(ast.parse(wrong, mode="eval").body)
+    assert not unseeded(ast.parse("np.random.default_rng(0)", mode="eval").body)
+
+
+def test_true_entropy_is_declared_with_its_odds():
+    """A test marked `entropy` says why it cannot fail by chance, or with which probability."""
+    marked = [
+        (path, node)
+        for path, node in NODES
+        if isinstance(node, ast.FunctionDef)
+        and "pytest.mark.entropy" in map(ast.unparse, node.decorator_list)
+    ]
+    assert marked
+    for path, test in marked:
+        said = ast.get_docstring(test) or ""
+        assert "probability" in said or "Whatever is drawn" in said, place(path, test)
+
+
+HURRY = re.compile(r"(monotonic|perf_counter|process_time|time\.time)\(\)[^<>]*<(?! end\b)")
+"""A time from above, which a busy machine exceeds. `end` is minutes away: it ends what hangs."""
+
+
+def test_no_assertion_bounds_a_time_from_above():
+    asserts = [(path, node) for path, node in NODES if isinstance(node, ast.Assert)]
+    assert [place(path, one) for path, one in asserts if HURRY.search(ast.unparse(one.test))] == []
+    hurried = HURRY.search("time.monotonic() - start < 5")
+    assert hurried
+
+
+# ---------------------------------------------------------------- two workers
+
+
+def test_files_are_where_the_distribution_names_them():
+    assert [name for name in LONGEST if not (TESTS.parent / name).is_file()] == []
+
+
+def test_all_files_on_ray_share_a_worker():
+    """Fails if a second worker would start an engine of its own, on the same two cores."""
+    users = {
+        path.relative_to(TESTS.parent).as_posix()
+        for path, node in NODES
+        if isinstance(node, ast.arg) and node.arg == "ray_engine"
+    }
+    users |= {
+        path.relative_to(TESTS.parent).as_posix()
+        for path, text in SOURCES.items()
+        if 'getfixturevalue("ray_engine")' in text and path != Path(__file__)
+    }
+    assert users == set(ON_RAY)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import charge_table, label_budget
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.accounting import _budget, _screening_batch
-from vicinal.accounting._pairs import Pair
+from vicinal.accounting._divergence import Pair
 from vicinal.accounting._pld import pld_epsilon
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vicinal import _checks
 from vicinal.accounting._composition import Composition, PricedRelease, Zcdp, compose
-from vicinal.accounting._laplace import Laplace
-from vicinal.accounting._subsampled import SubsampledGaussian
+from vicinal.accounting._gaussian import Laplace, SubsampledGaussian
 from vicinal.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:

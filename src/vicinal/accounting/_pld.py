@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
-from vicinal.accounting._pairs import GaussianPair, Pair
+from vicinal.accounting._divergence import GaussianPair, Pair
 
 Array = npt.NDArray[np.float64]
 Spectrum = npt.NDArray[np.complex128]

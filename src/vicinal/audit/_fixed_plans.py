@@ -24,7 +24,7 @@ from vicinal.audit._trials import AuditTrial, WeakerNoise
 from vicinal.mechanisms import public_draws
 from vicinal.mechanisms._sampling import BernoulliSource, Bools, NearestOfSample
 from vicinal.neighbours import NeighbourLists
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._poisson_knn import Chosen
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 

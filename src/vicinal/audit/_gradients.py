@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.audit._bounds import Floats
 from vicinal.audit._claims import GaussianClaim, PlanClaim
 from vicinal.audit._fixed_plans import Heads

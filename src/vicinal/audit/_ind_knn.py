@@ -18,14 +18,13 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 from scipy.stats import binom
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.audit._bounds import Floats, RateBounds
 from vicinal.audit._claims import Claim, GaussianClaim, RenyiClaim
 from vicinal.audit._trials import AuditTrial, WeakerNoise
 from vicinal.audit._universes import Placed, Universes, universes
 from vicinal.mechanisms import NoiseSource
-from vicinal.mechanisms._grid import SLACK_SHARE
-from vicinal.mechanisms._votes import BlockRelease
+from vicinal.mechanisms._votes import SLACK_SHARE, BlockRelease
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 

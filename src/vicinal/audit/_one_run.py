@@ -28,7 +28,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from vicinal import _checks
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.audit._bounds import Floats
 from vicinal.audit._ind_knn import HONEST, Damage, IndKNNAudit, charged_block, draw_from
 from vicinal.audit._trials import WeakerNoise

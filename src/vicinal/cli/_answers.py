@@ -43,7 +43,7 @@ def local_file(data: str) -> Iterator[Path]:
         yield Path(data)
         return
     with tempfile.TemporaryDirectory() as folder:
-        content = sys.stdin.buffer.read()
+        content = _standard_input()
         suffix = next((s for magic, s in _MAGIC.items() if content.startswith(magic)), ".csv")
         path = Path(folder) / f"standard input{suffix}"
         path.write_bytes(content)
@@ -51,6 +51,16 @@ def local_file(data: str) -> Iterator[Path]:
             yield path
         except InvalidInput as error:
             raise InvalidInput(str(error).replace(f"{folder}/", "")) from None
+
+
+def _standard_input() -> bytes:
+    from vicinal.datasets._streams import read_whole
+
+    try:
+        descriptor = sys.stdin.fileno()
+    except io.UnsupportedOperation:  # another program's, or a test's, that is no file
+        return sys.stdin.buffer.read()
+    return read_whole(descriptor)
 
 
 def answer_table(

@@ -39,7 +39,7 @@ def bench(
     Indexes are compared at what they find of the records inside a radius that holds .1 % of all
     (recall). Data are made up. Nothing private is read and nothing is spent.
     """
-    from vicinal.neighbours._integer_features import INT8_LIMIT, Precision
+    from vicinal.neighbours._kernels import INT8_LIMIT, Precision
     from vicinal.neighbours.engines import engine_for
     from vicinal.reports._search_benchmark import BenchmarkData
 
@@ -126,9 +126,9 @@ def _picture(rows: list[Row]) -> bytes:
 
 
 def _threads() -> int:
-    from vicinal.neighbours import _threads
+    from vicinal.neighbours import _tiles
 
-    return _threads.COUNT
+    return _tiles.COUNT
 
 
 def _about() -> dict[str, Any]:

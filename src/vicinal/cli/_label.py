@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         LabellingTask,
         ReleasedLabels,
     )
-    from vicinal.labelling._protocols import FeatureExtractor
+    from vicinal.labelling._labellers import FeatureExtractor
 
 Private = Annotated[Path, typer.Option(help="npz with x and y, perhaps subjects: the records.")]
 Public = Annotated[Path, typer.Option(help="npz with x: public examples of the same kind.")]

@@ -46,7 +46,7 @@ def election(
     """
     from vicinal import _checks
     from vicinal.reports._smoothed_audit import audit, election_row
-    from vicinal.smoothed._answers import power_of_ten
+    from vicinal.smoothed._intervals import power_of_ten
 
     kind = _format(plot)
     share = _checks.real("lost", lost, least=0, below=1)
@@ -110,7 +110,7 @@ def gradients(
     """Say what a step of SGD with 8-bit gradients gives away, without noise."""
     from vicinal.reports._smoothed_audit import audit as run
     from vicinal.smoothed import gradient_law
-    from vicinal.smoothed._gradients import LEVELS
+    from vicinal.smoothed._average import LEVELS
 
     kind = _format(plot)
     report = run({

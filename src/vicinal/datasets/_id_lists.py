@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
+from vicinal.datasets._streams import read_whole
 from vicinal.errors import InvalidInput
 
 _HEADERS = frozenset({
@@ -36,8 +38,9 @@ def read_ids(path: str | Path) -> list[SubjectId]:
         line is a header, has several fields, is blank, or is no id.
     """
     try:
-        with Path(path).open(encoding="utf-8-sig") as file:
-            lines = list(_without_blank_end(line.removesuffix("\n") for line in file))
+        with Path(path).open("rb", buffering=0) as file:
+            text = io.StringIO(read_whole(file.fileno()).decode("utf-8-sig"), newline=None)
+        lines = list(_without_blank_end(line.removesuffix("\n") for line in text))
     except (OSError, ValueError):
         raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
     if not lines:

@@ -29,7 +29,7 @@ from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._files import guarded, replace_file, sync_folder
 from vicinal.ledger._ledger import Ledger
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._identities import repaired
 from vicinal.store._naming import NEXT_NUMBER, write_naming

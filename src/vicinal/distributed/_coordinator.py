@@ -42,8 +42,9 @@ from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._database import Database
+from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors._common.parameters import AUTO
-from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
+from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.store import Presence, Query, Verification
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state, pinned_plan
 from vicinal.store._base_store import BaseStore
@@ -181,7 +182,7 @@ class Coordinator(BaseStore[ShardedReply]):
             before = self._ledger.clock
             batch = ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
             replies = batch.run(queries)
-            self._parts.mark()
+            self._parts.mark()  # before shards delete the votes
             if self._ledger.clock > before:
                 self._delete_votes()
         return replies  # type: ignore[return-value]  # a ShardedBatch makes ShardedReplies
@@ -312,7 +313,7 @@ class Coordinator(BaseStore[ShardedReply]):
         state.close(parts.shard)
         audience.plan = pinned_plan(written, state.settings, planned)
         audience.slack = state.slack.spent
-        audience.update(parts.database)
+        audience.write(parts.database)
         self._shards[name] = self._remote(name)
         self._audience_states[name] = self._state(name)
         fields = {"number": audience.number, "name": name, "plan": audience.plan}
@@ -363,16 +364,16 @@ class Coordinator(BaseStore[ShardedReply]):
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Hold the lock, finish a pending change, and close the coordinator if its disk fails."""
+        """Hold the lock, finish a pending change, mark commits; close if the disk fails."""
         with self._lock:
             if self._failed:
                 raise StorageFailed("The cluster is closed, or has failed. Open it again.")
             self._ledger.check()
             try:
-                if self._changes.pending:
-                    self._changes.finish()
-                    self._parts.mark()
-                yield
+                with self._parts.marking():
+                    if self._changes.pending:
+                        self._changes.finish()
+                    yield
             except ShardMissing:
                 raise  # it may be back for the next call
             except BaseException as error:

@@ -10,8 +10,8 @@ from typing import Any
 from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import Message, ShardAnswer, ShardState, Task
-from vicinal.distributed._transport import PendingReply, ShardTransport, ShardUnreachable
-from vicinal.errors import ShardMissing
+from vicinal.distributed._transport import PendingReply, ShardTransport
+from vicinal.errors import ShardMissing, ShardUnreachable
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from vicinal.distributed._messages import Message, Task
 from vicinal.distributed._reopening import ReopeningShard
-from vicinal.distributed._transport import ShardUnreachable
 from vicinal.errors import VicinalError
 
 
@@ -23,7 +22,7 @@ class LocalTransport:
         """Do a task."""
         try:
             return LocalReply(self.shard.handle(message))
-        except (ShardUnreachable, VicinalError) as error:
+        except VicinalError as error:
             return LocalReply(error=error)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vicinal._checks import SubjectId
 from vicinal.ledger._chain import ChainLink
 from vicinal.ledger._database import Database
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 
 Steps = npt.NDArray[np.int64]
 

@@ -24,9 +24,14 @@ from vicinal.distributed._ray_transport import (
     join_message,
 )
 from vicinal.distributed._reopening import ReopeningShard
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed, VicinalError
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.errors import (
+    InvalidInput,
+    MissingExtra,
+    PrivacyRefused,
+    StorageFailed,
+    VicinalError,
+)
+from vicinal.neighbours._kernels import IntegerMatrix
 
 NAMESPACE = "vicinal"
 _LITTLE = 0.001
@@ -73,7 +78,7 @@ def run_quietly(work: Callable[[], Any]) -> CallResult:
         return DONE, work()
     except (InvalidInput, PrivacyRefused) as error:
         return type(error).__name__, str(error)
-    except (ShardUnreachable, VicinalError) as error:
+    except VicinalError as error:
         return UNREACHABLE, str(error)
     except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
         return UNREACHABLE, f"A shard met with a fault ({type(error).__name__})."

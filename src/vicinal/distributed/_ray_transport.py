@@ -11,8 +11,8 @@ import numpy as np
 
 from vicinal import errors
 from vicinal.distributed._messages import Message, Task, VoteRequest
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.errors import ShardUnreachable
+from vicinal.neighbours._kernels import IntegerMatrix
 
 DONE, UNREACHABLE = "done", "unreachable"
 _CLOSING = 10.0

@@ -12,15 +12,15 @@ from vicinal.distributed._messages import COUNT, COUNTED, VOTES, Steps, VoteRequ
 from vicinal.errors import ShardMissing, StorageFailed
 from vicinal.mechanisms import NoisyCount, fresh_key
 from vicinal.mechanisms._votes import BlockRelease
-from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._shards import TwoRounds, summed
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors.ind_knn._shard import TwoRounds, summed
 
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(eq=False)
 class RemoteShards:
-    """Remote shards, charged for one audience: :class:`~vicinal.predictors.ind_knn._shards.Shards`.
+    """Remote shards, charged for one audience: :class:`~vicinal.predictors.ind_knn._shard.Shards`.
 
     A block is named after the coordinator's clock, its place among the blocks of that clock, its
     queries, radii and noise scales. The clock goes on when answers have become durable. So a block

@@ -7,8 +7,7 @@ from typing import Any
 
 from vicinal.distributed._messages import Message, Task
 from vicinal.distributed._shard_server import ShardServer
-from vicinal.distributed._transport import ShardUnreachable
-from vicinal.errors import StorageFailed, StoreInUse
+from vicinal.errors import ShardUnreachable, StorageFailed, StoreInUse
 
 
 class ReopeningShard:

@@ -32,9 +32,10 @@ from vicinal.distributed._messages import (
 )
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
-from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryEngine
-from vicinal.predictors.ind_knn._shards import LocalShardBase, TwoRoundQuery
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors._common.lock import ForkSafeLock
+from vicinal.predictors.ind_knn._engine import QueryEngine
+from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
 from vicinal.store._checksums import write_digests
@@ -345,12 +346,17 @@ class ShardServer:
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
-        """Hold the lock, of a shard that has not failed."""
+        """Hold the lock, of a shard that has not failed, and mark commits."""
         with self._lock:
             if self._failed:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
             self._parts.ledger.check()
-            yield
+            try:
+                with self._parts.marking():
+                    yield
+            except OSError:
+                self._failed = True
+                raise
 
     @contextmanager
     def _durable(self) -> Iterator[None]:
@@ -358,7 +364,6 @@ class ShardServer:
         try:
             with self._parts.database.transaction():
                 yield
-            self._parts.mark()
         except BaseException:
             self._failed = True
             raise

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.distributed._folders import (
     COORDINATOR,
     MOST_SHARDS,
@@ -216,7 +216,7 @@ def _open_like(parts: OpenStore, audience: Audience) -> None:
         audience.number, audience.name, audience.plan,
         StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget,
     )  # fmt: skip
-    copy.insert(parts.database)
+    copy.write(parts.database)
     parts.ledger.audiences[copy.name] = copy
 
 
@@ -285,7 +285,7 @@ def _copy_audience(parts: OpenStore, audience: Audience) -> None:
         audience.number, audience.name, audience.plan,
         StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget, 0,
         audience.used, audience.slack, 0, audience.used,
-    ).insert(parts.database)  # fmt: skip
+    ).write(parts.database)  # fmt: skip
     rows = [(audience.number, *_analyst(name, who)) for name, who in audience.analysts.items()]
     parts.database.execute_many(
         "INSERT INTO analysts (audience, name, quota, used) VALUES (?, ?, ?, ?)", rows

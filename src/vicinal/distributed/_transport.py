@@ -7,13 +7,6 @@ from typing import Any, Protocol
 from vicinal.distributed._messages import Message, Task
 
 
-class ShardUnreachable(Exception):
-    """A shard cannot be reached at present; it may have done its task, or not.
-
-    Its message says why in public words, or nothing.
-    """
-
-
 class PendingReply(Protocol):
     """A task under way."""
 

@@ -4,15 +4,19 @@ Whatever is asked, kept or learnt from is decided by the plan and by released an
 labeller sees private records.
 """
 
-from vicinal.labelling._answers import ReleasedLabels, load_answers, save_answers
+from vicinal.labelling._answers import ReleasedLabels, load_answers, save_answers, soft_labels
 from vicinal.labelling._journal import AskedRound, FileJournal, Journal, JournalEntry
-from vicinal.labelling._labellers import ABSTAINED, Answered, IndKNNLabeller, Labeller
+from vicinal.labelling._labellers import (
+    ABSTAINED,
+    Answered,
+    IndKNNLabeller,
+    Labeller,
+    Learner,
+    StudentModel,
+)
 from vicinal.labelling._loop import LabellingTask, TransferResult, label, transfer
-from vicinal.labelling._noise import least_noise, noise_of
-from vicinal.labelling._plan import LabellingPlan, Round, default_plan
+from vicinal.labelling._plan import LabellingPlan, Round, default_plan, least_noise, noise_of
 from vicinal.labelling._planned_labeller import FixedPlanLabeller
-from vicinal.labelling._protocols import Learner, StudentModel
-from vicinal.labelling._soft_labels import soft_labels
 
 __all__ = [
     "ABSTAINED",

@@ -14,18 +14,19 @@ import numpy.typing as npt
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
+from vicinal.labelling._answers import soft_labels
 from vicinal.labelling._journal import AskedRound, Journal, JournalEntry
-from vicinal.labelling._labellers import ABSTAINED, Labeller
-from vicinal.labelling._plan import UNSURE, LabellingPlan, Round
-from vicinal.labelling._protocols import (
+from vicinal.labelling._labellers import (
+    ABSTAINED,
     Begin,
     Examples,
     FeatureExtractor,
+    Labeller,
     Learner,
     Places,
     StudentModel,
 )
-from vicinal.labelling._soft_labels import soft_labels
+from vicinal.labelling._plan import UNSURE, LabellingPlan, Round
 
 BLOCK = 256
 """Questions between two entries of the journal."""

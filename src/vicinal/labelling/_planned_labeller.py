@@ -17,7 +17,7 @@ from vicinal.labelling._labellers import ABSTAINED, Answered, State, columns_tex
 from vicinal.labelling._plan import LabellingPlan, Round
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 from vicinal.predictors._common.claims import OneOfSeveralFits
-from vicinal.predictors._common.fixed_plan import guarantee_of, summed
+from vicinal.predictors._common.plan_guarantee import guarantee_of, summed
 
 Planned = PrivateKNNClassifier | PATEClassifier
 

@@ -67,7 +67,7 @@ class AnswerBlock:
         Queries of the block by analyst.
     lesson : ReuseEntry or None
         What the audience's memory learns from the block.
-    shadow : uint16 (m,) or None
+    proxies : uint16 (m,) or None
         How far the public points that are charged along are worn by now.
     put : int or None
         Beside a private model: how many queries it has put to the private records by now. Public.
@@ -79,7 +79,7 @@ class AnswerBlock:
     slack: float
     asked: Mapping[str, int]
     reuse_entry: ReuseEntry | None = None
-    shadow: npt.NDArray[np.uint16] | None = None
+    proxies: npt.NDArray[np.uint16] | None = None
     put: int | None = None
 
     def row(self, seq: int, version: int) -> tuple[Value, ...]:

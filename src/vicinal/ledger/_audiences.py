@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.ledger._account import StoredAccount
 from vicinal.ledger._database import Database
 from vicinal.ledger._schema import PAGE
@@ -15,6 +15,11 @@ FOLD_BYTES = 1 << 20
 """Charges are folded into the pages when they take twice the space of these, and at least this."""
 
 _COLUMNS = "number, name, plan, welcome, granted, used, slack, folded, folded_queries"
+_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
+_UPSERT = (
+    f"INSERT INTO audiences ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
+    f"ON CONFLICT (number) DO UPDATE SET {_CHANGES}"
+)
 _UPSERT_PAGE = (
     "INSERT INTO pages (audience, number, units) VALUES (?, ?, ?) "
     "ON CONFLICT (audience, number) DO UPDATE SET units = excluded.units"
@@ -40,7 +45,7 @@ class Audience:
     account : StoredAccount
         Budgets. Private.
     welcome : int
-        Units that a newcomer is given: :data:`~vicinal.accounting._filter.UNITS`, or 0 once the
+        Units that a newcomer is given: :data:`~vicinal.accounting._budget.UNITS`, or 0 once the
         history of charges has been lost.
     granted : int
         How often a full budget was given out. Private.
@@ -67,24 +72,13 @@ class Audience:
     analysts: dict[str, Analyst] = field(default_factory=dict)
     logged_bytes: int = 0
 
-    def insert(self, database: Database) -> None:
-        """Write a new row."""
+    def write(self, database: Database) -> None:
+        """Write its row, or write it anew."""
         database.execute(
-            f"INSERT INTO audiences ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            _UPSERT,
             (
                 self.number, self.name, self.plan, self.initial_budget, self.granted, self.used,
                 self.slack.hex(), str(self.folded), self.folded_queries,
-            ),
-        )  # fmt: skip
-
-    def update(self, database: Database) -> None:
-        """Write what can change."""
-        database.execute(
-            "UPDATE audiences SET plan = ?, welcome = ?, granted = ?, used = ?, slack = ?, "
-            "folded = ?, folded_queries = ? WHERE number = ?",
-            (
-                self.plan, self.initial_budget, self.granted, self.used, self.slack.hex(),
-                str(self.folded), self.folded_queries, self.number,
             ),
         )  # fmt: skip
 
@@ -99,7 +93,7 @@ class Audience:
         self.folded += spent
         self.folded_queries += queries
         database.execute("DELETE FROM charges WHERE audience = ?", (self.number,))
-        self.update(database)
+        self.write(database)
         account.unwritten_pages.clear()
         self.logged_bytes = 0
 

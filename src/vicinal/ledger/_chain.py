@@ -1,12 +1,12 @@
 """What the ledger holds, as digests, and its history, as a chain of them.
 
-**Digests.** Each table has a sum, modulo 2^128, of a keyed digest of every row (a multiset hash:
-Bellare & Micciancio 1997, with a secret key). A commit adds the rows that it wrote and subtracts
-those that it took away, so it costs what it changes. Opening adds up all rows and compares: a bit
-that flipped, a row that is gone, twice there or older than it was gives another sum.
+**Digests.** The ledger has a sum, modulo 2^128, of a keyed digest of every row and its table's name
+(a multiset hash: Bellare & Micciancio 1997, with a secret key). A commit adds the rows that it
+wrote and subtracts those that it took away, so it costs what it changes. Opening adds up all rows
+and compares: a bit that flipped, a row that is gone, twice there or older gives another sum.
 
 **Chain.** Every transaction that writes rows adds a link: the number of the link before plus one,
-the clock, a digest of all tables' sums, and a head, SHA-256 over these and the head before. A head
+the clock, the sum, and a head, SHA-256 over these and the head before. A head
 stands for the whole history: two ledgers with the same head have gone the same way. The witness
 keeps the last one, so neither an earlier state nor another continuation is taken for this ledger.
 
@@ -22,13 +22,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from vicinal.errors import StorageFailed
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import keyed_digest
 
 Rows = Sequence[Sequence[Any]]
+Key = tuple[Any, ...]
 
 HEAD = 32
 """Bytes of a head."""
@@ -37,12 +36,12 @@ NO_HEAD = bytes(HEAD)
 """The head before the first link."""
 
 WITHOUT_DIGESTS = frozenset({"chain", "sums"})
-"""Tables that hold digests, and so have none."""
+"""Tables that hold digests, and so have none; schema 8 and earlier ones kept the sums, too."""
 
 _DIGEST = 16
-_SUBJECT = (int, bytes)
 _MODULUS = 1 << 8 * _DIGEST
 _DOMAIN = b"vicinal chain\x01"
+_OTHER_ROWS = "The ledger is not what was written: its rows differ."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class ChainLink:
     clock : int
         The ledger's clock.
     content : bytes
-        Digest of all sums.
+        The sum; of schema 8 and earlier a digest of one sum a table.
     head : bytes
         Digest of this link and, through the head before, of all earlier ones.
     """
@@ -83,7 +82,7 @@ _NO_LINK = ChainLink(-1, 0, bytes(HEAD), NO_HEAD)
 
 
 class Chain:
-    """The sums of all tables and the last link, as of the last commit; see :func:`attach`.
+    """The sum of all rows' digests and the last link, as of the last commit; see :func:`attach`.
 
     Parameters
     ----------
@@ -94,8 +93,9 @@ class Chain:
     def __init__(self, key: bytes) -> None:
         self._key = keyed_digest(key, b"digests of rows")
         self._prefixes: dict[str, bytes] = {}
-        self._sums: dict[str, int] = {}
-        self._pending: dict[str, int] = {}
+        self._sum = 0
+        self._pending: int | None = None
+        self._replaced: dict[str, dict[Key, int]] = {}
         self.last = _NO_LINK
 
     @property
@@ -103,41 +103,59 @@ class Chain:
         """The head of the last commit, 32 bytes."""
         return self.last.head
 
-    def resume(self, sums: dict[str, int], last: ChainLink) -> None:
+    def resume(self, total: int, last: ChainLink) -> None:
         """Go on where a ledger stopped."""
-        self._sums, self.last = dict(sums), last
+        self._sum, self.last = total, last
 
     def enter(self, table: str, removed: Rows, added: Rows) -> None:
         """Take note of rows that a transaction takes away and writes."""
-        change = self.total(table, [added]) - self.total(table, [removed])
-        self._pending[table] = self._pending.get(table, 0) + change
+        if removed:
+            self._replaced.pop(table, None)
+        self._note(self.total(table, [added]) - self.total(table, [removed]))
+
+    def has_digest(self, table: str, key: Key) -> bool:
+        """Tell whether the digest of a row is known: :meth:`replace` wrote it last."""
+        return key in self._replaced.get(table, ())
+
+    def replace(self, table: str, key: Key, before: Rows, row: Sequence[Any]) -> None:
+        """Take note of a row that a transaction writes in the place of any of the same key.
+
+        Parameters
+        ----------
+        before : sequence
+            The row of that key until now, if there is one and its digest is not known.
+        """
+        digests = self._replaced.setdefault(table, {})
+        old = digests[key] if key in digests else self.total(table, [before])
+        digests[key] = _digest_of(self._prefix(table), row)
+        self._note(digests[key] - old)
 
     def total(self, table: str, batches: Iterable[Rows]) -> int:
         """Return the sum of the digests of rows, which come a good many at a time."""
         prefix = self._prefix(table)
-        return sum(_sum_of(prefix, rows) for rows in batches) % _MODULUS
+        return sum(_digest_of(prefix, row) for rows in batches for row in rows) % _MODULUS
 
     def forget(self) -> None:
         """Take note that a transaction was rolled back."""
-        self._pending.clear()
+        self._pending = None
+        self._replaced.clear()
 
-    def changed(self) -> dict[str, int]:
-        """Return the sums that the present transaction changes, as they will be."""
-        return {
-            name: (self._sums.get(name, 0) + change) % _MODULUS
-            for name, change in self._pending.items()
-        }
+    @property
+    def pending(self) -> bool:
+        """Whether the present transaction has written rows."""
+        return self._pending is not None
 
     def next(self, clock: int) -> ChainLink:
         """Return the link of the present transaction."""
-        content = content_of({**self._sums, **self.changed()})
+        content = content_of(self._sum + (self._pending or 0))
         return ChainLink.after(self.last.head, self.last.number + 1, clock, content)
 
     def commit(self, link: ChainLink) -> None:
         """Take note that the present transaction is durable."""
-        self._sums.update(self.changed())
-        self._pending.clear()
-        self.last = link
+        self._sum, self._pending, self.last = int.from_bytes(link.content), None, link
+
+    def _note(self, change: int) -> None:
+        self._pending = (self._pending or 0) + change
 
     def _prefix(self, table: str) -> bytes:
         if table not in self._prefixes:
@@ -163,14 +181,15 @@ def attach(database: Database, key: bytes) -> Chain:
         "SELECT number, clock, content, head FROM chain ORDER BY number DESC LIMIT 2"
     )
     if rows:
-        sums = stored_sums(database)
         last, *earlier = [_link_of(row) for row in rows]
-        found = faults_of(database, chain, sums, last)
+        sums = sums_of(database, chain)
+        if not _agree(sums, last):
+            raise StorageFailed(f"{_OTHER_ROWS} Restore a backup.")
         if not last.follows(earlier[0] if earlier else _NO_LINK):
-            found.append("The ledger is not what was written: its last link differs.")
-        if found:
-            raise StorageFailed(" ".join([*found, "Restore a backup."]))
-        chain.resume(sums, last)
+            raise StorageFailed(
+                "The ledger is not what was written: its last link differs. Restore a backup."
+            )
+        chain.resume(sum(sums.values()), last)
         database.chain = chain
         return chain
     database.chain = chain
@@ -181,55 +200,43 @@ def attach(database: Database, key: bytes) -> Chain:
     return chain
 
 
-def faults_of(database: Database, chain: Chain, sums: dict[str, int], last: ChainLink) -> list[str]:
-    """Return in words which tables are not as they were written."""
-    tables = dict.fromkeys([*_digested(database), *sums])
-    here = set(_digested(database))
-    found = [
-        f"The ledger is not what was written: its table {name} differs."
-        for name in tables
-        if sums.get(name, 0) != (chain.total(name, database.scan(name)) if name in here else 0)
-    ]
-    if not found and content_of(sums) != last.content:
-        found = ["The ledger is not what was written: its digests differ."]
-    return found
+def sums_of(database: Database, chain: Chain) -> dict[str, int]:
+    """Return the sums of all tables as they are."""
+    return {name: chain.total(name, database.scan(name)) for name in _digested(database)}
 
 
 def has_digests(database: Database) -> bool:
     """Tell whether a database has digests; not before a migration to them has been finished."""
     return any(
         database.has_table(name) and database.execute(f"SELECT * FROM {name} LIMIT 1")  # noqa: S608
-        for name in ("chain", "sums", "files")
+        for name in ("chain", "files")
     )
 
 
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
     links = list(_links_backward(database))[::-1]
-    sums = stored_sums(database)
-    found = faults_of(database, Chain(key), sums, links[-1] if links else _NO_LINK)
+    agree = _agree(sums_of(database, Chain(key)), links[-1] if links else _NO_LINK)
+    found = [] if agree else [_OTHER_ROWS]
     if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
         found.append("The chain of commits is broken.")
     return found
 
 
-def stored_sums(database: Database) -> dict[str, int]:
-    """Return the sums that the last commit wrote."""
-    rows = database.execute("SELECT name, total FROM sums")
-    return {str(name): int.from_bytes(bytes_like(total)) % _MODULUS for name, total in rows}
+def content_of(total: int) -> bytes:
+    """Return what a link holds of all rows, given the sum of their digests."""
+    return (total % _MODULUS).to_bytes(_DIGEST)
 
 
-def bytes_like(value: Any) -> bytes:
-    """Return stored bytes; of anything else, which only damage can have put there, none."""
-    return value if isinstance(value, bytes) else b""
+def _agree(sums: dict[str, int], last: ChainLink) -> bool:
+    """Tell whether the rows, given a sum for each table, are what the last link says."""
+    return last.content in (content_of(sum(sums.values())), _earlier_content(sums))
 
 
-def content_of(sums: dict[str, int]) -> bytes:
-    """Return a digest of all sums; an empty table and none are the same."""
-    found = hashlib.sha256()
-    for name in sorted(name for name, total in sums.items() if total):
-        found.update(name.encode() + b"\0" + sums[name].to_bytes(_DIGEST))
-    return found.digest()
+def _earlier_content(sums: dict[str, int]) -> bytes:
+    """Return what links of schema 8 and earlier hold; an empty table and none are the same."""
+    parts = [b"%b\0%b" % (n.encode(), t.to_bytes(_DIGEST)) for n, t in sorted(sums.items()) if t]
+    return hashlib.sha256(b"".join(parts)).digest()
 
 
 def descends(database: Database, clock: int, head: bytes) -> bool:
@@ -269,21 +276,10 @@ def _digested(database: Database) -> list[str]:
     return [name for name in database.tables() if name not in WITHOUT_DIGESTS]
 
 
-def _sum_of(prefix: bytes, rows: Rows) -> int:
-    blake2b = hashlib.blake2b
-    digests = b"".join(
-        [blake2b(row, digest_size=_DIGEST).digest() for row in _encoded(prefix, rows)]
-    )
-    words = np.frombuffer(digests, dtype="<u4").reshape(-1, 4).sum(axis=0, dtype=np.uint64)
-    return sum(int(word) << 32 * place for place, word in enumerate(words.tolist()))
-
-
-def _encoded(prefix: bytes, rows: Rows) -> list[bytes]:
-    """Return rows as bytes that no other row has."""
-    # Most rows of a store are subjects, and opening it takes as long as this line.
-    if {len(row) for row in rows} == {2} and {(type(a), type(b)) for a, b in rows} == {_SUBJECT}:
-        return [b"%bi%d;b%d:%b" % (prefix, a, len(b), b) for a, b in rows]
-    return [prefix + b"".join([_value(value) for value in row]) for row in rows]
+def _digest_of(prefix: bytes, row: Sequence[Any]) -> int:
+    """Return the digest of a row, in an encoding that no other row has."""
+    encoded = prefix + b"".join(map(_value, row))
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=_DIGEST).digest(), "little")
 
 
 def _value(value: Any) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.ledger._account import exact_sum
 from vicinal.ledger._audiences import Audience, charges_since_checkpoint
 from vicinal.ledger._database import Database

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import StorageFailed
-from vicinal.ledger._writes import Write, write_of
+from vicinal.ledger._writes import Write, WriteKind, write_of
 
 if TYPE_CHECKING:
     from vicinal.ledger._chain import Chain, ChainLink
@@ -24,10 +24,6 @@ Row = tuple[Any, ...]
 BATCH = 1 << 10
 """Rows that a scan yields at a time."""
 
-_SUM = (
-    "INSERT INTO sums (name, total) VALUES (?, ?) "
-    "ON CONFLICT (name) DO UPDATE SET total = excluded.total"
-)
 _LINK = "INSERT INTO chain (number, clock, content, head) VALUES (?, ?, ?, ?)"
 
 
@@ -221,15 +217,32 @@ class Database(ABC):
     def _digested(self, write: Write, statement: str, values: Sequence[Value]) -> None:
         """Carry out a statement, and digest the rows that it takes away and writes."""
         assert self.chain is not None  # noqa: S101 (else there is no write)
-        if write.condition is None:
-            self._run(statement, values)
-            self.chain.enter(write.table, (), [self._row(write, values)])
+        if write.kind is WriteKind.INSERTION:
+            self._digested_insertion(write, statement, values)
             return
+        before = self._chosen(write, values)
+        self._run(statement, values)
+        after = self._chosen(write, values) if write.kind is WriteKind.UPDATE else ()
+        self.chain.enter(write.table, before, after)
+
+    def _digested_insertion(self, write: Write, statement: str, values: Sequence[Value]) -> None:
+        """Write one row, and digest it; one of the same key goes."""
+        assert self.chain is not None  # noqa: S101 (else there is no write)
+        key = tuple(write.chosen(values))
+        known = write.condition is None or self.chain.has_digest(write.table, key)
+        before = [] if known else self._chosen(write, values)
+        self._run(statement, values)
+        row = self._row(write, values)
+        if write.condition is None:
+            self.chain.enter(write.table, (), [row])
+        else:
+            self.chain.replace(write.table, key, before, row)
+
+    def _chosen(self, write: Write, values: Sequence[Value]) -> list[Row]:
+        """Return the rows that a statement is about to take away, or has changed."""
         query = f"SELECT * FROM {write.table} {write.condition}"  # noqa: S608 (our own statements)
         chosen: Sequence[Any] = write.chosen(values)
-        before = self._run(query, chosen)
-        self._run(statement, values)
-        self.chain.enter(write.table, before, self._run(query, chosen))
+        return self._run(query, chosen)
 
     def _inserted(self, write: Write, statement: str, rows: list[Sequence[Value]]) -> None:
         """Insert new rows, and digest them."""
@@ -254,13 +267,11 @@ class Database(ABC):
         return self._columns[table]
 
     def _link(self) -> ChainLink | None:
-        """Write the sums and the link of the present transaction; None if it wrote no rows."""
-        if self.chain is None or not (sums := self.chain.changed()):
+        """Write and return the present transaction's link; None if it wrote no rows."""
+        if self.chain is None or not self.chain.pending:
             return None
         rows = self._run("SELECT value FROM meta WHERE name = 'clock'", ())
         link = self.chain.next(int(rows[0][0]) if rows else 0)
-        for name, total in sums.items():
-            self._run(_SUM, (name, total.to_bytes(16)))
         self._run(_LINK, (link.number, link.clock, link.content, link.head))
         return link
 

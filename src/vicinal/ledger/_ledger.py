@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from vicinal._checks import SubjectId
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock, StoredRequest, text_of
@@ -27,12 +27,12 @@ from vicinal.ledger._id_encoding import (
     framed,
     keyed_digest,
     keyed_hash,
-    unframed_all,
 )
 from vicinal.ledger._models import PUT, write_parts
 from vicinal.ledger._protocols import Slots
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._slot_table import SlotTable
+from vicinal.ledger._subject_pages import read_subjects, write_subjects
 
 _CLOSED = "closed audiences"
 
@@ -54,7 +54,7 @@ class Ledger:
         self._broken = False
         self._chain = attach(database, key)
         size = int(database.get("slots") or 0)
-        self.slot_table = SlotTable(_stored_slots(database), size)
+        self.slot_table = SlotTable(read_subjects(database), size)
         self.audiences = load_audiences(database, size)
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
@@ -78,10 +78,8 @@ class Ledger:
         """
         newcomers = self.slot_table.newcomers(subjects)
         slots = np.array(self.slot_table.assign_slots(newcomers), dtype=np.int32)
-        self.database.execute_many(
-            "INSERT INTO subjects (slot, id) VALUES (?, ?)",
-            ((slot, framed(who)) for slot, who in zip(slots.tolist(), newcomers, strict=True)),
-        )
+        ids = map(framed, newcomers)
+        write_subjects(self.database, dict(zip(slots.tolist(), ids, strict=True)))
         self.database.put("slots", str(self.size))
         departed = self._returned(newcomers)
         for audience in self.audiences.values():
@@ -97,9 +95,7 @@ class Ledger:
         gone = self.slot_table.free_slots(subjects)
         slots = np.array([slot for _, slot in gone], dtype=np.int32)
         hashes = [self.hash(subject) for subject, _ in gone]
-        self.database.execute_many(
-            "DELETE FROM subjects WHERE slot = ?", ((slot,) for slot in slots.tolist())
-        )
+        write_subjects(self.database, dict.fromkeys(slots.tolist()))
         for audience in self.audiences.values():
             left = audience.account.durable[slots].tolist()
             rows = zip(hashes, [audience.number] * len(gone), left, strict=True)
@@ -188,7 +184,7 @@ class Ledger:
         slots = np.fromiter(
             self.slot_table.slot_of.values(), np.int32, len(self.slot_table.slot_of)
         )
-        audience.insert(self.database)
+        audience.write(self.database)
         _assign_initial_budgets(audience, slots, {}, self.size)
         audience.checkpoint(self.database)
         self.audiences[name] = audience
@@ -243,7 +239,7 @@ class Ledger:
             with self._all_or_nothing():
                 audience.slack = slack
                 self.write_charges(audience, 0)
-                audience.update(self.database)
+                audience.write(self.database)
                 self.database.put("clock", str(self.clock))
 
     def spend_all_budgets(self) -> None:
@@ -291,7 +287,7 @@ class Ledger:
         audience.used += queries
         audience.slack = block.slack
         self.write_charges(audience, queries)
-        audience.update(self.database)
+        audience.write(self.database)
         self.database.execute(
             "INSERT INTO answers (seq, audience, version, digests, answers) VALUES (?, ?, ?, ?, ?)",
             block.row(self.clock, self.version),
@@ -301,11 +297,11 @@ class Ledger:
                 "INSERT INTO lessons (seq, audience, asked, queries) VALUES (?, ?, ?, ?)",
                 block.reuse_entry.row(self.clock, audience.number),
             )
-        if block.shadow is not None:
+        if block.proxies is not None:
             self.database.execute(
                 "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
                 "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
-                (audience.number, text_of(block.shadow)),
+                (audience.number, text_of(block.proxies)),
             )
         if block.put is not None:
             write_parts(self.database, audience.number, {PUT: str(block.put)})
@@ -354,14 +350,6 @@ def _assign_initial_budgets(
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)
-
-
-def _stored_slots(database: Database) -> dict[SubjectId, int]:
-    found: dict[SubjectId, int] = {}
-    for rows in database.scan("subjects"):
-        slots, ids = zip(*rows, strict=True)
-        found.update(zip(unframed_all(ids), slots, strict=True))
-    return found
 
 
 def _write_analyst(database: Database, audience: Audience, name: str) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from vicinal.errors import StorageFailed
+from vicinal.errors import DamagedWitness, StorageFailed
 from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._files import PRIVATE_FILE, guarded, sync_folder
 from vicinal.ledger._lock import locked
@@ -37,10 +37,6 @@ _OLD_START = len(_OLD_MAGIC) + _IDENTITY + _CLOCK
 _OLD_ENTRY = 32 + _CLOCK
 _ERASED, _AUDIENCE = b"e", b"a"
 _ENTRY = 1 + _OLD_ENTRY
-
-
-class DamagedWitness(StorageFailed):
-    """The file is not what was written."""
 
 
 @dataclass(frozen=True, slots=True)

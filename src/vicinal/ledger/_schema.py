@@ -2,7 +2,7 @@
 
 ========== =======================================================================================
 meta       facts about the store, by name: identity, schema, clock, version, sizes, erasure
-subjects   who stands at which slot
+subjects   who stood at which slot, a row each; until schema 8
 departed   keyed hashes of those who left, with the units they had left, audience by audience
 audiences  plan, what newcomers are given, answers given, slack of the grid, sums of folded charges
 analysts   quotas and use
@@ -20,8 +20,9 @@ partial    which shards an answer of a cluster was made without
 shards     of a coordinator: id, number, and last link seen of every shard, and its own epochs
 models     what a private model is made of, audience by audience, and how many queries it passed on
 files      digests of the store's other files
-sums       digests of all rows, summed up by table
+sums       digests of all rows, summed up by table; until schema 8
 chain      one link a transaction: the clock, a digest of all sums, a head that stands for all links
+subject_pages  who stands at which slot, hundreds a row
 ========== =======================================================================================
 
 Names of tables and columns stay what they were when they were first written, also where the code
@@ -29,13 +30,14 @@ has another word now: departed are erased subjects, lessons what answers are reu
 the usage of public points, welcome an initial budget, folded what a checkpoint has summed up, tiles
 the digests of record files. The name `frame` in `meta` is the store's schema.
 
-Budgets are never rows: a page or a block of charges is one value.
+Budgets and ids are never rows: a page or a block of charges is one value.
 """
 
 from __future__ import annotations
 
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
+from vicinal.ledger._subject_pages import rows_to_pages
 
 PAGE = 8192
 """Subjects whose units lie in one array: 64 KiB."""
@@ -104,15 +106,24 @@ STEPS = (
         audience WHOLE NOT NULL, part TEXT NOT NULL, content TEXT NOT NULL,
         PRIMARY KEY (audience, part))
     """,
+    """
+    CREATE TABLE subject_pages (
+        page WHOLE NOT NULL, part WHOLE NOT NULL, slots BYTES NOT NULL, ids BYTES NOT NULL,
+        PRIMARY KEY (page, part));
+    DROP TABLE sums
+    """,
 )
+
+_PAGED = 8
+"""The step that moves subjects from rows to pages."""
 
 DIGESTED = 5
 """The first schema whose rows have digests."""
 
 TABLES = (
-    "meta", "subjects", "departed", "audiences", "analysts", "pages", "charges", "answers",
+    "meta", "departed", "audiences", "analysts", "pages", "charges", "answers",
     "requests", "tiles", "history", "lessons", "additions", "shadows", "carried", "partial",
-    "files", "sums", "chain", "shards", "models",
+    "files", "chain", "shards", "models", "subject_pages",
 )  # fmt: skip
 
 
@@ -134,6 +145,8 @@ def migrate(database: Database, steps: tuple[str, ...] = STEPS) -> None:
         with database.transaction():
             for statement in steps[number].split(";"):
                 database.execute(_typed(statement, database))
+            if number == _PAGED:
+                rows_to_pages(database)
             database.put("schema", str(number + 1))
 
 

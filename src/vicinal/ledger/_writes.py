@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 
 from vicinal.errors import InvalidInput
@@ -16,11 +17,20 @@ from vicinal.errors import InvalidInput
 _WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b")
 _INSERT = re.compile(
     r"INSERT INTO (\w+)(?: \(([^)]*)\))? VALUES \(([?, ]+)\)"
-    r"(?: ON CONFLICT \(([^)]*)\) DO UPDATE SET .*)?"
+    r"(?: ON CONFLICT \(([^)]*)\) DO UPDATE SET (.*))?"
 )
 _UPDATE = re.compile(r"UPDATE (\w+) SET (.*?)(?: WHERE (.*))?")
 _DELETE = re.compile(r"DELETE FROM (\w+)(?: WHERE (.*))?")
 _COLUMN = re.compile(r"(\w+) [=<>]")
+_REPLACED = re.compile(r"(\w+) = excluded\.\1(?:, |$)")
+
+
+class WriteKind(Enum):
+    """What becomes of rows: the values are the new row; others must be read again; none is left."""
+
+    INSERTION = auto()
+    UPDATE = auto()
+    DELETION = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +39,19 @@ class Write:
 
     Attributes
     ----------
+    kind : WriteKind
+        What becomes of the rows.
     table : str
         Its name.
     columns : tuple of str
         The columns that an insertion names; none if it names none.
     condition : str or None
-        Which rows are there before and after it, as SQL; None for an insertion of new rows.
+        Which rows it takes away or changes, as SQL; None for an insertion of new rows.
     places : tuple of int
         Which of the statement's values the condition takes.
     """
 
+    kind: WriteKind
     table: str
     columns: tuple[str, ...]
     condition: str | None
@@ -67,30 +80,34 @@ def write_of(statement: str) -> Write | None:
 
 
 def _insertion(found: re.Match[str]) -> Write:
-    table, columns, _, keys = found.groups()
+    table, columns, _, keys, changes = found.groups()
     named = _names(columns)
     if keys is None:
-        return Write(table, named, None, ())
+        return Write(WriteKind.INSERTION, table, named, None, ())
     chosen = _names(keys)
+    if {*chosen, *_REPLACED.findall(changes)} != {*named} or _REPLACED.sub("", changes):
+        raise InvalidInput("The statement must replace the whole row.")
     condition = "WHERE " + " AND ".join(f"{key} = ?" for key in chosen)
-    return Write(table, named, condition, tuple(named.index(key) for key in chosen))
+    places = tuple(named.index(key) for key in chosen)
+    return Write(WriteKind.INSERTION, table, named, condition, places)
 
 
 def _update(found: re.Match[str]) -> Write:
     table, changes, condition = found.groups()
     if set(_COLUMN.findall(changes)) & set(_COLUMN.findall(condition or "")):
         raise InvalidInput("The statement must not change the columns that it chooses rows by.")
-    return _where(table, condition, changes.count("?"))
+    return _where(WriteKind.UPDATE, table, condition, changes.count("?"))
 
 
 def _deletion(found: re.Match[str]) -> Write:
-    return _where(found[1], found[2], 0)
+    return _where(WriteKind.DELETION, found[1], found[2], 0)
 
 
-def _where(table: str, condition: str | None, first: int) -> Write:
+def _where(kind: WriteKind, table: str, condition: str | None, first: int) -> Write:
     if condition is None:
-        return Write(table, (), "", ())
-    return Write(table, (), f"WHERE {condition}", tuple(range(first, first + condition.count("?"))))
+        return Write(kind, table, (), "", ())
+    places = tuple(range(first, first + condition.count("?")))
+    return Write(kind, table, (), f"WHERE {condition}", places)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ Each mechanism has a proof note of the same name beside it.
 """
 
 from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
-from vicinal.mechanisms._grid import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms._marginals import (
     SLACK_SHARE_OF_MARGINALS,
     NoisyMarginals,
@@ -13,9 +12,11 @@ from vicinal.mechanisms._marginals import (
 from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._votes import (
+    DeltaSlackAccountant,
     LabelRelease,
     NoisyLabels,
     NoisyVotes,
+    VoteGrid,
     VoteMechanism,
     VoteRelease,
 )

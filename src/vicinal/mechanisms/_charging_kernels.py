@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._compiled import compiled
-from vicinal.accounting._filter import MAX_NORM, afford, charge
+from vicinal.accounting._budget import MAX_NORM, afford, charge
 from vicinal.accounting._label_only import label_afford, label_charge
 from vicinal.mechanisms._record_vectors import towards_zero
 from vicinal.neighbours._kernels import LEVELS

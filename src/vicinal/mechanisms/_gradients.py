@@ -125,8 +125,8 @@ class NoisyGradient:
         self.clip = _checks.real("clip", clip, above=0)
         self.steps, self.scale = gradient_grid(sigma)
         self.quota = quota
-        self._records = records
-        self._n_classes = n_classes
+        self.records = records
+        self.n_classes = n_classes
         self._unit = unit
         self._noise = noise
         self._source = source
@@ -145,7 +145,7 @@ class NoisyGradient:
             Before any record is looked at, if another step was not planned.
         """
         self.quota.note_releases(1)
-        sums = self.clip_and_sum(weights, self._source.toss(self.gamma, len(self._records)))
+        sums = self.clip_and_sum(weights, self._source.toss(self.gamma, len(self.records)))
         noise = self._noise.discrete_gaussian(self.scale, sums.size).reshape(sums.shape)
         return np.asarray((sums + noise) / self.steps)
 
@@ -155,9 +155,9 @@ class NoisyGradient:
         `batch`, bool (subjects,), says who is in it; `weights` as in :meth:`publish`.
         """
         whole = np.clip(np.rint(weights * _WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
-        sums = np.zeros((self._records.rows.shape[1], self._n_classes), dtype=np.int64)
-        counts = np.diff(self._records.starts)
-        single = self._records.starts[:-1][batch & (counts == 1)]
+        sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
+        counts = np.diff(self.records.starts)
+        single = self.records.starts[:-1][batch & (counts == 1)]
         chunk = max(1, min(_EXACT // self.steps, 1 << 14))
         for start in range(0, len(single), chunk):
             self._add_single(single[start : start + chunk], whole, sums)
@@ -169,22 +169,22 @@ class NoisyGradient:
         self, places: npt.NDArray[np.int64], whole: Floats, sums: npt.NDArray[np.int64]
     ) -> None:
         """Add subjects of one record each, at `places`, by one product of whole numbers."""
-        rows = self._records.rows[places].astype(np.float64)
+        rows = self.records.rows[places].astype(np.float64)
         residuals = rows @ whole
-        norms = self._records.norms[places]
+        norms = self.records.norms[places]
         clipped_residuals(
-            residuals, self._records.labels[places], norms, 1 / (self._unit * _WEIGHT_STEPS),
+            residuals, self.records.labels[places], norms, 1 / (self._unit * _WEIGHT_STEPS),
             self.steps / (self.clip * self._unit), float(self.steps),
         )  # fmt: skip
         sums += (rows.T @ residuals).astype(np.int64)
 
     def _add_several(self, subject: int, whole: Floats, sums: npt.NDArray[np.int64]) -> None:
         """Add a subject with several records."""
-        part = slice(self._records.starts[subject], self._records.starts[subject + 1])
-        rows = self._records.rows[part].astype(np.float64)
+        part = slice(self.records.starts[subject], self.records.starts[subject + 1])
+        rows = self.records.rows[part].astype(np.float64)
         residuals = rows @ whole
         add_clipped(
-            residuals, rows, self._records.labels[part], 1 / (self._unit * _WEIGHT_STEPS),
+            residuals, rows, self.records.labels[part], 1 / (self._unit * _WEIGHT_STEPS),
             self.steps / (self.clip * self._unit), float(self.steps), sums,
         )  # fmt: skip
 
@@ -267,3 +267,47 @@ class NoisySize:
         return (
             size * self.steps + int(self._noise.discrete_gaussian(self.scale, 1)[0])
         ) / self.steps
+
+
+class NoisyTraining:
+    """Softmax regression by planned noisy steps; its weights may be published.
+
+    Parameters
+    ----------
+    gradient : NoisyGradient
+        A step, and how many were planned.
+    size : int or NoisySize
+        The public number of subjects, or what releases it once.
+    learning_rate, momentum : float
+        Step on the mean gradient in units of the clipping bound, and how much of the last is kept.
+    """
+
+    def __init__(
+        self,
+        gradient: NoisyGradient,
+        size: int | NoisySize,
+        learning_rate: float,
+        momentum: float,
+    ) -> None:
+        self._gradient, self._size = gradient, size
+        self._learning_rate, self._momentum = learning_rate, momentum
+
+    def publish(self) -> tuple[float, Floats]:
+        """Take all steps; return the number that means are taken by, and weights, float64 (d, c).
+
+        The weights are averaged over the second half of the steps. All that follows from the noisy
+        sums is post-processing.
+        """
+        gradient, given = self._gradient, self._size
+        records = gradient.records
+        known = float(given) if isinstance(given, int) else given.publish(len(records))
+        size, planned = max(1.0, known), gradient.quota.planned
+        rate = self._learning_rate / (gradient.gamma * size)
+        weights = np.zeros((records.rows.shape[1], gradient.n_classes))
+        velocity, total = np.zeros_like(weights), np.zeros_like(weights)
+        for step in range(planned):
+            velocity = self._momentum * velocity + gradient.publish(weights)
+            weights = weights - rate * velocity
+            if step >= planned // 2:
+                total += weights
+        return size, total / (planned - planned // 2)

@@ -5,57 +5,138 @@ Proof notes: sampling.md, screening.md, noisy_max.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.mechanisms._noisy_max import NoisyMax
-from vicinal.mechanisms._sampling import Bools, NearestOfSample
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import BernoulliSource, Bools, NearestOfSample
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import VoteEncoding
-from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.neighbours._poisson_knn import of_queries
+from vicinal.neighbours import FLOAT32, RBF
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.neighbours._poisson_knn import PoissonKNN, of_queries
+
+FloatMatrix = npt.NDArray[np.floating]
 
 
-@dataclass(frozen=True, slots=True)
-class SampledVotes:
-    """Everything that one classifier's answers are made of; nothing leaves it without noise.
+_MOST_HITS = 1 << 22
+"""Candidates of a block of queries that are held at a time, or so."""
 
-    Attributes
+BLOCK = 256
+"""Queries whose progress is told together: public, whatever the number of records."""
+
+Grid = Callable[[FloatMatrix, float], RBF]
+"""From public rows (m, d), and how far beyond them the bound lies, to the kernel."""
+
+
+class PrivateKNNRelease:
+    """Private records that answer as planned; encoded once the grid of features is known.
+
+    Nothing leaves :meth:`answer` without noise, and without being counted first. Used by one
+    thread at a time.
+
+    Parameters
     ----------
-    nearest : NearestOfSample
-        Who votes.
+    features : float (n, d)
+        Features of the private records; a copy is kept until the grid is known.
+    slots, n_subjects : int32 (n,), int
+        The subject of every record, and their number.
     encoding : VoteEncoding
-        For what.
+        What records vote for.
+    k, gamma : int, float
+        How many vote, and the probability with which each subject takes part.
+    grid : callable
+        What chooses the grid of the features, see :data:`Grid`.
     screening : NoisyThreshold or None
         Which queries are answered; None for all.
     voting : NoisyMax
         What an answer is.
+    coins : BernoulliSource
+        Who takes part.
+    planned : ReleaseCounter
+        How many queries were planned.
+
+    Attributes
+    ----------
+    largest : list of int
+        The largest vote of every screened query so far, which a data-dependent cost is worked out
+        from, for the curator alone. Private.
     """
 
-    nearest: NearestOfSample
-    encoding: VoteEncoding
-    screening: NoisyThreshold | None
-    voting: NoisyMax
+    def __init__(
+        self,
+        features: FloatMatrix,
+        slots: npt.NDArray[np.int32],
+        n_subjects: int,
+        encoding: VoteEncoding,
+        *,
+        k: int,
+        gamma: float,
+        grid: Grid,
+        screening: NoisyThreshold | None,
+        voting: NoisyMax,
+        coins: BernoulliSource,
+        planned: ReleaseCounter,
+    ) -> None:
+        FLOAT32.scale(features.shape[1])  # refuses too many features
+        self._features: FloatMatrix | None = features.copy()
+        self._slots, self._n_subjects = slots, n_subjects
+        self._encoding, self._k, self._gamma, self._grid = encoding, k, gamma, grid
+        self._screening, self._voting, self._coins = screening, voting, coins
+        self._planned = planned
+        self.largest: list[int] = []
 
-    def answer(self, queries: IntegerMatrix) -> tuple[Bools, npt.NDArray[Any], list[int]]:
-        """Return (who was answered, bool (q,), their answers, largest votes).
+    def encode_by(self, public: FloatMatrix, margin: float) -> None:
+        """Fix the grid by public rows (m, d), unless it is fixed; drop the features themselves."""
+        if self._features is None:
+            return
+        self.kernel = self._grid(public, margin)
+        integers = self.kernel.encode(self._features)
+        walk = PoissonKNN(
+            self.kernel, integers, self._slots, self._n_subjects, self._k, self._gamma
+        )
+        self.nearest = NearestOfSample(walk, self._gamma, self._coins)
+        self._features = None
 
-        All is public but the last: the largest vote count of every query that was screened, which
-        is what a data-dependent cost is worked out from, for the curator alone. Once the planned
-        answers are given no more queries are screened.
+    def check(self, size: int) -> None:
+        """Raise PrivacyRefused if `size` more queries were not planned."""
+        self._planned.check(size)
+
+    def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
+        """Yield consecutive queries, always as many at a time.
+
+        They fix the grid, if nothing has fixed it: with room for queries somewhat longer.
         """
+        self.encode_by(queries, margin=1.25)
+        for start in range(0, len(queries), BLOCK):
+            yield queries[start : start + BLOCK]
+
+    def answer(self, queries: FloatMatrix) -> tuple[Bools, npt.NDArray[Any]]:
+        """Take from the quotas; return who is answered, bool (q,), and their answers.
+
+        As many queries at a time as memory allows. That follows from the number of records, so
+        nothing outside may see it. Once the planned answers are given no more are screened.
+        """
+        self._planned.note_releases(len(queries))
+        integers = self.kernel.encode(queries)
+        size = max(1, _MOST_HITS // (int(self.nearest.walk.wanted) + self._k + 1))
+        starts = range(0, len(integers), size)
+        parts = [self._answered(integers[start : start + size]) for start in starts]
+        return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
+
+    def _answered(self, queries: IntegerMatrix) -> tuple[Bools, npt.NDArray[Any]]:
+        """Sample and screen; sample again and vote."""
         near = self.nearest.near(queries)
-        largest: list[int] = []
-        passed = np.full(len(queries), self.voting.quota.left > 0)
-        if self.screening is not None and passed.any():
-            counts = self.encoding.count(self.nearest.draw(queries, near), 1).max(axis=1)
-            passed = self.screening.publish(counts)
-            largest = counts.tolist()
+        passed = np.full(len(queries), self._voting.quota.left > 0)
+        if self._screening is not None and passed.any():
+            counts = self._encoding.count(self.nearest.draw(queries, near), 1).max(axis=1)
+            passed = self._screening.publish(counts)
+            self.largest += counts.tolist()
         # Who passed is public, so this is, too: the first of them up to what was planned.
-        passed &= np.cumsum(passed) <= self.voting.quota.left
+        passed &= np.cumsum(passed) <= self._voting.quota.left
         chosen = self.nearest.draw(queries[passed], of_queries(near, passed))
-        answers = self.voting.publish(self.encoding.count(chosen, self.voting.steps))
-        return passed, answers, largest
+        return passed, self._voting.publish(self._encoding.count(chosen, self._voting.steps))

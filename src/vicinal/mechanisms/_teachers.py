@@ -1,4 +1,4 @@
-"""Teachers on disjoint parts of the people: who teaches whom, and what teachers vote.
+"""PATE: teachers on disjoint parts of the subjects, and the planned answers of their votes.
 
 Proof note: teachers.md. Source: Papernot et al. 2017, 2018.
 """
@@ -6,8 +6,9 @@ Proof note: teachers.md. Source: Papernot et al. 2017, 2018.
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,18 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from vicinal._checks import SubjectId
+from vicinal.mechanisms._noisy_max import NoisyMax
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._screening import NoisyThreshold
+from vicinal.mechanisms._smooth_cost import NoisyCost
 
 FALLBACK = 0
 """The class that a teacher votes for when it cannot tell: public, and the same for all."""
 
 Labels = npt.NDArray[np.int32]
+FloatMatrix = npt.NDArray[np.floating]
+
+_BLOCK = 1000
 
 
 def teacher_of(subject: SubjectId, key: bytes, n_teachers: int) -> int:
@@ -121,3 +129,110 @@ def count_votes(
     for teacher in teachers:
         counts[every, teacher.votes(queries)] += 1
     return counts
+
+
+def taught(
+    model: Any,
+    X: npt.NDArray[np.floating],
+    labels: Labels,
+    ids: Sequence[SubjectId],
+    key: bytes,
+    n_teachers: int,
+    n_classes: int,
+) -> list[Teacher]:
+    """Return teachers, each trained on the records of the subjects that `key` gives it."""
+    part = teachers_of(ids, key, n_teachers)
+    return [
+        Teacher(model, X[part == t], labels[part == t], n_classes, randomness_of(t, key))
+        for t in range(n_teachers)
+    ]
+
+
+class PATERelease:
+    """Teachers that answer as planned, and remember their votes for the curator.
+
+    Nothing leaves :meth:`answer` without noise, and without being counted first. Used by one
+    thread at a time.
+
+    Parameters
+    ----------
+    teachers : sequence of Teacher
+        Who votes.
+    n_classes : int
+        Number of classes.
+    screening : NoisyThreshold or None
+        Which queries are answered; None for all.
+    voting : NoisyMax
+        What an answer is.
+    publication : NoisyCost or None
+        What publishes the cost of the labels, once.
+    planned : ReleaseCounter
+        How many queries were planned.
+
+    Attributes
+    ----------
+    largest : list of int
+        The largest vote of every screened query so far. Private.
+    votes : list of tuple of float
+        The votes of every answered query so far. Private.
+    """
+
+    def __init__(
+        self,
+        teachers: Sequence[Teacher],
+        n_classes: int,
+        screening: NoisyThreshold | None,
+        voting: NoisyMax,
+        publication: NoisyCost | None,
+        planned: ReleaseCounter,
+    ) -> None:
+        self.teachers, self._n_classes = teachers, n_classes
+        self._screening, self._voting, self._publication = screening, voting, publication
+        self._planned = planned
+        self.largest: list[int] = []
+        self.votes: list[tuple[float, ...]] = []
+
+    def check(self, size: int) -> None:
+        """Raise PrivacyRefused if `size` more queries were not planned."""
+        self._planned.check(size)
+
+    def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
+        """Yield consecutive queries, as many as a progress bar wants to hear of at a time."""
+        for start in range(0, len(queries), _BLOCK):
+            yield queries[start : start + _BLOCK]
+
+    def answer(self, queries: FloatMatrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+        """Take from the quotas; return who is answered, bool (q,), and their answers."""
+        self._planned.note_releases(len(queries))
+        passed = np.full(len(queries), self._voting.quota.left > 0)
+        votes = count_votes(self.teachers, queries, self._n_classes)
+        if self._screening is not None and passed.any():
+            largest = votes.max(axis=1)
+            self.largest += largest.tolist()
+            passed = self._screening.publish(largest)
+        # Who passed is public, so this is, too: the first of them up to what was planned.
+        passed &= np.cumsum(passed) <= self._voting.quota.left
+        self.votes += [tuple(map(float, row)) for row in votes[passed].tolist()]
+        return passed, self._voting.publish(votes[passed] * self._voting.steps)
+
+    def publish_cost(self, delta: float) -> dict[str, float]:
+        """Publish the noisy cost of the labels so far, with its epsilon at `delta`.
+
+        Raises
+        ------
+        PrivacyRefused
+            The second time.
+        """
+        published = self._publication
+        assert published is not None  # noqa: S101 (checked by the only caller)
+        order = published.cost.order
+        cost = published.publish(np.array(self.votes, dtype=np.int64))
+        publishing = float(published.term.rdp(np.array([order]))[0])
+        conversion = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+        return {
+            "order": order,
+            "cost": cost,
+            "publishing": publishing,
+            "epsilon": max(0.0, cost + publishing + conversion),
+            "delta": delta,
+        }

@@ -6,13 +6,19 @@ record, the query and public values, never on which other records are present.
 
 from vicinal.neighbours._cells import CentroidCells, learn_cells
 from vicinal.neighbours._centroids import PublicCentroids
-from vicinal.neighbours._exact import ExactIndex
-from vicinal.neighbours._index import Index, IndexFactory
-from vicinal.neighbours._integer_features import FLOAT32, INTEGER_NORM, Precision, int8_precision
-from vicinal.neighbours._kernels import RBF, Cosine, Kernel
+from vicinal.neighbours._index import ExactIndex, Index, IndexFactory
+from vicinal.neighbours._kernels import (
+    FLOAT32,
+    INTEGER_NORM,
+    RBF,
+    Cosine,
+    Kernel,
+    Precision,
+    int8_precision,
+)
 from vicinal.neighbours._lsh import HyperplaneLSH
-from vicinal.neighbours._neighbour_lists import NeighbourLists
 from vicinal.neighbours._radius import LEAST_COUNT, AdaptiveRadius, FixedRadius, Radius, Reference
+from vicinal.neighbours._tiles import NeighbourLists
 
 __all__ = [
     "FLOAT32",

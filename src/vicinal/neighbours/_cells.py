@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._integer_features import FloatMatrix, IntegerMatrix, unit_vectors
-from vicinal.neighbours._kernels import Kernel
+from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix, Kernel, unit_vectors
 from vicinal.neighbours._radius import Radius, Reference
 
 LEAST_PER_CELL = 8

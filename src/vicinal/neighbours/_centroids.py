@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.neighbours import _threads
+from vicinal.neighbours import _tiles
 from vicinal.neighbours._cells import CentroidCells
-from vicinal.neighbours._growable_array import FeatureRows
-from vicinal.neighbours._index import Index
-from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.neighbours._kernels import Kernel
+from vicinal.neighbours._index import FeatureRows, Index
+from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._tiles import Hits, fill_holes
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 
@@ -117,9 +115,9 @@ class PublicCentroids(Index):
         def scan(cells: list[int]) -> list[list[Hits] | None]:
             return [self._scan_cell(cell, block, probed[:, cell], room) for cell in cells]
 
-        together = max(_TOGETHER, -(-len(looked) // (_threads.COUNT * _TASKS)))
+        together = max(_TOGETHER, -(-len(looked) // (_tiles.COUNT * _TASKS)))
         tasks = [looked[at : at + together] for at in range(0, len(looked), together)]
-        found = [parts for some in _threads.mapped(scan, tasks) for parts in some]
+        found = [parts for some in _tiles.mapped(scan, tasks) for parts in some]
         return None if None in found else [hits for parts in found if parts for hits in parts]
 
     def _scan_cell(

@@ -12,11 +12,9 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.neighbours import _threads
-from vicinal.neighbours._growable_array import FeatureRows, GrowableArray
-from vicinal.neighbours._index import Index
-from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.neighbours._kernels import Kernel
+from vicinal.neighbours import _tiles
+from vicinal.neighbours._index import FeatureRows, GrowableArray, Index
+from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._tiles import Hits
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanRecords
 
@@ -116,7 +114,7 @@ class HyperplaneLSH(Index):
             hits = [part for part in found if part is not None]
             return hits if len(hits) == len(found) else None
 
-        found = list(_threads.mapped(scan, range(len(queries))))
+        found = list(_tiles.mapped(scan, range(len(queries))))
         parts = [part for part in found if part is not None]
         return [_in_turn(parts)] if len(parts) == len(found) else None
 

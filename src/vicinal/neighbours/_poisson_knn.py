@@ -20,11 +20,10 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.neighbours._exact import ExactIndex
-from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.neighbours._kernels import Kernel
-from vicinal.neighbours._neighbour_lists import NeighbourLists
+from vicinal.neighbours._index import ExactIndex
+from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._radius import Reference
+from vicinal.neighbours._tiles import NeighbourLists
 
 NOBODY = -1
 """Stands in a row of chosen records where the sample held fewer than k subjects."""

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._exact import ExactIndex
-from vicinal.neighbours._integer_features import IntegerMatrix
-from vicinal.neighbours._kernels import Kernel
+from vicinal.neighbours._index import ExactIndex
+from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._tiles import rank_th_largest
 
 LEAST_COUNT = 30.0

@@ -4,9 +4,7 @@ Only `vicinal.mechanisms` may import this package.
 """
 
 from vicinal.noise._bernoulli import bernoulli, bernoulli_probability
-from vicinal.noise._keys import fresh_key
-from vicinal.noise._source import NoiseSource, SimulatedNoise
-from vicinal.noise._system import SystemNoise
+from vicinal.noise._source import NoiseSource, SimulatedNoise, SystemNoise, fresh_key
 
 __all__ = [
     "NoiseSource",

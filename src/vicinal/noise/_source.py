@@ -1,14 +1,29 @@
-"""Discrete noise on the integers: what a source must deliver, and one for simulations."""
+"""Discrete noise on the integers: what a source must deliver, and one for simulations.
+
+Exact noise from the operating system's entropy: the only source that carries a guarantee.
+
+Draws made ahead: what an answer is noised with was drawn before the answer was asked for.
+
+Secret keys from the system's entropy.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.noise._cks20 import MAX_SCALE
+from vicinal.noise._cks20 import MAX_SCALE, fill_gaussian, fill_laplace
+from vicinal.noise._uniform_bits import BitBuffer
 
 __all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "checked"]
 
@@ -64,3 +79,129 @@ class SimulatedNoise(NoiseSource):
         """Return rounded Laplace draws, the same for the same seed and the same calls."""
         scale, size = checked(scale, size)
         return np.rint(self._generator.laplace(0.0, scale, size)).astype(np.int64)
+
+
+ENTROPY_BLOCK = 8192
+"""Bytes asked of the operating system at a time: some five hundred draws."""
+
+LAWS_READY = 256
+"""Laws (kind and scale) for which draws are kept ready; the one unused for longest goes."""
+
+
+class SystemNoise(NoiseSource):
+    """Exact sampling (Canonne, Kamath & Steinke 2020; proof note cks20.md).
+
+    Bits come from the operating system, in blocks, each bit used for one draw and then zeroed.
+    Draws are made ahead; see :class:`~vicinal.noise._source.PresampledNoise` for what time
+    reveals.
+
+    Threads may share a source: one lock guards bits and draws. A forked child starts with neither,
+    and so does a copy or an unpickled source: no two of them ever hand out the same draw. What
+    copies a whole running machine (a snapshot that is resumed twice) copies the draws, too.
+    """
+
+    exact = True
+
+    def __init__(self) -> None:
+        self._start_afresh()
+        _SOURCES.add(self)
+
+    def discrete_gaussian(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+        """Return exact draws."""
+        return self._take(fill_gaussian, *checked(scale, size))
+
+    def discrete_laplace(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+        """Return exact draws."""
+        return self._take(fill_laplace, *checked(scale, size))
+
+    def __reduce__(self) -> tuple[type[SystemNoise], tuple[()]]:
+        """Copy the source without its bits and draws."""
+        return type(self), ()
+
+    def _start_afresh(self) -> None:
+        self._lock = threading.Lock()
+        self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK)
+        self._pools: OrderedDict[tuple[int, int], PresampledNoise] = OrderedDict()
+
+    def _take(self, law: Callable[..., Any], scale: int, size: int) -> npt.NDArray[np.int64]:
+        with self._lock:
+            key = (id(law), scale)
+            pool = self._pools.pop(key, None) or PresampledNoise(partial(self._draw, law, scale))
+            self._pools[key] = pool
+            if len(self._pools) > LAWS_READY:
+                self._pools.popitem(last=False)
+            return pool.take(size)
+
+    def _draw(self, law: Callable[..., Any], scale: int, size: int) -> npt.NDArray[np.int64]:
+        out = np.zeros(size, dtype=np.int64)
+        self._bits.fill(law, out, scale)
+        return out
+
+
+_SOURCES: weakref.WeakSet[SystemNoise] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a forked child: leave bits, draws and a lock that somebody may hold to the parent."""
+    for source in list(_SOURCES):
+        source._start_afresh()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+Draws = npt.NDArray[np.int64]
+
+BATCH = 64
+"""Draws are made in multiples of this."""
+
+RESERVE = 1024
+"""What is made ahead grows with what was asked for so far, up to this."""
+
+MOST_AHEAD = 1 << 16
+"""A call for more than this draws for itself, and nothing is kept ready for another like it."""
+
+
+class PresampledNoise:
+    """Independent draws of one law, each handed out once; used by one thread at a time.
+
+    What time reveals: a call is served from draws of earlier calls, then makes up for them in
+    whole batches whose sizes follow from public call sizes alone. So its duration tells nothing
+    about its own noise, and about noise of later calls no more than the total work of a batch.
+    The first call of a law, and one larger than what is ready, waits for its own batch.
+
+    Parameters
+    ----------
+    draw : Callable[[int], int64 (size,)]
+        Returns that many independent draws.
+    """
+
+    def __init__(self, draw: Callable[[int], Draws]) -> None:
+        self._draw = draw
+        self._ready = np.zeros(0, dtype=np.int64)
+        self._asked = 0
+
+    def take(self, size: int) -> Draws:
+        """Return `size` draws, int64 (size,), and zero them here."""
+        if size > len(self._ready):
+            self._add(size - len(self._ready))
+        used = self._ready[:size]
+        taken, self._ready = used.copy(), self._ready[size:]
+        used.fill(0)
+        # A scale that never comes back, as with private counts, should not cost a reserve.
+        if self._asked and len(self._ready) < size <= MOST_AHEAD:
+            self._add(max(size, min(self._asked, RESERVE)))
+        self._asked += size
+        return taken
+
+    def _add(self, size: int) -> None:
+        made, left = self._draw(-(-size // BATCH) * BATCH), self._ready
+        self._ready = np.concatenate([left, made])
+        left.fill(0)
+        made.fill(0)
+
+
+def fresh_key(size: int = 32) -> bytes:
+    """Return `size` unpredictable bytes."""
+    return os.urandom(size)

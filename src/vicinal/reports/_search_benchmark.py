@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.neighbours import _threads
+from vicinal.neighbours import _tiles
 from vicinal.neighbours._cells import learn_cells
 from vicinal.neighbours._centroids import PublicCentroids
-from vicinal.neighbours._exact import ExactIndex
-from vicinal.neighbours._index import Index
-from vicinal.neighbours._integer_features import int8_precision
-from vicinal.neighbours._kernels import Cosine
+from vicinal.neighbours._index import ExactIndex, Index
+from vicinal.neighbours._kernels import Cosine, int8_precision
 from vicinal.neighbours._lsh import HyperplaneLSH
 from vicinal.neighbours._radius import AdaptiveRadius, Reference
 
@@ -195,7 +193,7 @@ def _torch_product(asked: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[]
     block = engine.prepare(asked, np.zeros(len(asked), dtype=np.int64), 1, width)
 
     def product() -> None:
-        for _ in _threads.mapped(lambda tile: engine.multiply(block.packed, tile), tiles):
+        for _ in _tiles.mapped(lambda tile: engine.multiply(block.packed, tile), tiles):
             pass
 
     return product

@@ -19,7 +19,7 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )  # fmt: skip
-from vicinal.smoothed._answers import power_of_ten
+from vicinal.smoothed._intervals import power_of_ten
 from vicinal.smoothed._specification import mechanism_of, population_of
 
 _FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}

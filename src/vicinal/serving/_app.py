@@ -1,28 +1,165 @@
-"""The Starlette application: routes, problems, and what happens at start and end."""
+"""The Starlette application: routes, problems, and what happens at start and end.
+
+The OpenAPI document: one entry a route, and schemas from the pydantic models.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from vicinal.serving._admin_routes import add_records, erase_subject
+from vicinal.serving import _models as models
+from vicinal.serving._decode_rows import NPY
 from vicinal.serving._middleware import SecurityHeadersMiddleware
-from vicinal.serving._openapi import openapi_document
 from vicinal.serving._predict_route import predict
-from vicinal.serving._problems import Problem, of_status
-from vicinal.serving._read_routes import guarantee, health, history, metrics, quota, status
+from vicinal.serving._problems import MEDIA, Problem, of_status
+from vicinal.serving._read_routes import (
+    add_records,
+    erase_subject,
+    guarantee,
+    health,
+    history,
+    metrics,
+    quota,
+    status,
+)
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import AppState
 from vicinal.store._base_store import AnyStore
+
+_DESCRIPTION = """\
+Differentially private predictions by nearest neighbours. Every new answer is charged, durably, to
+the people whose records took part in it, before it is sent. Queries are public: whoever shares
+your audience gets the stored answer to an equal query, at no cost.
+"""
+_IDEMPOTENCY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "A request that is sent again with its key is charged, or adds records, once. "
+    "Always send one.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"},
+    "example": "monday-1",
+}
+_SUBJECT = {
+    "name": "subject",
+    "in": "path",
+    "required": True,
+    "description": "A person's id; 5 and '5' are one.",
+    "schema": {"type": "string", "minLength": 1},
+    "example": "person-7",
+}
+_OUTCOME = {
+    "name": "outcome",
+    "in": "query",
+    "required": False,
+    "description": "true: say whether the person was there, was erased before, or never was.",
+    "schema": {"type": "boolean", "default": False},
+}
+_NPY_FILE = {
+    "type": "string",
+    "format": "binary",
+    "description": "A .npy file: float32, float64 or uint8, C order, one query a row.",
+}
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+def _operation(
+    name: str, summary: str, response: type[BaseModel] | None, *parameters: Any, open: bool = False
+) -> dict[str, Any]:
+    """Return an operation without a body; text is returned where `response` is None."""
+    content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+    if response is not None:
+        content = {"application/json": {"schema": _schema(response)}}
+    problem = {"description": "What went wrong", "content": {MEDIA: {"schema": _PROBLEM}}}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "parameters": list(parameters),
+        "responses": {"200": {"description": "Done", "content": content}, "default": problem},
+        **({} if open else {"security": [{"key": []}]}),
+    }
+
+
+_PROBLEM = _schema(models.ProblemResponse)
+
+
+def _body(model: type[BaseModel], **others: dict[str, Any]) -> dict[str, Any]:
+    """Return a request's body: JSON, or other media with their schemas."""
+    example = model.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index]
+    content = {"application/json": {"schema": _schema(model), "example": example}}
+    return {"requestBody": {"required": True, "content": content | others}}
+
+
+def _paths() -> dict[str, Any]:
+    read: dict[str, tuple[str, type[BaseModel]]] = {
+        "guarantee": ("The guarantee of your audience, whole", models.GuaranteeResponse),
+        "quota": ("Answers planned, used and left", models.QuotaResponse),
+        "status": ("What the store takes, and how the process does", models.StatusResponse),
+        "history": ("When the data changed (curators)", models.HistoryResponse),
+    }
+    predict = _operation("predict", "Answer queries", models.PredictResponse, _IDEMPOTENCY)
+    predict |= _body(models.PredictRequest, **{NPY: {"schema": _NPY_FILE}})
+    changed = models.ChangedResponse
+    add = _operation("add_records", "Add records (curators)", changed, _IDEMPOTENCY)
+    erase = _operation(
+        "erase_subject",
+        "Erase a person for good (curators)",
+        models.ErasedResponse,
+        _SUBJECT,
+        _OUTCOME,
+    )
+    health = _operation("health", "Can the service answer?", models.HealthResponse, open=True)
+    return {
+        "/v1/predict": {"post": predict},
+        **{f"/v1/{name}": {"get": _operation(name, *said)} for name, said in read.items()},
+        "/v1/records": {"post": add | _body(models.RecordsRequest)},
+        "/v1/subjects/{subject}": {"delete": erase},
+        "/healthz": {"get": health},
+        "/metrics": {"get": _operation("metrics", "Prometheus metrics", None, open=True)},
+    }
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """Return the document."""
+    from vicinal import __version__
+
+    listed = [found for found in vars(models).values() if _is_body(found)]
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in listed], ref_template="#/components/schemas/{model}"
+    )
+    keys = {"key": {"type": "http", "scheme": "bearer"}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "vicinal", "version": __version__, "description": _DESCRIPTION},
+        "paths": _paths(),
+        "components": {"schemas": schemas["$defs"], "securitySchemes": keys},
+    }
+
+
+def _is_body(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, BaseModel) and found is not BaseModel
+
+
+async def openapi_document(_: Request) -> JSONResponse:
+    """Send the document."""
+    return JSONResponse(openapi())
+
 
 _STATIC = Path(__file__).parent / "static"
 _CONSOLE = {

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from vicinal.errors import VicinalError
+from vicinal.serving._decode_rows import NPY, npy_rows
 from vicinal.serving._limits import JSON
 from vicinal.serving._models import PredictRequest
-from vicinal.serving._npy import NPY, npy_rows
 from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
 from vicinal.store import Query, Reply

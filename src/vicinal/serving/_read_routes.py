@@ -1,16 +1,28 @@
-"""The routes that change nothing: guarantee, quota, status, history, health and metrics."""
+"""The routes that change nothing: guarantee, quota, status, history, health and metrics.
+
+What curators do: add records, erase subjects. Responses count neither unless asked to.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
+from vicinal import _checks
+from vicinal._checks import SubjectId
 from vicinal.serving._decode_rows import columns_of, width_of
 from vicinal.serving._keys import CURATOR
+from vicinal.serving._models import RecordsRequest
+from vicinal.serving._predict_route import idempotency_key
 from vicinal.serving._problems import Problem
 from vicinal.serving._state import AppState
+from vicinal.store import Presence
 
 
 async def guarantee(request: Request) -> JSONResponse:
@@ -87,3 +99,75 @@ async def metrics(request: Request) -> PlainTextResponse:
     """Return counters for Prometheus."""
     text = AppState.of(request).metrics.text()
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+
+async def add_records(request: Request) -> JSONResponse:
+    """Add records durably. Sent twice with one Idempotency-Key, they are added once."""
+    state = AppState.of(request)
+    key = state.admit(request, curator=True)
+    name = idempotency_key(request)
+    async with state.bodies.read(request) as (_, content):
+        body, rows, size = await state.decode_json(RecordsRequest, content)
+    subjects = None if body.subjects is None else checked_ids(body.subjects)
+    if len(body.labels) != size or (subjects is not None and len(subjects) != size):
+        raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
+    labels = np.array(body.labels, dtype=object)
+    work = partial(state.store.add, curator=key.name, idempotency_key=name)
+    version = await state.with_store(work, rows, labels, subjects, adding=True)
+    return JSONResponse({"done": "added", "version": version})
+
+
+async def erase_subject(request: Request) -> JSONResponse:
+    """Erase a subject from every file.
+
+    The response is the same whether it was there, unless `outcome=true` asks for that.
+    """
+    state = AppState.of(request)
+    state.admit(request, curator=True)
+    wanted = wants_outcome(request)
+    ids = checked_ids([request.path_params["subject"]])
+    before = await state.with_store(_erase, state, ids, adding=True)
+    done: dict[str, Any] = {"done": "erased", "version": await data_version(state)}
+    return JSONResponse({**done, "outcome": asdict(before)} if wanted else done)
+
+
+def wants_outcome(request: Request) -> bool:
+    """Return the parameter `outcome`; a misspelt one must not mean the default."""
+    given = request.query_params.multi_items()
+    if given not in ([], [("outcome", "true")], [("outcome", "false")]):
+        raise Problem(422, "unusable", "The only parameter is 'outcome', true or false.")
+    return given == [("outcome", "true")]
+
+
+def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
+    """Return ids in their one form, all of which a path of this service can name.
+
+    Raises
+    ------
+    Problem
+        422, naming the fault.
+    """
+    for subject in subjects:
+        fault = _checks.id_fault(subject) or _path_fault(str(subject))
+        if fault is not None:
+            raise Problem(422, "unusable", f"A subject must be an id. It is, or holds, {fault}.")
+    return _checks.subject_ids("subjects", subjects)
+
+
+def _path_fault(text: str) -> str | None:
+    """Tell of an id that clients and proxies take out of a path."""
+    dots = any(part in (".", "..") for part in text.split("/"))
+    return "a part of dots alone, which no path can name" if dots else None
+
+
+async def data_version(state: AppState) -> int:
+    """Return the version of the data."""
+    facts = await state.with_store(state.store.facts)
+    return int(facts["version"])
+
+
+def _erase(state: AppState, ids: list[SubjectId]) -> Presence:
+    """Erase, as one change of the data; return what was there before. Private."""
+    before = state.store.presence(ids)
+    state.store.erase(ids)
+    return before

@@ -6,19 +6,17 @@ for the mean delta over databases from the worst *plausible* world instead. docs
 when that may be relied on.
 """
 
-from vicinal.smoothed._answers import DatabaseDelta, Delta
-from vicinal.smoothed._average import Average
+from vicinal.smoothed._average import Average, gradient_law
 from vicinal.smoothed._composition import JointMechanism, NamedMechanism, compose
-from vicinal.smoothed._custom import ListedMechanism
 from vicinal.smoothed._databases import (
     adjusted_utility,
     database_delta,
     profile,
     worst_case_delta,
 )
-from vicinal.smoothed._gradients import gradient_law
-from vicinal.smoothed._histogram import Histogram
+from vicinal.smoothed._intervals import DatabaseDelta, Delta
 from vicinal.smoothed._knn import KNNVotes
+from vicinal.smoothed._mechanism import Histogram, ListedMechanism
 from vicinal.smoothed._populations import Heterogeneous, Hull, Interval, Vertices
 from vicinal.smoothed._radius import RadiusVotes
 from vicinal.smoothed._samplers import FixedSize, Poisson, WithReplacement

@@ -5,6 +5,8 @@ some records make up the histogram h and the others come, independently, from th
 distributions. Then G_{w + pi}(h) = sum over types t of pi(t) G_w(h + e_t), so that every multiset
 of distributions costs one pass over the histograms of the records that are left. All terms are
 positive, and nothing is convolved twice.
+
+Algorithm 1 for mechanisms that see where a record stands: all sequences of a few labels.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from vicinal.smoothed._intervals import UNIT, Array, Log
+from vicinal.smoothed._databases import log_delta
+from vicinal.smoothed._intervals import UNIT, Array, LogInterval
+from vicinal.smoothed._knn import KNNVotes
 from vicinal.smoothed._mechanism import Counts, Mechanism
+from vicinal.smoothed._populations import Heterogeneous, Population
 
 _MOST_RECORDS = 200
 _MOST_WORK = 2 * 10**7
@@ -52,7 +57,7 @@ def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> A
     return table
 
 
-def maximum(table: Array, vertices: Array, n: int) -> tuple[Log, tuple[int, ...]]:
+def maximum(table: Array, vertices: Array, n: int) -> tuple[LogInterval, tuple[int, ...]]:
     """Return the largest expected delta over multisets of vertices, and which it is.
 
     Parameters
@@ -66,7 +71,7 @@ def maximum(table: Array, vertices: Array, n: int) -> tuple[Log, tuple[int, ...]
     """
     scale = float(table[1].max())
     if scale == -math.inf:
-        return Log(-math.inf, -math.inf), (0,) * n
+        return LogInterval(-math.inf, -math.inf), (0,) * n
     # What is 600 below the largest cannot be held beside it; it is rounded up to that, or to 0.
     shifted = np.stack([table[0] - scale, np.maximum(table[1] - scale, -_DEEPEST)])
     shifted[1][table[1] == -np.inf] = -np.inf
@@ -77,7 +82,7 @@ def maximum(table: Array, vertices: Array, n: int) -> tuple[Log, tuple[int, ...]
             best[row] = max(best[row], (value, tuple(-v for v in world)))
     slack = UNIT * (4 * n * vertices.shape[1] + 64) + 4 * UNIT * abs(scale)
     low, high = (math.log(value) if value > 0 else -math.inf for value, _ in best)
-    return Log(scale + low - slack, scale + high + slack), tuple(-v for v in best[1][1])
+    return LogInterval(scale + low - slack, scale + high + slack), tuple(-v for v in best[1][1])
 
 
 def _worlds(
@@ -104,14 +109,52 @@ def draw(means: Array, distribution: Array) -> Array:
     return np.asarray(drawn)
 
 
-def mean(table: Array, rows: Array) -> Log:
+def mean(table: Array, rows: Array) -> LogInterval:
     """Return the expected delta when record r comes from row r, in the form of `maximum`."""
     scaled = np.exp(table)
     for row in rows:
         scaled = draw(scaled, row)
     slack = UNIT * (4 * len(rows) * rows.shape[1] + 64)
     low, high = (float(scaled[end].ravel()[0]) for end in (0, 1))
-    return Log(
+    return LogInterval(
         math.log(low) - slack if low > 0 else -math.inf,
         math.log(high) + slack if high > 0 else -math.inf,
     )
+
+
+_MOST = 5000
+
+
+def listable_sequences(n: int, labels: int, worlds: int) -> bool:
+    """Return whether all sequences of labels, and all worlds, can be gone through."""
+    return n * math.log(max(labels, worlds)) <= math.log(_MOST)
+
+
+def sequence_maximum(
+    mechanism: KNNVotes, population: Population, n: int, epsilon: float
+) -> LogInterval:
+    """Return the largest expected delta when every rank may have any vertex of its own.
+
+    The deltas of all sequences are a tensor with an axis for every rank; each axis is contracted
+    with the distributions that its record may have.
+    """
+    shape = (mechanism.classes,) * n
+    ends: Array = np.zeros((2, *shape))
+    for labels in itertools.product(range(mechanism.classes), repeat=n):
+        value = log_delta(mechanism, np.array(labels), epsilon)
+        ends[(0, *labels)], ends[(1, *labels)] = math.exp(value.low), math.exp(value.high)
+    for axis, rows in enumerate(_rows(population, n)):
+        ends = np.moveaxis(np.tensordot(ends, rows, axes=([axis + 1], [1])), -1, axis + 1)
+    low, high = (float(ends[row].max()) for row in (0, 1))
+    slack = UNIT * (8 * n * mechanism.classes + 64)
+    return LogInterval(
+        (math.log(low) if low > 0 else -math.inf) - slack,
+        (math.log(high) if high > 0 else -math.inf) + slack,
+    )
+
+
+def _rows(population: Population, n: int) -> list[Array]:
+    """Return the distributions that the record at every rank may have."""
+    if isinstance(population, Heterogeneous):
+        return [row[None] for row in np.repeat(population.vertices, population.counts, axis=0)]
+    return [population.vertices] * n

@@ -1,4 +1,7 @@
-"""The rounded mean of a sample of quantised numbers: a step of SGD with 8-bit gradients."""
+"""The rounded mean of a sample of quantised numbers: a step of SGD with 8-bit gradients.
+
+Gradients rounded to 8 bits: the distribution of Definition 5 of LWX23.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import laplace, norm
 
 from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._histogram import check_records
-from vicinal.smoothed._intervals import UNIT, Array, Log, from_sum
-from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss
+from vicinal.smoothed._intervals import UNIT, Array, LogInterval, from_sum
+from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss, check_records
 from vicinal.smoothed._samplers import FixedSize, boundary
 
 ROUNDINGS = ("half away", "none")
@@ -82,7 +85,7 @@ class Average(CountMechanism):
                     change = f"{self.levels[value]} -> {self.levels[level]}"
                     yield Loss(change, _log(forward, level), _log(backward, level))
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
+    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield a gain for every value in the database and every other level in its place."""
         e, n = boundary(epsilon), int(database.sum())
         for value, laws in self._laws(database):
@@ -174,6 +177,35 @@ def _excess(p: Array, q: Array, e: float, slack: float, share: Array | None = No
     return np.stack([(weight * exact).sum(-1), (weight * raised).sum(-1) * (1 + slack)])
 
 
-def _log(sums: Array, place: int) -> Log:
+def _log(sums: Array, place: int) -> LogInterval:
     value, raised = sums[:, place]
     return from_sum(float(value), float(raised - value)).capped()
+
+
+LEVELS = range(-127, 129)
+"""The levels i; a gradient in ((i - 1) / 256, i / 256] is written as i."""
+
+_LAWS = {"gaussian": norm, "laplace": laplace}
+
+
+def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Array:
+    """Return the probabilities of the 256 levels, float64 (256,).
+
+    p(i) is the mass of ((i - 1) / 256, i / 256] over that of (-1/2, 1/2]: gradients outside are
+    drawn again.
+
+    Parameters
+    ----------
+    kind : {"gaussian", "laplace"}
+        Family of the gradients before they are rounded.
+    mean : float
+        Their centre.
+    scale : float
+        Standard deviation of the Gaussian, or scale of the Laplace distribution, > 0.
+    """
+    family = _LAWS[_checks.choice("kind", kind, tuple(_LAWS))]
+    centre = _checks.real("mean", mean, least=-1, most=1)
+    width = _checks.real("scale", scale, above=0)
+    edges = np.arange(LEVELS.start - 1, LEVELS.stop) / 256
+    law = np.diff(family.cdf(edges, loc=centre, scale=width))
+    return np.asarray(law / law.sum())

@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.smoothed._edges import LOSS, TRUE_OTHER, TRUE_X
-from vicinal.smoothed._histogram import Histogram
-from vicinal.smoothed._intervals import Array, Log, total, weighted_excess
+from vicinal.smoothed._edges import finite_size, gain_weight
+from vicinal.smoothed._intervals import Array, LogInterval, weighted_excess
 from vicinal.smoothed._mechanism import (
+    ComparedMechanism,
+    Comparison,
     CountMechanism,
     Counts,
+    Histogram,
     Law,
     LawMechanism,
-    Loss,
     aligned,
     replacements,
 )  # fmt: skip
-from vicinal.smoothed._mixing import finite_size, gain_weight
 from vicinal.smoothed._saddle import FLOOR, SLOPE
 
 _MOST_OUTCOMES = 4 * 10**6
@@ -45,7 +46,7 @@ class NamedMechanism:
 
 
 @dataclass(frozen=True)
-class JointMechanism(CountMechanism):
+class JointMechanism(ComparedMechanism):
     """Independent releases of the same database, audited together without loss."""
 
     releases: tuple[NamedMechanism, ...]
@@ -60,21 +61,16 @@ class JointMechanism(CountMechanism):
         missed = math.prod(1 - release.mechanism.touched(n) for release in self.releases)
         return min(1 - missed + 2.0**-50, 1.0)
 
-    def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
-        """Yield the losses of all neighbours, by the product of the laws."""
+    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Compare all neighbours, by the product of the laws."""
         for change, neighbour in replacements(database):
-            forward = self._excess(database, neighbour, epsilon, LOSS)
-            backward = self._excess(neighbour, database, epsilon, LOSS)
-            yield Loss(change, forward, backward)
+            yield (
+                change,
+                partial(self._excess, database, neighbour, epsilon),
+                partial(self._excess, neighbour, database, epsilon),
+            )
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
-        """Yield the gains of all neighbours, by the product of the laws."""
-        for _, neighbour in replacements(database):
-            forward = self._excess(database, neighbour, epsilon, TRUE_X)
-            backward = self._excess(neighbour, database, epsilon, TRUE_OTHER)
-            yield total([forward, backward])
-
-    def _excess(self, own: Counts, other: Counts, epsilon: float, what: int) -> Log:
+    def _excess(self, own: Counts, other: Counts, epsilon: float, what: int) -> LogInterval:
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             p, ratio = aligned(law_of(release.mechanism, own), law_of(release.mechanism, other))

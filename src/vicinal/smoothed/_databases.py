@@ -9,11 +9,19 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._answers import BOUND, EXACT, DatabaseDelta, Delta, delta_of
 from vicinal.smoothed._edges import database_profile
-from vicinal.smoothed._histogram import Histogram
-from vicinal.smoothed._intervals import Array, Log, known, largest
-from vicinal.smoothed._mechanism import Counts, Mechanism
+from vicinal.smoothed._intervals import (
+    BOUND,
+    EXACT,
+    Array,
+    DatabaseDelta,
+    Delta,
+    LogInterval,
+    delta_of,
+    largest,
+    within,
+)
+from vicinal.smoothed._mechanism import Counts, Histogram, Mechanism
 from vicinal.smoothed._samplers import FixedSize, boundary
 
 _MOST_PROFILE = 10**7
@@ -49,7 +57,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     return DatabaseDelta(best.low, best.high, EXACT, "", worst)
 
 
-def log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> Log:
+def log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
     """Return the same for a checked database, as an interval of logarithms."""
     losses = mechanism.losses(database, epsilon)
     return largest(end for loss in losses for end in (loss.forward, loss.backward))
@@ -116,10 +124,10 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     chance = check_mechanism(mechanism).touched(count)
     if chance > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")
-    value = known(math.log(chance) if chance > 0 else -math.inf, 2.0**-50)
+    value = within(math.log(chance) if chance > 0 else -math.inf, 2.0**-50)
     if mechanism.attains_touched:
         return delta_of(value, EXACT, "attained at every epsilon where a record is alone")
-    return delta_of(Log(-math.inf, value.high), BOUND, "chance that a record is sampled")
+    return delta_of(LogInterval(-math.inf, value.high), BOUND, "chance that a record is sampled")
 
 
 def check_epsilon(epsilon: float) -> float:

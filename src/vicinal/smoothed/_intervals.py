@@ -1,6 +1,8 @@
 """Numbers that are known to lie between two others, as logarithms: deltas go far below 1e-308.
 
 Upper ends are rounded up and lower ends down, so that nothing here claims more than was computed.
+
+What the functions of this wing return: intervals with words, and what is private about them.
 """
 
 from __future__ import annotations
@@ -19,40 +21,40 @@ LOG_10 = math.log(10)
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogInterval:
     """A positive number between exp(`low`) and exp(`high`); minus infinity stands for 0."""
 
     low: float
     high: float
 
-    def capped(self, most: float = 0.0) -> Log:
+    def capped(self, most: float = 0.0) -> LogInterval:
         """Return this if its logarithm is known to be at most `most`."""
-        return Log(min(self.low, most), min(self.high, most))
+        return LogInterval(min(self.low, most), min(self.high, most))
 
 
-ZERO = Log(-math.inf, -math.inf)
-ONE = Log(0.0, 0.0)
+ZERO = LogInterval(-math.inf, -math.inf)
+ONE = LogInterval(0.0, 0.0)
 
 
-def known(value: float, slack: float) -> Log:
+def within(value: float, slack: float) -> LogInterval:
     """Return the number whose logarithm is `value` to within `slack`."""
-    return ZERO if value == -math.inf else Log(value - slack, value + slack)
+    return ZERO if value == -math.inf else LogInterval(value - slack, value + slack)
 
 
-def largest(values: Iterable[Log]) -> Log:
+def largest(values: Iterable[LogInterval]) -> LogInterval:
     """Return the largest of several numbers; 0 if there are none."""
     found = list(values)
-    return Log(
+    return LogInterval(
         max((value.low for value in found), default=-math.inf),
         max((value.high for value in found), default=-math.inf),
     )
 
 
-def total(values: Iterable[Log]) -> Log:
+def total(values: Iterable[LogInterval]) -> LogInterval:
     """Return the sum of several numbers; 0 if there are none."""
     found = list(values)
     slack = UNIT * (len(found) + 8)
-    return Log(
+    return LogInterval(
         log_sum(np.array([value.low for value in found])) - slack,
         log_sum(np.array([value.high for value in found])) + slack,
     )
@@ -66,7 +68,7 @@ def log_sum(logs: Array) -> float:
 
 def weighted_excess(
     log_p: Array, log_ratio: Array, log_e: float, slack: Array | float, log_weight: Array
-) -> Log:
+) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+ times a weight.
 
     Parameters
@@ -88,14 +90,130 @@ def weighted_excess(
             + 3 * sign * slack
             for sign in (-1, 1)
         ]  # fmt: skip
-    return Log(log_sum(ends[0]) - rounding, log_sum(ends[1]) + rounding)
+    return LogInterval(log_sum(ends[0]) - rounding, log_sum(ends[1]) + rounding)
 
 
-def from_sum(value: float, error: float) -> Log:
+def from_sum(value: float, error: float) -> LogInterval:
     """Return the number `value` >= 0 that is known to within `error`."""
     low, high = value - error, value + error
     slack = 4 * UNIT
-    return Log(
+    return LogInterval(
         math.log(low) - slack if low > 0 else -math.inf,
         math.log(high) + slack if high > 0 else -math.inf,
     )
+
+
+EXACT = "exact"
+SANDWICH = "sandwich"
+BOUND = "bound"
+MONTE_CARLO = "monte carlo"
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A number that is certain to lie between `lower` and `upper`.
+
+    Attributes
+    ----------
+    log_lower, log_upper : float
+        Natural logarithms, as deltas go far below the smallest float; -inf stands for 0.
+    method : {"exact", "sandwich", "bound", "monte carlo"}
+        Exact: the two ends differ by rounding only. Sandwich: both ends are computed, by different
+        sums. Bound: the upper end is a theorem's, the lower end may be 0. Monte Carlo: databases
+        were drawn, and the interval holds with the confidence that the note states.
+    note : str
+        What else has to be said.
+    """
+
+    log_lower: float
+    log_upper: float
+    method: str = EXACT
+    note: str = ""
+
+    @property
+    def lower(self) -> float:
+        """The lower end; 0 where it is too small for a float."""
+        return min(_rounded(self.log_lower, -math.inf), 1.0)
+
+    @property
+    def upper(self) -> float:
+        """The upper end, rounded up: never 0 unless the number is."""
+        return min(_rounded(self.log_upper, math.inf), 1.0)
+
+    @property
+    def log10_lower(self) -> float:
+        """The lower end as a power of ten."""
+        return self.log_lower / LOG_10
+
+    @property
+    def log10_upper(self) -> float:
+        """The upper end as a power of ten."""
+        return self.log_upper / LOG_10
+
+    @property
+    def value(self) -> float:
+        """The middle of the interval, on the scale of logarithms; 0 if the lower end is 0."""
+        return math.exp((self.log_lower + self.log_upper) / 2)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values for JSON, which has no infinities: None is the logarithm of 0."""
+        logs = {"log10_lower": self.log10_lower, "log10_upper": self.log10_upper}
+        return {
+            "lower": self.lower,
+            "upper": self.upper,
+            **{name: value if math.isfinite(value) else None for name, value in logs.items()},
+            "method": self.method,
+            "note": self.note,
+        }
+
+    def __str__(self) -> str:
+        ends = " to ".join(power_of_ten(end) for end in (self.log_lower, self.log_upper))
+        if self.method == EXACT and self.log_upper - self.log_lower < 1e-6:
+            ends = power_of_ten(self.log_upper)
+        return f"{ends} ({self.method})"
+
+
+@dataclass(frozen=True)
+class DatabaseDelta(Delta):
+    """The delta (or utility) of one database. It is private: a function of the records themselves.
+
+    Publishing it, or which neighbour attains it, is a release of its own.
+    """
+
+    neighbour: str = ""
+
+    def __str__(self) -> str:
+        return f"PRIVATE {super().__str__()}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values for JSON, marked as private."""
+        return {"private": True, **super().to_dict(), "neighbour": self.neighbour}
+
+
+def power_of_ten(log: float) -> str:
+    """Return exp(`log`) with four digits, also where it is too small for a float."""
+    if log == -math.inf:
+        return "0"
+    if -700 < log < 700:
+        return f"{math.exp(log):.4g}"
+    exponent = math.floor(log / LOG_10)
+    return f"{10 ** (log / LOG_10 - exponent):.3f}e{exponent}"
+
+
+def delta_of(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
+    """Return an interval of logarithms as an answer."""
+    capped = number.capped()
+    return Delta(capped.low, capped.high, method, note)
+
+
+def _rounded(log: float, towards: float) -> float:
+    """Return exp(log), moved by its error of a few roundings."""
+    if log == -math.inf:
+        return 0.0
+    value = math.exp(min(log, 709.0))
+    for _ in range(2 + math.ceil(abs(log))):
+        if log > -745 or value == 0:
+            value = math.nextafter(value, towards)
+        if value == 0 or abs(log) > 700:
+            break
+    return max(value, 0.0)

@@ -1,7 +1,21 @@
-"""Our own k nearest neighbours vote with the noise off: exact votes of the k nearest sampled."""
+r"""Our own k nearest neighbours vote with the noise off: exact votes of the k nearest sampled.
+
+The law of the exact votes of the k nearest sampled records, for all neighbours of a database.
+
+Records are sorted by distance and each is kept with probability g; the first k that are kept vote.
+Let V_j be the votes of the first j kept among all records but one, and N_b how many of the first b
+of them are kept. Put the one back at rank b with label y: if it is kept and N_b < k, then it votes
+and the others' first k - 1 vote beside it, else the others' first k vote:
+
+    P_{b,y}(v) = (1-g) Pr[V_k = v] + g Pr[V_k = v, N_b >= k] + g Pr[V_{k-1} + e_y = v, N_b < k].
+
+One pass over the ranks gives all of it: mass leaves a state of k - 1 votes for one of k votes when
+a k-th record is kept, and what has left by rank b are the events with N_b >= k.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import ONE, Array, Log
-from vicinal.smoothed._knn_law import compare_all, vote_states
+from vicinal.smoothed._intervals import ONE, Array, LogInterval
 from vicinal.smoothed._mechanism import Counts, Loss, Mechanism, whole_numbers
 from vicinal.smoothed._samplers import boundary
 
@@ -83,7 +97,7 @@ class KNNVotes(Mechanism):
             forward, backward = (_between(row[p], row[p + 3]) for p in (0, 1))
             yield Loss(f"rank {rank} -> the worst rank and label", forward, backward)
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
+    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield the largest gain for every removed record."""
         for row in self._compared(database, epsilon)[1]:
             yield _between(row[2], row[5])
@@ -107,8 +121,119 @@ class KNNVotes(Mechanism):
         )
 
 
-def _between(low: float, high: float) -> Log:
+def _between(low: float, high: float) -> LogInterval:
     """Return the number that was computed as `low` and is at most `high`."""
     slack = max(2 * low - high, 0.0)
     low_end = math.log(slack) if slack > 0 else -math.inf
-    return Log(low_end, math.log(high) if high > 0 else -math.inf).capped(ONE.high)
+    return LogInterval(low_end, math.log(high) if high > 0 else -math.inf).capped(ONE.high)
+
+
+Index = npt.NDArray[np.int64]
+
+_UNIT = 2.0**-52
+
+
+def vote_states(k: int, classes: int) -> tuple[Index, Index]:
+    """Return the sizes (s,) of all histograms of at most k votes, and their successors (s, c).
+
+    A successor has one vote more for a label; -1 where that would be more than k.
+    """
+    states = [v for v in itertools.product(range(k + 1), repeat=classes) if sum(v) <= k]
+    place = {state: index for index, state in enumerate(states)}
+    after = [
+        [place.get((*v[:c], v[c] + 1, *v[c + 1 :]), -1) for c in range(classes)] for v in states
+    ]
+    return np.array([sum(v) for v in states]), np.array(after)
+
+
+@compiled
+def _pass(labels: Index, skip: int, g: float, k: int, size: Index, after: Index) -> Array:
+    """Return mass (3, s): alive, arrived at k votes, and left k - 1 votes, after all records."""
+    mass = np.zeros((3, len(size)))
+    mass[0, 0] = 1.0
+    for rank in range(len(labels)):
+        if rank != skip:
+            _keep(mass, labels[rank], g, k, size, after)
+    return mass
+
+
+@compiled
+def _keep(mass: Array, label: int, g: float, k: int, size: Index, after: Index) -> None:
+    """Let one more record be kept with probability g. Successors come later in the order."""
+    for v in range(len(size) - 1, -1, -1):
+        if size[v] < k and mass[0, v] > 0:
+            moved = g * mass[0, v]
+            mass[0, v] -= moved
+            if size[v] == k - 1:
+                mass[1, after[v, label]] += moved
+                mass[2, v] += moved
+            else:
+                mass[0, after[v, label]] += moved
+
+
+@compiled
+def _law(
+    final: Array, now: Array, label: int, g: float, k: int, size: Index, after: Index
+) -> Array:
+    """Return P_{b,y} (row 0) and a bound of its rounding in units (row 1)."""
+    law = np.zeros((2, len(size)))
+    for v in range(len(size)):
+        others = final[0, v] + final[1, v]
+        law[0, v] += (1 - g) * others + g * now[1, v]
+        law[1, v] += (1 - g) * others + g * now[1, v]
+        if size[v] < k:
+            w = after[v, label]
+            law[0, w] += g * max(final[0, v] + (final[2, v] - now[2, v]), 0.0)
+            law[1, w] += g * (final[0, v] + final[2, v])
+    return law
+
+
+@compiled
+def _compare(own: Array, other: Array, e: float, unit: float, found: Array) -> None:
+    """Raise the six maxima: both losses and the gain, and upper ends of the three."""
+    sums = np.zeros(6)
+    for v in range(own.shape[1]):
+        p, q = own[0, v], other[0, v]
+        slack_p, slack_q = unit * own[1, v], unit * other[1, v]
+        forward, backward = max(p - e * q, 0.0), max(q - e * p, 0.0)
+        sums[0] += forward
+        sums[1] += backward
+        share = p / (p + q) if p + q > 0 else 0.0
+        sums[2] += share * (forward + backward)
+        more = max(p + slack_p - e * max(q - slack_q, 0.0), 0.0)
+        less = max(q + slack_q - e * max(p - slack_p, 0.0), 0.0)
+        sums[3] += more
+        sums[4] += less
+        # p / (p + q) is wrong by at most the slacks over p + q, times a loss of at most p + q.
+        extra = slack_p + slack_q
+        sums[5] += min(share * (more + less) + extra, more + less)
+    for place in range(6):
+        found[place] = max(found[place], sums[place])
+
+
+@compiled
+def compare_all(
+    labels: Index, removed: Index, g: float, k: int, classes: int, e: float, size: Index,
+    after: Index,
+) -> Array:  # fmt: skip
+    """Return six maxima over all insertions, for every removed rank: float64 (len(removed), 6)."""
+    n = len(labels)
+    unit = 8 * (n + 8) * _UNIT
+    found = np.zeros((len(removed), 6))
+    for place in range(len(removed)):
+        skip = removed[place]
+        final = _pass(labels, skip, g, k, size, after)
+        own = _law(
+            final, _pass(labels[:skip], -1, g, k, size, after), labels[skip], g, k, size, after
+        )
+        now = np.zeros((3, len(size)))
+        now[0, 0] = 1.0
+        for rank in range(n):
+            for label in range(classes):
+                other = _law(final, now, label, g, k, size, after)
+                _compare(own, other, e, unit, found[place])
+            # Rank counts the others: past the removed record they are one further on.
+            source = rank if rank < skip else rank + 1
+            if source < n:
+                _keep(now, labels[source], g, k, size, after)
+    return found

@@ -1,21 +1,30 @@
-"""What is audited: a mechanism whose only randomness is the sampling of records."""
+"""What is audited: a mechanism whose only randomness is the sampling of records.
+
+The sampling-histogram mechanism: the counts of a sample, published exactly.
+
+A mechanism that its user describes: a function from a histogram to a law of outcomes.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._edges import TRUE_OTHER, TRUE_X
-from vicinal.smoothed._intervals import Array, Log, total, weighted_excess
-from vicinal.smoothed._mixing import finite_size, gain_weight
+from vicinal.smoothed._edges import LOSS, TRUE_OTHER, TRUE_X, finite_size, gain_weight
+from vicinal.smoothed._intervals import Array, LogInterval, total, weighted_excess
 from vicinal.smoothed._saddle import FLOOR, SLOPE
+from vicinal.smoothed._samplers import MOST_RECORDS, Sampler
 
 Counts = npt.NDArray[np.int64]
 Law = Mapping[Hashable, float]
@@ -29,13 +38,17 @@ class Loss:
     ----------
     change : str
         How x' differs from x, in words. As private as the database.
-    forward, backward : Log
+    forward, backward : LogInterval
         Sum of (P_x - E P_x')+, and of (P_x' - E P_x)+, over all outcomes.
     """
 
     change: str
-    forward: Log
-    backward: Log
+    forward: LogInterval
+    backward: LogInterval
+
+
+Comparison = tuple[str, Callable[[int], LogInterval], Callable[[int], LogInterval]]
+"""A change in words, and what gives the loss or a gain in either direction (`what` of _edges)."""
 
 
 class Mechanism(ABC):
@@ -64,7 +77,7 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
+    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield, for every neighbour, the adversary's gain when the database is the truth.
 
         The sum over outcomes of P_x max(0, |P_x - P_x'| / (P_x + P_x') - t) / (1 - t) with
@@ -113,27 +126,41 @@ class CountMechanism(Mechanism):
         """Refuse databases of n records if they cannot be sampled."""
 
 
-class LawMechanism(CountMechanism):
+class ComparedMechanism(CountMechanism):
+    """A mechanism that is compared with its neighbours one change at a time."""
+
+    @abstractmethod
+    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield the changes of a checked database, and the divergences of either direction."""
+
+    def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
+        """Yield the losses of all changes."""
+        for change, forward, backward in self.comparisons(database, epsilon):
+            yield Loss(change, forward(LOSS), backward(LOSS))
+
+    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        """Yield the gains of all changes."""
+        for _, forward, backward in self.comparisons(database, epsilon):
+            yield total([forward(TRUE_X), backward(TRUE_OTHER)])
+
+
+class LawMechanism(ComparedMechanism):
     """A mechanism whose whole law can be listed: Algorithm 1, step 1, as it stands."""
 
     @abstractmethod
     def law(self, database: Counts) -> Law:
         """Return the log probability of every possible outcome of a checked database."""
 
-    def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
-        """Yield the losses of all neighbours, outcome by outcome."""
+    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Compare the laws of all neighbours, outcome by outcome."""
         own = self.law(database)
         for change, neighbour in replacements(database):
             other = self.law(neighbour)
-            yield Loss(change, law_excess(own, other, epsilon), law_excess(other, own, epsilon))
-
-    def gains(self, database: Counts, epsilon: float) -> Iterator[Log]:
-        """Yield the gains of all neighbours, outcome by outcome."""
-        own = self.law(database)
-        for _, neighbour in replacements(database):
-            other = self.law(neighbour)
-            forward = law_excess(own, other, epsilon, TRUE_X)
-            yield total([forward, law_excess(other, own, epsilon, TRUE_OTHER)])
+            yield (
+                change,
+                partial(law_excess, own, other, epsilon),
+                partial(law_excess, other, own, epsilon),
+            )
 
 
 def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
@@ -148,7 +175,7 @@ def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
                 yield f"type {i} -> type {j}", neighbour
 
 
-def law_excess(own: Law, other: Law, epsilon: float, what: int = 0) -> Log:
+def law_excess(own: Law, other: Law, epsilon: float, what: int = 0) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, from two listed laws."""
     log_p, log_ratio = aligned(own, other)
     if not len(log_p):
@@ -183,3 +210,130 @@ def whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
     if (array > 2**53).any():
         raise InvalidInput(f"{must} Got a value above 2^53.")
     return array.astype(np.int64)
+
+
+def check_sampler(sampler: object) -> None:
+    """Refuse anything that is not one of the samplers."""
+    if not isinstance(sampler, Sampler):
+        raise InvalidInput(
+            "The 'sampler' parameter must be FixedSize(T), Poisson(gamma) or WithReplacement(T). "
+            f"Got {sampler!r}."
+        )
+
+
+def check_records(n: int) -> None:
+    """Refuse databases for which products of counts would leave 64 bits."""
+    if n > MOST_RECORDS:
+        raise InvalidInput(f"A database must have at most {MOST_RECORDS} records. Got more.")
+
+
+@dataclass(frozen=True)
+class Histogram(ComparedMechanism):
+    """Draw a sample and publish how many records of each type are in it.
+
+    With ``FixedSize(T)`` this is the paper's SHM. Exact by the pair decomposition, with any number
+    of types: the cost does not depend on how many there are, only on how many different counts.
+    """
+
+    sampler: Sampler
+
+    def __post_init__(self) -> None:
+        check_sampler(self.sampler)
+
+    def check_size(self, n: int) -> None:
+        """Refuse databases smaller than the sample."""
+        check_records(n)
+        self.sampler.check(n)
+
+    def touched(self, n: int) -> float:
+        """Return T / n, gamma or 1 - (1 - 1/n)^T: attained where a type has one record."""
+        return self.sampler.touched(n)
+
+    @property
+    def attains_touched(self) -> bool:
+        """True: a record that is alone with its type shows whenever it is drawn."""
+        return True
+
+    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Compare once for every pair of different counts (Definition 2)."""
+        n = int(database.sum())
+        for i, j, a, b in _pairs(database):
+            pair = self.sampler.pair
+            yield (
+                f"type {i} -> type {j}",
+                partial(pair, a, b, n, epsilon),
+                partial(pair, b, a, n, epsilon),
+            )
+
+    def law(self, database: Counts) -> Law:
+        """Return the log probability of every sampled histogram of a small database."""
+        return dict(self.sampler.outcomes(database))
+
+
+def _pairs(database: Counts) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (i, j, h_i - 1, h_j) once for every different pair of counts, h_i >= 1, i != j."""
+    done: set[tuple[int, int]] = set()
+    values, firsts, copies = np.unique(database, return_index=True, return_counts=True)
+    for p, own in enumerate(values.tolist()):
+        for q, other in enumerate(values.tolist()):
+            if own and (own, other) not in done and (p != q or copies[p] > 1):
+                done.add((own, other))
+                i = int(firsts[p])
+                j = int(firsts[q]) if p != q else int(np.flatnonzero(database == own)[1])
+                yield i, j, own - 1, other
+
+
+_SUM_TO = 1e-9
+
+
+@dataclass(frozen=True)
+class ListedMechanism(LawMechanism):
+    """The law of the outcome, given as a function of the histogram.
+
+    This is also how releases that share their coins are audited: let the outcome be all of them.
+
+    Parameters
+    ----------
+    law_of : callable
+        From a tuple of counts to a mapping from outcomes to probabilities (floats or fractions,
+        at least 0, with sum 1). Probabilities are taken as exact to 2^-45 of themselves.
+    types : int
+        How many types there are.
+    """
+
+    law_of: Callable[[tuple[int, ...]], Mapping[Hashable, float | Fraction]]
+    types: int
+
+    def __post_init__(self) -> None:
+        _checks.integer("types", self.types, least=2)
+        if not callable(self.law_of):
+            raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
+
+    def check_size(self, n: int) -> None:
+        """Refuse databases for which counts would leave 64 bits."""
+        check_records(n)
+
+    def touched(self, n: int) -> float:  # noqa: ARG002 - nothing is known of the user's function
+        """Return 1: what a record does to an unknown function is unknown."""
+        return 1.0
+
+    def law(self, database: Counts) -> Law:
+        """Return log probabilities of all outcomes.
+
+        Raises
+        ------
+        InvalidInput
+            If the function does not return probabilities that sum to 1.
+        """
+        given = self.law_of(tuple(database.tolist()))
+        if not _are_chances(given):
+            raise InvalidInput("The 'law_of' parameter must return a mapping to probabilities.")
+        if abs(math.fsum(map(float, given.values())) - 1) > _SUM_TO:
+            raise InvalidInput("The probabilities that 'law_of' returns must sum to 1. They don't.")
+        return {outcome: min(math.log(p), 0.0) if p else -math.inf for outcome, p in given.items()}
+
+
+def _are_chances(given: object) -> bool:
+    return isinstance(given, Mapping) and all(
+        isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TO for p in given.values()
+    )

@@ -7,7 +7,6 @@ corners matter (Proposition 7 of LWX23).
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,13 +25,17 @@ _SAME = 1e-15
 _MOST_TYPES_OF_A_BOX = 16
 
 
-class Population(ABC):
-    """A set of distributions over types, fixed before anybody looks at the data."""
+class Population:
+    """A set of distributions over types, fixed before anybody looks at the data.
 
-    @property
-    @abstractmethod
-    def vertices(self) -> Array:
-        """The distributions that matter, float64 (l, m), every row a distribution."""
+    Attributes
+    ----------
+    vertices : float64 (l, m)
+        The distributions that matter: without copies, the corners of a hull or a box, or that of
+        every group in the order given.
+    """
+
+    vertices: Array
 
     @property
     def types(self) -> int:
@@ -60,17 +63,12 @@ class Vertices(Population):
     """
 
     rows: npt.ArrayLike
-    _rows: Array = field(init=False, repr=False)
+    vertices: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         rows = _distributions("rows", self.rows)
         firsts = np.sort(np.unique(rows, axis=0, return_index=True)[1])
-        object.__setattr__(self, "_rows", rows[firsts])
-
-    @property
-    def vertices(self) -> Array:
-        """The given distributions without copies."""
-        return self._rows
+        object.__setattr__(self, "vertices", rows[firsts])
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +85,7 @@ class Hull(Population):
     """
 
     points: npt.ArrayLike
-    _rows: Array = field(init=False, repr=False)
+    vertices: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         points = np.unique(_distributions("points", self.points), axis=0)
@@ -95,12 +93,7 @@ class Hull(Population):
             corners = points[[0, -1]] if len(points) > 1 else points
         else:
             corners = _corners(points)
-        object.__setattr__(self, "_rows", corners)
-
-    @property
-    def vertices(self) -> Array:
-        """The corners of the hull."""
-        return self._rows
+        object.__setattr__(self, "vertices", corners)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +108,7 @@ class Interval(Population):
 
     low: Sequence[float]
     high: Sequence[float]
-    _rows: Array = field(init=False, repr=False)
+    vertices: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         low, high = (_chances(name, getattr(self, name)) for name in ("low", "high"))
@@ -130,12 +123,7 @@ class Interval(Population):
                 corners.append(corner)
         if (low > high).any() or not corners:
             raise InvalidInput("Between 'low' and 'high' there must be a distribution. Is none.")
-        object.__setattr__(self, "_rows", np.array(corners))
-
-    @property
-    def vertices(self) -> Array:
-        """The corners: all types but one at a bound."""
-        return self._rows
+        object.__setattr__(self, "vertices", np.array(corners))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,20 +140,15 @@ class Heterogeneous(Population):
 
     groups: Sequence[tuple[int, Sequence[float]]]
     counts: npt.NDArray[np.int64] = field(init=False, repr=False)
-    _rows: Array = field(init=False, repr=False)
+    vertices: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         given = _pairs(self.groups)
         counts = [_checks.integer("groups", count, least=0) for count, _ in given]
         object.__setattr__(self, "counts", np.array(counts, dtype=np.int64))
         rows = _distributions("groups", [row for _, row in given])
-        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "vertices", rows)
         _checks.integer("groups", sum(counts), least=1)
-
-    @property
-    def vertices(self) -> Array:
-        """The distribution of every group, in the order given."""
-        return self._rows
 
     def check_records(self, n: int) -> None:
         """Refuse any n but the sum of the groups."""

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _saddle
-from vicinal.smoothed._edges import LOSS, edge_loss
-from vicinal.smoothed._intervals import Log
-from vicinal.smoothed._mixing import draws_loss, mean_over, mixed_edge
+from vicinal.smoothed._edges import LOSS, draws_loss, edge_loss, mean_over, mixed_edge
+from vicinal.smoothed._intervals import LogInterval
 
 Counts = npt.NDArray[np.int64]
 
@@ -40,7 +39,7 @@ class Sampler(ABC):
         """Return the probability that a given record of n is in the sample."""
 
     @abstractmethod
-    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> Log:
+    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:
         """Return the divergence when the sampled counts of all types are published.
 
         Parameters
@@ -80,7 +79,7 @@ class FixedSize(Sampler):
         """Return T / n."""
         return self.size / n
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> Log:
+    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:
         """Return the divergence; two types need no mixture."""
         both, e = a + b + 1, boundary(epsilon)
         if both == n:
@@ -121,7 +120,7 @@ class Poisson(Sampler):
         """Return gamma."""
         return self.gamma
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> Log:  # noqa: ARG002
+    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:  # noqa: ARG002
         """Return the divergence: the size of the sample is seen, so a mixture over it."""
         log_p = _saddle.binomial(a + b + 1, self.gamma)
         return mixed_edge(log_p, 0, a, b, boundary(epsilon), what).capped()
@@ -152,7 +151,7 @@ class WithReplacement(Sampler):
         """Return 1 - (1 - 1/n)^T."""
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> Log:
+    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:
         """Return the divergence; two types need no mixture."""
         both = a + b + 1
         if both == n:

@@ -9,22 +9,38 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.smoothed import _algorithm1, _sandwich
-from vicinal.smoothed._answers import BOUND, EXACT, MONTE_CARLO, SANDWICH, Delta, delta_of
+from vicinal.smoothed import _algorithm1
+from vicinal.smoothed._algorithm1 import listable_sequences, sequence_maximum
 from vicinal.smoothed._databases import check_epsilon, check_mechanism, worst_case_delta
 from vicinal.smoothed._expectation import Column, World, mean_delta
-from vicinal.smoothed._histogram import Histogram
-from vicinal.smoothed._intervals import Array, Log, largest
+from vicinal.smoothed._intervals import (
+    BOUND,
+    EXACT,
+    MONTE_CARLO,
+    SANDWICH,
+    Array,
+    Delta,
+    LogInterval,
+    delta_of,
+    largest,
+)
 from vicinal.smoothed._knn import KNNVotes
-from vicinal.smoothed._mechanism import CountMechanism, Mechanism
+from vicinal.smoothed._mechanism import CountMechanism, Histogram, Mechanism
 from vicinal.smoothed._monte_carlo import CONFIDENCE, estimate
 from vicinal.smoothed._populations import Heterogeneous, Population
-from vicinal.smoothed._radius import RadiusVotes
-from vicinal.smoothed._radius_mean import radius_listable, radius_mean
+from vicinal.smoothed._radius import RadiusVotes, radius_listable, radius_mean
 from vicinal.smoothed._samplers import FixedSize
-from vicinal.smoothed._sequences import listable_sequences, sequence_maximum
 from vicinal.smoothed._theorems import bounds
-from vicinal.smoothed._two_types import column_of, largest_mean, majorant_mean, rest_bound
+from vicinal.smoothed._two_types import (
+    MOST_WORK,
+    column_of,
+    largest_mean,
+    lower_mean,
+    majorant_mean,
+    pair_sum,
+    pair_work,
+    rest_bound,
+)
 
 WARNINGS = (
     "The population must be fixed before the data is seen; the delta of a database is private.",
@@ -177,13 +193,13 @@ def _many_types(
     fixed = isinstance(sampler, FixedSize)
     if not fixed and n > _MOST_COLUMNS:
         return None
-    lower = _sandwich.lower_mean(mechanism, population, n, epsilon).low
+    lower = lower_mean(mechanism, population, n, epsilon).low
     upper, method = 0.0, BOUND
     if isinstance(sampler, FixedSize):
         known = bounds(population, n, sampler.size, epsilon)
         lower, upper = max(lower, known.log_floor), known.log_upper
-    if _sandwich.pair_work(sampler, population.least, n) <= _sandwich.MOST_WORK:
-        summed = _sandwich.pair_sum(sampler, population.least, n, epsilon)
+    if pair_work(sampler, population.least, n) <= MOST_WORK:
+        summed = pair_sum(sampler, population.least, n, epsilon)
         upper, method = min(upper, summed), SANDWICH
     return Delta(lower, upper, method, "one type against the rest, below")
 
@@ -250,4 +266,6 @@ def _above(
     if len(worlds) == 1:
         return delta_of(found)
     upper = max(majorant_mean(indicator, world, beyond) for world in worlds)
-    return delta_of(Log(found.low, max(found.high, upper)), SANDWICH, "mixtures of worlds enclosed")
+    return delta_of(
+        LogInterval(found.low, max(found.high, upper)), SANDWICH, "mixtures of worlds enclosed"
+    )

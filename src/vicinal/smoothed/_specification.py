@@ -8,9 +8,8 @@ from typing import Any
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._average import Average
 from vicinal.smoothed._composition import NamedMechanism, compose
-from vicinal.smoothed._histogram import Histogram
 from vicinal.smoothed._knn import KNNVotes
-from vicinal.smoothed._mechanism import Mechanism
+from vicinal.smoothed._mechanism import Histogram, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Hull, Interval, Population, Vertices
 from vicinal.smoothed._radius import RadiusVotes
 from vicinal.smoothed._samplers import FixedSize, Poisson, Sampler, WithReplacement

@@ -25,8 +25,7 @@ from scipy.special import logsumexp, xlogy
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._answers import power_of_ten
-from vicinal.smoothed._intervals import LOG_10, UNIT, Array
+from vicinal.smoothed._intervals import LOG_10, UNIT, Array, power_of_ten
 from vicinal.smoothed._populations import Population
 
 _GRID = 64

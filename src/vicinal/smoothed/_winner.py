@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._histogram import check_records, check_sampler
 from vicinal.smoothed._intervals import Array, log_sum
-from vicinal.smoothed._mechanism import Counts, Law, LawMechanism
+from vicinal.smoothed._mechanism import Counts, Law, LawMechanism, check_records, check_sampler
 from vicinal.smoothed._samplers import Sampler
 
 Ranking = tuple[int, ...]

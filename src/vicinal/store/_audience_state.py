@@ -17,14 +17,15 @@ from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors.ind_knn._engine import ForkSafeLock, QueryAnswers, QueryEngine
+from vicinal.predictors._common.lock import ForkSafeLock
+from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
-from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
+from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
-from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, Shares
-from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
+from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, ProxyNoiseSchedule, Shares
+from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import GATE, NO_REUSE
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, stored_model, train_model
@@ -55,7 +56,7 @@ class AudienceState:
     reuse_replay : ReuseReplay or None
         What the engine's memory learns from, if it has one.
     budget_usage : uint16 (m,)
-        How far the public points of its shadow are worn by what was released.
+        How far the public points of its proxies are worn by what was released.
     private_model : StoredModel or None
         The private model beside its votes, if it has one.
     """
@@ -74,10 +75,10 @@ class AudienceState:
         self._resume_usage()
 
     @property
-    def shadow(self) -> ProxyLedger | None:
+    def proxies(self) -> ProxyLedger | None:
         """Public points that are charged along, where there is a public reference and count."""
         pace = self.engine.schedule
-        return pace.shadow if isinstance(pace, ProxyNoiseSchedule) else None
+        return pace.proxies if isinstance(pace, ProxyNoiseSchedule) else None
 
     @property
     def left(self) -> int:
@@ -111,18 +112,18 @@ class AudienceState:
     def enter(self, seq: int, block: AnswerBlock) -> None:
         """Take note that a block of answers is durable."""
         self.answers.enter(seq, block.digests, block.answers)
-        if block.shadow is not None:
-            self.budget_usage = block.shadow
+        if block.proxies is not None:
+            self.budget_usage = block.proxies
         if self.private_model is not None and block.put is not None:
             self.private_model = dataclasses.replace(self.private_model, put=block.put)
 
     def _resume_usage(self) -> None:
-        if self.shadow is not None:
-            self.shadow.resume(self.budget_usage)
+        if self.proxies is not None:
+            self.proxies.resume(self.budget_usage)
         if self.private_model is None:
             return
-        if self.shadow is not None and not len(self.budget_usage):
-            self.shadow.start(self.private_model.model.used)
+        if self.proxies is not None and not len(self.budget_usage):
+            self.proxies.start(self.private_model.model.used)
         assert self.engine.joined is not None  # noqa: S101 (there is a model)
         self.engine.joined.put = self.private_model.put
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
+from vicinal.ledger._chain import attach, has_digests
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import PRIVATE_FOLDER, guarded, sync_folder
-from vicinal.ledger._rollback_guard import DamagedWitness, RollbackGuard, default_witness_path
+from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
 from vicinal.ledger._schema import TABLES, migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.store._folder import (
@@ -120,6 +121,8 @@ def _move_ledger(folder: Folder) -> None:
     try:
         if target.has_table("meta"):
             raise InvalidInput("The database for the ledger must be empty. It holds a store.")
+        if has_digests(source):
+            attach(source, folder.key())  # what the migration writes is digested
         migrate(source)
         migrate(target)
         copy_tables(source, target)

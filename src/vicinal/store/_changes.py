@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vicinal._checks import SubjectId
-from vicinal.predictors.ind_knn._engine import ForkSafeLock
+from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store._audience_state import (
     AudienceState,
     open_audience_state,
@@ -53,7 +53,7 @@ def add_audience(parts: OpenStore, turn: ForkSafeLock, name: str, plan: str) -> 
         audience.plan = pinned_plan(audience.plan, state.settings, assembled)
         audience.slack = state.slack.spent
         parts.ledger.write_charges(audience, 0)
-        audience.update(parts.database)
+        audience.write(parts.database)
     # Opened again, with everything pinned, it is the desk that every later opening finds.
     return open_audience_state(*args)[0]
 

@@ -18,6 +18,7 @@ from vicinal.ledger._chain import attach
 from vicinal.ledger._database import Database
 from vicinal.ledger._departed import SPELLINGS
 from vicinal.ledger._id_encoding import earlier_spellings, framed, keyed_hash, unframed
+from vicinal.ledger._subject_pages import read_framed, write_subjects
 
 FORM = "subject_form"
 """Fact of a ledger: whether its ids have their one form."""
@@ -95,14 +96,14 @@ def _left_too(name: SubjectId, departed: set[bytes], key: bytes) -> bool:
 
 def spellings_of(database: Database, key: bytes) -> Spellings:
     """Return the spellings of a ledger."""
-    rows = database.execute("SELECT id FROM subjects ORDER BY slot")
+    ids = (unframed(stored) for _, stored in sorted(read_framed(database)))
     departed = {hashed for (hashed,) in database.execute("SELECT DISTINCT hash FROM departed")}
-    return spellings((unframed(stored) for (stored,) in rows), departed, key)
+    return spellings(ids, departed, key)
 
 
 def refuse_duplicate_ids(database: Database, key: bytes) -> None:
     """Raise PrivacyRefused if one person has two budgets; nothing is written."""
-    if not database.has_table("subjects") or database.get(FORM) == ONE_FORM:
+    if not database.has_table("meta") or database.get(FORM) == ONE_FORM:
         return
     if database.get(MERGING) or spellings_of(database, key).twins:
         raise PrivacyRefused(
@@ -130,12 +131,9 @@ def unify_ids(database: Database, key: bytes) -> bool:
 
 
 def _respell(database: Database, found: Spellings) -> None:
-    rows = database.execute("SELECT slot, id FROM subjects")
-    new = [(framed(found.one_form[unframed(stored)]), slot, stored) for slot, stored in rows]
-    database.execute_many(
-        "UPDATE subjects SET id = ? WHERE slot = ?",
-        [(name, slot) for name, slot, stored in new if name != stored],
-    )
+    entries = list(read_framed(database))
+    new = {slot: framed(found.one_form[unframed(stored)]) for slot, stored in entries}
+    write_subjects(database, {slot: new[slot] for slot, stored in entries if new[slot] != stored})
     if database.execute("SELECT hash FROM departed LIMIT 1"):
         database.put(SPELLINGS, "1")
     database.put(FORM, _OLD_PAGES)

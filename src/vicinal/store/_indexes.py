@@ -13,8 +13,6 @@ import numpy as np
 from vicinal.errors import StorageFailed
 from vicinal.ledger._files import guarded, replace_file
 from vicinal.neighbours import (
-    ExactIndex,
-    HyperplaneLSH,
     IndexFactory,
     Kernel,
     PublicCentroids,
@@ -23,15 +21,10 @@ from vicinal.neighbours import (
     learn_cells,
 )
 from vicinal.neighbours._cells import CentroidCells
-from vicinal.neighbours._integer_features import FloatMatrix
-from vicinal.predictors.ind_knn._parameters import CENTROIDS, EXACT, LSH
+from vicinal.neighbours._kernels import FloatMatrix
+from vicinal.predictors.ind_knn._parameters import CENTROIDS, EXACT, first_index, options_of
 
 CELLS = "cells.npz"
-
-
-def first_index(index: dict[str, Any]) -> IndexFactory:
-    """Return what makes the index of a new store; cells are learnt once there is a radius."""
-    return partial(HyperplaneLSH, **_options(index)) if index["kind"] == LSH else ExactIndex
 
 
 def index_of(index: dict[str, Any], folder: Path) -> IndexFactory:
@@ -66,7 +59,7 @@ def learnt_index(
     """
     if index["kind"] != CENTROIDS or public is None:
         return None
-    cells = learn_cells(Reference(kernel, kernel.encode(public)), radius, **_options(index))
+    cells = learn_cells(Reference(kernel, kernel.encode(public)), radius, **options_of(index))
     content = io.BytesIO()
     np.savez(
         content,
@@ -81,10 +74,6 @@ def learnt_index(
 def plain_index() -> dict[str, Any]:
     """Return the index of stores that were made before there were others."""
     return {"kind": EXACT}
-
-
-def _options(index: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in index.items() if name != "kind"}
 
 
 def _load(path: Path) -> CentroidCells:

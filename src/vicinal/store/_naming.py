@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import unframed
+from vicinal.ledger._subject_pages import read_framed
 from vicinal.predictors._common import inputs
 
 NAMING = "subjects"
@@ -32,5 +33,5 @@ def _earlier_naming(database: Database) -> str | None:
     if not following:
         return GIVEN
     numbers = range(following)
-    ids = (unframed(stored) for (stored,) in database.execute("SELECT id FROM subjects"))
+    ids = (unframed(stored) for _, stored in read_framed(database))
     return GIVEN if any(subject not in numbers for subject in ids) else None

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.errors import PrivacyRefused, StorageFailed, StoreInUse, StoreOutdated
+from vicinal.errors import DamagedWitness, PrivacyRefused, StorageFailed, StoreInUse, StoreOutdated
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._lock import Lock
-from vicinal.ledger._rollback_guard import DamagedWitness, RollbackGuard, WitnessState
+from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
 from vicinal.neighbours import IndexFactory
+from vicinal.predictors.ind_knn._parameters import first_index
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import _erasure
 from vicinal.store._checksums import record_file_faults
 from vicinal.store._digests import check_files, note_files
 from vicinal.store._folder import KEY, Folder
 from vicinal.store._identities import FORM, ONE_FORM, refuse_duplicate_ids, unify_ids
-from vicinal.store._indexes import first_index, index_of
+from vicinal.store._indexes import index_of
 from vicinal.store._record_files import RecordFiles
 from vicinal.store._store_schema import StoreSchema
 
@@ -42,8 +44,16 @@ class OpenStore:
     resources: ExitStack
 
     def mark(self) -> None:
-        """Tell the witness how far the ledger is; after every commit, before an answer leaves."""
+        """Tell the witness how far the ledger is."""
         self.witness.advance(*self.ledger.last_commit)
+
+    @contextmanager
+    def marking(self) -> Iterator[None]:
+        """Tell the witness of every commit of the body, before an answer or an error leaves it."""
+        try:
+            yield
+        finally:
+            self.mark()
 
     def supersede(self) -> None:
         """Make the folder that this one was restored from an old copy, durably."""

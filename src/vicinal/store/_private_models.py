@@ -17,16 +17,16 @@ from vicinal.ledger._audiences import Audience
 from vicinal.ledger._models import PUT, read_parts, write_parts
 from vicinal.mechanisms import randomness
 from vicinal.neighbours import Kernel
-from vicinal.neighbours._integer_features import FloatMatrix, IntegerMatrix
+from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix
 from vicinal.predictors.ind_knn._engine_factory import (
-    first_index,
     kernel_for,
     settled_model,
     slack_meter,
 )
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._metric_shard import MetricShard
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings, first_index
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
-from vicinal.predictors.ind_knn._shard import MappedIndex, MetricShard
+from vicinal.predictors.ind_knn._shard import MappedIndex
 from vicinal.store._opening import OpenStore
 
 _WEIGHTS, _USED = "weights", "used"
@@ -65,7 +65,7 @@ class StoredModel:
 
     def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNSettings) -> MetricShard:
         """Return the records in this metric, which from now on change with the store's."""
-        index = first_index(settings)(self.kernel, self.public.shape[1])
+        index = first_index(settings.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.integers)
         parts.shard.follow(mapped, parts.record_files.features_in_parts(len(parts.shard)))
         return MetricShard(parts.shard, audience.account, mapped)

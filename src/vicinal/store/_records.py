@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._id_encoding import check_length
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import inputs
 from vicinal.store._store_schema import StoreSchema
 

@@ -196,7 +196,7 @@ class RequestBatch:
         digests = b"".join(fresh.place_of)
         reuse_entry = None if state.reuse_replay is None else ReuseEntry(rows, answers.asked)
         spent = state.slack.spent
-        usage = None if state.shadow is None else state.shadow.shares
+        usage = None if state.proxies is None else state.proxies.shares
         return AnswerBlock(
             state.audience, digests, released(answers), spent, fresh.asked, reuse_entry, usage,
             state.put,

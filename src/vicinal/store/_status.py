@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._checks import SubjectId
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._ledger import Ledger
@@ -103,9 +103,9 @@ def _audience(state: AudienceState) -> dict[str, Any]:
 
 def _wear(state: AudienceState) -> dict[str, Any] | None:
     """Return how worn the budgets are as far as public points tell; None if they tell nothing."""
-    if state.shadow is None or not state.audience.initial_budget:
+    if state.proxies is None or not state.audience.initial_budget:
         return None
-    wear = state.shadow.budget_usage()
+    wear = state.proxies.budget_usage()
     quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, wear.quantiles, strict=True)}
     told = {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
     return {"points": sum(wear.points), **told, "regions": list(wear.regions)}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
-from vicinal.predictors.ind_knn._engine import ForkSafeLock
+from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
@@ -263,10 +263,7 @@ class Store(BaseStore[Reply]):
         """Answer many requests in one block an audience and one commit, see :class:`BaseStore`."""
         with self._whole():
             batch = RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
-            try:
-                return batch.run(queries)
-            finally:
-                self._parts.mark()  # charges of a block that broke off are committed, too
+            return batch.run(queries)
 
     # ------------------------------------------------------------ care
 
@@ -306,13 +303,14 @@ class Store(BaseStore[Reply]):
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Take the turn, and close the store if the body meets a failure."""
+        """Take the turn, mark commits, and close the store if the body meets a failure."""
         with self._turn:
             if self._failed:
                 raise StorageFailed("The store is closed, or has failed. Open it again.")
             self._parts.ledger.check()
             try:
-                yield
+                with self._parts.marking():
+                    yield
             except Exception as error:
                 # Whatever happens inside a change closes the ledger; else memory is as it was.
                 if isinstance(error, OSError):

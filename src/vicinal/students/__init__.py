@@ -13,9 +13,8 @@ except ImportError:
         "Students need torch. Install it with: pip install 'vicinal[students]'"
     ) from None
 
-from vicinal.students._files import load, save
+from vicinal.students._files import load, save, save_onnx
 from vicinal.students._learner import StudentLearner, train_student
-from vicinal.students._onnx_file import save_onnx
 from vicinal.students._student import Preprocessing, Student
 from vicinal.students._training import Recipe, for_overlapping
 

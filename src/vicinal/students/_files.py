@@ -2,6 +2,11 @@
 
 The file is torch's zip of tensors. It is read with ``weights_only=True``, which builds tensors and
 plain values and runs nothing; a file from somebody else cannot run code.
+
+A student as ONNX: raw examples in, probabilities out, the guarantee in its metadata.
+
+The graph is written layer by layer. The layers of our networks are few, and torch's exporters would
+bring a tracer and packages of their own for them.
 """
 
 from __future__ import annotations
@@ -10,13 +15,19 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import nn
 
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.students._networks import build
 from vicinal.students._student import Preprocessing, Student
+
+if TYPE_CHECKING:
+    import onnx
+
 
 FORMAT = "vicinal-student-1"
 
@@ -102,3 +113,128 @@ def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student
 
 def _tensors(student: Student) -> dict[str, torch.Tensor]:
     return {name: value.contiguous() for name, value in student.network.state_dict().items()}
+
+
+_OPSET = 17
+_IR = 9
+
+
+def save_onnx(student: Student, path: str | Path) -> None:
+    """Write a student as ONNX.
+
+    The input "examples" is float32 (n, h, w), (n, h, w, 3) or (n, d), raw as in training; the
+    output "probabilities" is float32 (n, c). Classes and guarantee are in the metadata, as JSON.
+
+    Raises
+    ------
+    MissingExtra
+        If onnx is not installed.
+    InvalidInput
+        If the file cannot be written.
+    """
+    content = onnx_model(student).SerializeToString()
+    try:
+        Path(path).write_bytes(content)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def onnx_model(student: Student) -> onnx.ModelProto:
+    """Return a student as an ONNX model, checked.
+
+    Raises
+    ------
+    MissingExtra
+        If onnx is not installed.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise MissingExtra(
+            "Writing ONNX needs onnx. Install it with: pip install 'vicinal[students]'"
+        ) from None
+    graph = _Graph(onnx.helper)
+    last = graph.normalised("examples", student)
+    for layer in (*student.network.body, student.network.head):
+        last = graph.layer(last, layer)
+    graph.node("Softmax", [last], "probabilities", axis=1)
+    proto = onnx.helper.make_graph(
+        graph.nodes,
+        "student",
+        [graph.value("examples", ("n", *student.preprocessing.shape))],
+        [graph.value("probabilities", ("n", len(student.classes)))],
+        graph.weights,
+    )
+    opsets = [onnx.helper.make_opsetid("", _OPSET)]
+    model = onnx.helper.make_model(
+        proto, opset_imports=opsets, producer_name="vicinal", ir_version=_IR
+    )
+    told = {name: json.dumps(value) for name, value in about(student).items()}
+    onnx.helper.set_model_props(model, told)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+class _Graph:
+    """Nodes and weights as they are added."""
+
+    def __init__(self, helper: Any) -> None:
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self._helper = helper
+
+    def value(self, name: str, shape: tuple[int | str, ...]) -> Any:
+        return self._helper.make_tensor_value_info(name, 1, shape)  # 1: float32
+
+    def node(self, kind: str, inputs: list[str], output: str | None = None, **options: Any) -> str:
+        output = output or f"value{len(self.nodes)}"
+        self.nodes.append(self._helper.make_node(kind, inputs, [output], **options))
+        return output
+
+    def weight(self, values: Any) -> str:
+        array = np.ascontiguousarray(values, dtype=np.float32)
+        name = f"weight{len(self.weights)}"
+        tensor = self._helper.make_tensor(name, 1, array.shape, array.tobytes(), raw=True)
+        self.weights.append(tensor)
+        return name
+
+    def normalised(self, name: str, student: Student) -> str:
+        """Add what :class:`vicinal.students._student.Preprocessing` does."""
+        told = student.preprocessing
+        centred = self.node("Sub", [name, self.weight(told.mean)])
+        scaled = self.node("Div", [centred, self.weight(told.deviation)])
+        if len(told.shape) == 1:
+            return scaled
+        if len(told.shape) == 2:
+            channels, height, width = told.input_shape
+            shape = self._helper.make_tensor("shape", 7, (4,), [-1, channels, height, width])
+            self.weights.append(shape)
+            return self.node("Reshape", [scaled, "shape"])
+        return self.node("Transpose", [scaled], perm=[0, 3, 1, 2])
+
+    def layer(self, last: str, layer: nn.Module) -> str:
+        """Add a layer as it is in evaluation, and return its output."""
+        if isinstance(layer, nn.Dropout | nn.Dropout2d):
+            return last
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            return self._sums(last, layer)
+        if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d):
+            values = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
+            inputs = [last, *(self._tensor(value) for value in values)]
+            return self.node("BatchNormalization", inputs, epsilon=layer.eps)
+        if isinstance(layer, nn.MaxPool2d):
+            size = [int(layer.kernel_size)] * 2  # type: ignore[arg-type]
+            return self.node("MaxPool", [last], kernel_shape=size, strides=size)
+        if isinstance(layer, nn.LeakyReLU):
+            return self.node("LeakyRelu", [last], alpha=layer.negative_slope)
+        simple = {nn.ReLU: "Relu", nn.Flatten: "Flatten", nn.AdaptiveAvgPool2d: "GlobalAveragePool"}
+        return self.node(simple[type(layer)], [last])
+
+    def _sums(self, last: str, layer: nn.Conv2d | nn.Linear) -> str:
+        inputs = [last, self._tensor(layer.weight), self._tensor(layer.bias)]
+        if isinstance(layer, nn.Linear):
+            return self.node("Gemm", inputs, transB=1)
+        return self.node("Conv", inputs, pads=[int(side) for side in layer.padding] * 2)
+
+    def _tensor(self, values: Any) -> str:
+        return self.weight(values.detach().numpy())

@@ -18,9 +18,8 @@ from torch.nn import functional
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.students._augment import AUGMENTATIONS
+from vicinal.students._augment import AUGMENTATIONS, divergence, virtual_adversarial_loss
 from vicinal.students._networks import NETWORKS, Network
-from vicinal.students._vat import divergence, virtual_adversarial_loss
 
 METHODS = ("plain", "vat", "uda", "both")
 
@@ -61,7 +60,7 @@ class Recipe:
     sharpness : float
         UDA's targets are sharpened by this temperature; 1 leaves them as they are.
     guided : float
-        Share of UDA's targets that comes from soft labels (:mod:`vicinal.labelling._soft_labels`);
+        Share of UDA's targets that comes from soft labels (:mod:`vicinal.labelling._answers`);
         the rest comes from the averaged student. 0 for none.
     seed : int
         Repeats a training exactly, on the same machine with as many threads. No privacy hangs on

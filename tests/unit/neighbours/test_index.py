@@ -17,7 +17,7 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.neighbours._growable_array import FeatureRows
+from vicinal.neighbours._index import FeatureRows
 
 KERNEL = Cosine(Precision(128, 127))
 

@@ -12,8 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import INTEGER_NORM, RBF, Cosine, Precision, int8_precision
-from vicinal.neighbours._integer_features import bounded_vectors, squared_norms, unit_vectors
-from vicinal.neighbours._kernels import LEVELS
+from vicinal.neighbours._kernels import LEVELS, bounded_vectors, squared_norms, unit_vectors
 
 matrices = hnp.arrays(
     np.float64,

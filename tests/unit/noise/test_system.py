@@ -14,8 +14,7 @@ import pytest
 
 from vicinal.errors import InvalidInput
 from vicinal.noise import SimulatedNoise, SystemNoise
-from vicinal.noise._presampled import BATCH, MOST_AHEAD, RESERVE, PresampledNoise
-from vicinal.noise._system import LAWS_READY
+from vicinal.noise._source import BATCH, LAWS_READY, MOST_AHEAD, RESERVE, PresampledNoise
 
 LARGE = 1 << 40
 METHODS = ("discrete_gaussian", "discrete_laplace")

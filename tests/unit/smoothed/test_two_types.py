@@ -17,7 +17,7 @@ from vicinal.smoothed import (
     RadiusVotes,
     Vertices,
     _algorithm1,
-    _poisson_binomial,
+    _expectation,
     _saddle,  # fmt: skip
     bounds,
     database_delta,
@@ -83,10 +83,10 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     for count, chance in zip(counts, chances, strict=True):
         for _ in range(count):
             law = np.convolve(law, [1 - chance, chance])
-    logs, errors = _poisson_binomial.log_pmf(counts, chances, 0, len(law))
+    logs, errors = _expectation.sum_log_pmf(counts, chances, 0, len(law))
     assert np.exp(logs) == pytest.approx(law, rel=1e-9)
     halves = np.array([20_000, 30_000]), np.array([0.2, 0.2])
-    logs, errors = _poisson_binomial.log_pmf(*halves, 4_000, 15_000)
+    logs, errors = _expectation.sum_log_pmf(*halves, 4_000, 15_000)
     same = _saddle.binomial(50_000, 0.2, 4_000, 15_000)
     slack = errors + _saddle.FLOOR + _saddle.SLOPE * np.abs(same)
     assert (np.abs(logs - same) <= slack).all()
@@ -96,7 +96,7 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
 
 def test_sure_and_impossible_coins():
     counts, chances = np.array([2, 3, 4]), np.array([1.0, 0.0, 0.5])
-    logs, _ = _poisson_binomial.log_pmf(counts, chances, 0, 10)
+    logs, _ = _expectation.sum_log_pmf(counts, chances, 0, 10)
     assert np.exp(logs) == pytest.approx([0, 0, *np.array([1, 4, 6, 4, 1]) / 16, 0, 0, 0])
 
 
@@ -149,14 +149,14 @@ def test_sandwiches_enclose_algorithm_1(seed):
 
 @pytest.mark.parametrize("mechanism", [Histogram(FixedSize(13)), Histogram(Poisson(0.8))])
 def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
-    from vicinal.smoothed import _sandwich
+    from vicinal.smoothed import _two_types
 
     population = Vertices([[0.3, 0.3, 0.4], [0.35, 0.35, 0.3]])
     for epsilon in (0.5, 2.0):
         exact = smoothed_delta(mechanism, population, 16, epsilon)
         assert exact.method == "exact"
-        assert _sandwich.lower_mean(mechanism, population, 16, epsilon).low <= exact.log_upper
-        above = _sandwich.pair_sum(mechanism.sampler, population.least, 16, epsilon)
+        assert _two_types.lower_mean(mechanism, population, 16, epsilon).low <= exact.log_upper
+        above = _two_types.pair_sum(mechanism.sampler, population.least, 16, epsilon)
         assert exact.log_lower <= above
 
 
@@ -169,8 +169,8 @@ def test_pair_sums_bite_where_records_are_many():
 
 
 def test_radius_votes_are_enclosed():
-    from vicinal.smoothed import _sandwich
-    from vicinal.smoothed._radius_mean import radius_mean
+    from vicinal.smoothed import _two_types
+    from vicinal.smoothed._radius import radius_mean
 
     mechanism, population = RadiusVotes(0.1, 2), Vertices([[0.3, 0.3, 0.4], [0.4, 0.35, 0.25]])
     for epsilon in (0.3, 1.0):
@@ -179,9 +179,9 @@ def test_radius_votes_are_enclosed():
         assert exact.method == "exact"
         assert around.low <= exact.log_upper
         assert exact.log_lower <= around.high
-        from vicinal.smoothed._radius_mean import _split_pairs
+        from vicinal.smoothed._radius import _split_pairs
 
-        summed = _sandwich.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 20, epsilon)
+        summed = _two_types.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 20, epsilon)
         assert _split_pairs(0.1, np.array([0.3, 0.3]), 20, epsilon) >= summed - 0.7
     large = smoothed_delta(mechanism, Vertices([[0.02, 0.03, 0.95]]), 3000, 1.0)
     assert large.method == "sandwich"

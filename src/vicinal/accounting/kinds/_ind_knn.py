@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 from vicinal.accounting import _budget
 from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._composition import Composition
+from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._label_release import LabelFilter
-from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.accounting.kinds._base import (
     PlannedRelease,
     check_release,

@@ -12,8 +12,8 @@ from typing import ClassVar, Self
 from vicinal import _checks
 from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._composition import Composition
-from vicinal.accounting._data_dependent_cost import PrivateMaxima
-from vicinal.accounting._laplace import Laplace
+from vicinal.accounting._gaussian import Laplace
+from vicinal.accounting._pate import PrivateMaxima
 from vicinal.accounting._smooth_cost import SmoothRelease
 from vicinal.accounting.kinds._base import (
     LABEL_ONLY,

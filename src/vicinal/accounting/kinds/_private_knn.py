@@ -7,16 +7,16 @@ import math
 from collections import Counter
 from typing import ClassVar, Self
 
-from vicinal.accounting import _label_vectors
+from vicinal.accounting import _label_release
 from vicinal.accounting._certificate import (
     WorstCasePair,
     gaussian_worst_case,
     threshold_worst_case,
 )
 from vicinal.accounting._composition import Composition, compose
+from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._label_release import NoisyLabel
 from vicinal.accounting._screening import Screening, ScreeningAt
-from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.accounting.kinds._base import (
     KNOWN_COINS,
     LABEL_ONLY,
@@ -203,4 +203,4 @@ class PlannedMultilabel(PlannedRelease):
         )
 
     def _votes(self) -> SubsampledGaussian:
-        return _label_vectors.multilabel(self.tau, self.sigma, self.gamma)
+        return _label_release.multilabel(self.tau, self.sigma, self.gamma)

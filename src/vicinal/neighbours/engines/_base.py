@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._tiles import Hits
 
 
@@ -83,7 +83,7 @@ class ScanEngine(ABC):
     """Finds the pairs (record, query) with ``factor * <x, q> - offset(x) >= floor(q)``, exactly.
 
     All engines return the same hits, bit for bit, because every product of integer features is
-    exact whatever computes it (:mod:`vicinal.neighbours._integer_features`). An engine knows
+    exact whatever computes it (:mod:`vicinal.neighbours._kernels`). An engine knows
     nothing of labels, budgets or noise, and takes no decision from what it sees.
     """
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._integer_features import INT8_LIMIT, Precision
+from vicinal.neighbours._kernels import INT8_LIMIT, Precision
 from vicinal.neighbours.engines._base import HitBudget, ScanEngine, ScanRecords
 from vicinal.neighbours.engines._products import Float32Engine, TorchEngine
 from vicinal.neighbours.engines._vnni import VNNIEngine

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._tiles import Hits, compress_tile, merge_tiles
 from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords, padded
 

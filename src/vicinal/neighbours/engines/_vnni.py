@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._tiles import Hits, by_query
 from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords, padded
 from vicinal.neighbours.engines._intrinsics import (

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.neighbours import ExactIndex, Kernel
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._planning import GATE_OPENS, NoiseSchedule
 from vicinal.predictors.ind_knn._public_model import PublicModel
 from vicinal.predictors.ind_knn._reference_neighborhoods import (

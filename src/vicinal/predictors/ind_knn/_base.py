@@ -15,13 +15,12 @@ from vicinal import _checks
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.mechanisms._record_vectors import RecordTargets
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
-from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
-from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage
+from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage, ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.predictors.ind_knn._shared_settings import GATE, SharedSettings
 
@@ -196,7 +195,7 @@ class IndKNNEstimator(BaseEstimator):
                 "'public' to fit, and neighbor_count='public'."
             )
         with self._engine.lock:
-            return schedule.shadow.budget_usage(regions)
+            return schedule.proxies.budget_usage(regions)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee; ``str()`` of it reads as a paragraph."""

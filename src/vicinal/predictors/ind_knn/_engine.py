@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,16 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteMechanism
 from vicinal.mechanisms._interactions import Interaction
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import LEAST_COUNT, Radius
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, AnswerReuse, PublicVotes, observe
 from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
 from vicinal.predictors.ind_knn._private_model import Joined
-from vicinal.predictors.ind_knn._shards import Shards, Steps, TwoRounds
+from vicinal.predictors.ind_knn._shard import Shards, Steps, TwoRounds
 
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
@@ -66,30 +64,6 @@ class QueryAnswers:
             np.concatenate([part.asked for part in parts]),
             np.concatenate([part.noise for part in parts]),
         )
-
-
-class ForkSafeLock:
-    """One thread of one process at a time: ``with turn: ...``.
-
-    A forked process has a copy of all budgets, which it could spend once more; it gets no turn.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-
-    def __enter__(self) -> None:
-        """Wait for the turn, or refuse it to a fork."""
-        if os.getpid() != self._process:
-            raise PrivacyRefused(
-                "A forked process holds a copy of the budgets and could spend them again. Use the "
-                "classifier in the process that fitted it, or fit it in this one."
-            )
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        """Pass the turn on."""
-        self._lock.release()
 
 
 @dataclass(frozen=True, slots=True)

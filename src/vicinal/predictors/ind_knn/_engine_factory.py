@@ -35,9 +35,7 @@ from vicinal.neighbours import (
     RBF,
     AdaptiveRadius,
     Cosine,
-    ExactIndex,
     FixedRadius,
-    HyperplaneLSH,
     IndexFactory,
     Kernel,
     PublicCentroids,
@@ -54,15 +52,21 @@ from vicinal.predictors.ind_knn._answer_reuse import (
     NoReuse,
 )
 from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
-from vicinal.predictors.ind_knn._noise_schedule import (
+from vicinal.predictors.ind_knn._metric_shard import MetricShard
+from vicinal.predictors.ind_knn._parameters import (
+    CENTROIDS,
+    first_index,
+    options_of,
+)
+from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
+from vicinal.predictors.ind_knn._proxy_ledger import (
+    WATCHED,
     PlannedHorizon,
+    ProxyLedger,
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
 )
-from vicinal.predictors.ind_knn._parameters import CENTROIDS, LSH
-from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
-from vicinal.predictors.ind_knn._proxy_ledger import WATCHED, ProxyLedger
-from vicinal.predictors.ind_knn._shard import MetricShard, Shard, SharedShard
+from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import GATE, NEIGHBORS, AnySettings, SharedSettings
 
 FloatMatrix = npt.NDArray[np.floating]
@@ -110,7 +114,7 @@ def plan_engine(
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
     kernel = kernel_for(settings, public)
-    shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings))
+    shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings.index))
     shard.ledger = ledger
     shard.add(kernel.encode(X), targets, subjects)
     return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction, noise, model)
@@ -197,7 +201,7 @@ def engine_on(
             settings, schedule, Reference(kernel, reference.points), radius, n_records
         )
         if model is not None and isinstance(schedule, ProxyNoiseSchedule):
-            schedule.shadow.start(model.used)
+            schedule.proxies.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
     grid = VoteGrid.fitting(least, settings.n_queries, settings.n_coordinates, settings.grid_delta)
     votes = _votes(settings, kernel, n_features, grid, noise, slack)
@@ -280,18 +284,11 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> K
     return RBF(bandwidth, kernel.bound, kernel.precision)
 
 
-def first_index(settings: SharedSettings) -> IndexFactory:
-    """Return the index that records are put into first; centroids need the radius."""
-    if settings.index["kind"] == LSH:
-        return partial(HyperplaneLSH, **settings.index_options)
-    return ExactIndex
-
-
 def _centroids(
     settings: SharedSettings, reference: Reference | None, radius: Radius
 ) -> IndexFactory:
     assert reference is not None  # noqa: S101 (checked by _check_reference)
-    cells = learn_cells(reference, radius, **settings.index_options)
+    cells = learn_cells(reference, radius, **options_of(settings.index))
     return partial(PublicCentroids, cells=cells)
 
 
@@ -366,13 +363,13 @@ def _watched(
     """Return the schedule beside a proxy ledger, which the noise follows if that is wanted."""
     if not settings.follows_usage:
         return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED))
-    shadow = ProxyLedger(reference, radius)
+    proxies = ProxyLedger(reference, radius)
     typical = _planning.usage(reference, radius, reference.points.shape[1])
     rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
     if isinstance(schedule, _planning.GatedNoiseSchedule):
-        return UsageNoiseSchedule(schedule, shadow, schedule, schedule.unit, rate)
+        return UsageNoiseSchedule(schedule, proxies, schedule, schedule.unit, rate)
     unit = schedule.multiplier**2 / settings.n_queries
-    return UsageNoiseSchedule(schedule, shadow, PlannedHorizon(settings.n_queries), unit, rate)
+    return UsageNoiseSchedule(schedule, proxies, PlannedHorizon(settings.n_queries), unit, rate)
 
 
 def _answer_reuse(

@@ -78,7 +78,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator):
     noise_schedule : {"planned", "usage"}
         Whether the noise stays as planned, for queries that fall as the public points do, or
         follows the budget usage of these points, which are charged as records are
-        (:mod:`vicinal.predictors.ind_knn._noise_schedule`): for streams that keep to one class or
+        (:mod:`vicinal.predictors.ind_knn._proxy_ledger`): for streams that keep to one class or
         one region.
     model_share : float or "auto"
         The largest share of a budget that trains a linear model on the private records in `fit`,

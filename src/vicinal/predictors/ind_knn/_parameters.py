@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.accounting import _budget as budgets
 from vicinal.errors import InvalidInput
+from vicinal.neighbours import ExactIndex, HyperplaneLSH, IndexFactory
 from vicinal.predictors._common.parameters import (
     AUTO,
     SEED,
@@ -92,6 +94,19 @@ class IndexOptions(Check):
                 f"{', '.join(_INDEX_OPTIONS[kind]) or 'no options'}."
             )
         return options
+
+
+def first_index(index: dict[str, Any]) -> IndexFactory:
+    """Return what makes the index that records are put into first; centroids need the radius.
+
+    `index` is a kind with its options, as :class:`IndexOptions` returns it.
+    """
+    return partial(HyperplaneLSH, **options_of(index)) if index["kind"] == LSH else ExactIndex
+
+
+def options_of(index: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an index, without its kind."""
+    return {name: value for name, value in index.items() if name != "kind"}
 
 
 @dataclass(frozen=True, slots=True)

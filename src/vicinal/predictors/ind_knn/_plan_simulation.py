@@ -27,7 +27,7 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_reuse import (
     UNKNOWN,
     AnswerReuse,

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import Radius, Reference
-from vicinal.neighbours._integer_features import IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 
 Multipliers = float | npt.NDArray[np.float64]
 """sigma2 for all queries of a block, or for each of them, (q,)."""

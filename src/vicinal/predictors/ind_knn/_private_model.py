@@ -20,7 +20,7 @@ from vicinal.ledger import Account
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient, whole_weights
-from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors.ind_knn._shared_settings import ASKED, AnySettings, SharedSettings
 
 Floats = npt.NDArray[np.float64]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyVotes

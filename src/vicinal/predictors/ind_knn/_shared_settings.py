@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vicinal.accounting import _budget as budgets
 from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._grid import SLACK_SHARE
+from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors._common.parameters import AUTO, Settings
 from vicinal.predictors.ind_knn import _planning
@@ -210,11 +210,6 @@ class SharedSettings(Settings):
             return math.ceil(ASKED * self.n_queries)
         gated = self.reuse_predictions == GATE
         return _planning.asked_of(self.n_queries) if gated else self.n_queries
-
-    @property
-    def index_options(self) -> dict[str, Any]:
-        """What the index is made with, besides its kind."""
-        return {name: value for name, value in self.index.items() if name != "kind"}
 
     @property
     def even_noise(self) -> bool:

@@ -7,20 +7,18 @@ Differential Privacy*; norms of gradients in closed form after Goodfellow 2015.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal import _checks
-from vicinal.accounting._guarantee import Guarantee
 from vicinal.mechanisms._gradients import SubjectRows
-from vicinal.neighbours._integer_features import FLOAT32, unit_vectors
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.fixed_plan import Plan, guarantee_of, several, subject_slots
-from vicinal.predictors.noisy_sgd._parameters import NoisySGDSettings
+from vicinal.predictors._common.fixed_plan import FixedPlanEstimator, subject_slots
+from vicinal.predictors.noisy_sgd._parameters import ENOUGH_FEATURES, NoisySGDSettings
 
 BIAS = 0.3
 """A feature that every record has besides its own, which are of length 1."""
@@ -28,7 +26,8 @@ BIAS = 0.3
 Floats = npt.NDArray[np.float64]
 
 
-class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
+@dataclass(eq=False, repr=False)
+class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings]):
     r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
 
     In every step each subject is in the batch by an independent coin of probability gamma; its
@@ -80,32 +79,21 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         Number of features.
     """
 
-    def __init__(
-        self,
-        classes: Iterable[Any],
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        n_steps: int = 200,
-        gamma: float = 0.1,
-        clip: float = 0.5,
-        learning_rate: float = 4.0,
-        momentum: float = 0.9,
-        n_records: int | None = None,
-        interactions: int | str = 1,
-        simulation_seed: int | None = None,
-    ) -> None:
-        self.classes = classes
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_steps = n_steps
-        self.gamma = gamma
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.n_records = n_records
-        self.interactions = interactions
-        self.simulation_seed = simulation_seed
+    _plans = NoisySGDSettings
+    _also_public = ("the public rows that features are standardised by", "the trained weights")
+
+    classes: Iterable[Any]
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    n_steps: int = 200
+    gamma: float = 0.1
+    clip: float = 0.5
+    learning_rate: float = 4.0
+    momentum: float = 0.9
+    n_records: int | None = None
+    interactions: int | str = 1
+    simulation_seed: int | None = None
 
     def fit(
         self,
@@ -137,33 +125,23 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         PrivacyRefused
             If records took part in an earlier interaction of this process.
         """
-        with inputs.unchanged_if_refused(self):
-            self._train(X, y, subjects, public)
-        return self
+        return self._fit(X, y, subjects, public)
 
-    def _train(
-        self,
-        X: npt.ArrayLike,
-        y: npt.ArrayLike,
-        subjects: npt.ArrayLike | None,
-        public: npt.ArrayLike | None,
+    def _start(
+        self, settings: NoisySGDSettings, records: inputs.FitInputs, targets: npt.NDArray[Any]
     ) -> None:
-        settings = NoisySGDSettings.of(self)
-        records = inputs.records(self, X, subjects, public)
-        labels = inputs.labels(y, len(records), settings.classes)
         n_features = records.features.shape[1]
         self._center, self._spread = _standard(records.reference, n_features)
-        rows = SubjectRows(self._rows(records.features), labels, *subject_slots(records.names))
-        claims.claim(self, settings, records, labels)
+        rows = SubjectRows(self._rows(records.features), targets, *subject_slots(records.names))
         claims.release(self)
         # The process remembers it; the model is free of it, and may be copied.
         del self._interaction
-        n_records, weights = settings.train(rows, self._unit(n_features))
-        self._settings = settings
-        self.classes_ = settings.classes
         self.noise_multiplier_ = settings.noise_multiplier
-        self.n_records_ = n_records
+        self.n_records_, weights = settings.training(rows, self._unit(n_features)).publish()
         self.coef_, self.intercept_ = weights[:-1].T.copy(), BIAS * weights[-1]
+
+    def _draws(self) -> dict[int, float]:
+        return self._planned().draws(vars(self).get("n_features_in_", ENOUGH_FEATURES))
 
     def _rows(self, features: inputs.FloatMatrix) -> npt.NDArray[np.float32]:
         """Return integer rows, float32 (n, d + 1): every row by itself."""
@@ -191,40 +169,6 @@ class NoisySGDClassifier(ClassifierMixin, BaseEstimator):
         """Return labels, (q,); costs nothing."""
         scores = self.decision_function(X)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
-
-    def _planned(self) -> NoisySGDSettings:
-        """Return the settings of ``fit``, or before it those that the parameters make."""
-        return getattr(self, "_settings", None) or NoisySGDSettings.of(self)
-
-    def plan(self, delta: float | None = None) -> Plan:
-        """Return the releases of the training as the JSON that ``vicinal account`` reads.
-
-        At `delta`, or the estimator's own.
-        """
-        settings = self._planned()
-        given = self.delta if delta is None else delta
-        plan = {
-            "delta": _checks.real("delta", given, above=0, below=1),
-            "releases": settings.releases(settings.noise_multiplier),
-        }
-        return several(plan, settings.interactions)
-
-    def guarantee(self, delta: float | None = None) -> Guarantee:
-        """Return the guarantee of the training, whole; known before ``fit``.
-
-        Its epsilon, at most the one asked for, is what ``vicinal account`` says of :meth:`plan`.
-        At the estimator's own delta, unless told otherwise.
-        """
-        settings = self._planned()
-        # Before fit, a number of features that is large enough for most.
-        n_features = getattr(self, "n_features_in_", 1000) + 1
-        return guarantee_of(
-            self.plan(delta),
-            settings.draws(n_features),
-            simulated=settings.simulation_seed is not None,
-            interactions=settings.interactions,
-            public=("the public rows that features are standardised by", "the trained weights"),
-        )
 
 
 def _standard(public: inputs.FloatMatrix | None, n_features: int) -> tuple[Floats, Floats]:

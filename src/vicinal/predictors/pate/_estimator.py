@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy.typing as npt
@@ -17,12 +18,13 @@ from vicinal.accounting._composition import Composition
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput
-from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.fixed_plan import METHODS, FixedPlanClassifier
-from vicinal.predictors.pate._parameters import PATERelease, PATESettings
+from vicinal.predictors._common.fixed_plan import FixedPlanClassifier
+from vicinal.predictors._common.plan_guarantee import METHODS
+from vicinal.predictors.pate._parameters import PATESettings
 
 
-class PATEClassifier(FixedPlanClassifier):
+@dataclass(eq=False, repr=False)
+class PATEClassifier(FixedPlanClassifier[PATESettings]):
     r"""Asks teachers, each trained on the records of other people, and adds noise to their votes.
 
     Every subject has one teacher, drawn at random. Removing a subject changes one teacher, and so
@@ -87,49 +89,29 @@ class PATEClassifier(FixedPlanClassifier):
     classifier cannot be copied or pickled: every copy could carry out the plan.
     """
 
-    _settings: PATESettings
-    _release: PATERelease
+    _plans = PATESettings
     _how_votes_leave = "mechanism='gnmax' or 'confident_gnmax', and release='votes'"
     _also_assumed = (
         "a teacher's training and predictions read nothing but their arguments and random_state",
     )
 
-    def __init__(
-        self,
-        classes: Iterable[Any],
-        n_teachers: int = 250,
-        sigma_votes: float | str = "auto",
-        *,
-        mechanism: str = "gnmax",
-        teacher: Any = None,
-        scale: float | str = "auto",
-        sigma_screen: float | None = None,
-        threshold: float | None = None,
-        epsilon: float | None = None,
-        n_queries: int = 1000,
-        n_answers: int | None = None,
-        delta: float = 1e-5,
-        release: str = "votes",
-        smooth_cost: tuple[float, float, float] | None = None,
-        interactions: int | str = 1,
-        simulation_seed: int | None = None,
-    ) -> None:
-        self.classes = classes
-        self.n_teachers = n_teachers
-        self.sigma_votes = sigma_votes
-        self.mechanism = mechanism
-        self.teacher = teacher
-        self.scale = scale
-        self.sigma_screen = sigma_screen
-        self.threshold = threshold
-        self.epsilon = epsilon
-        self.n_queries = n_queries
-        self.n_answers = n_answers
-        self.delta = delta
-        self.release = release
-        self.smooth_cost = smooth_cost
-        self.interactions = interactions
-        self.simulation_seed = simulation_seed
+    classes: Iterable[Any]
+    n_teachers: int = 250
+    sigma_votes: float | str = "auto"
+    _: KW_ONLY
+    mechanism: str = "gnmax"
+    teacher: Any = None
+    scale: float | str = "auto"
+    sigma_screen: float | None = None
+    threshold: float | None = None
+    epsilon: float | None = None
+    n_queries: int = 1000
+    n_answers: int | None = None
+    delta: float = 1e-5
+    release: str = "votes"
+    smooth_cost: tuple[float, float, float] | None = None
+    interactions: int | str = 1
+    simulation_seed: int | None = None
 
     def fit(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
@@ -153,20 +135,7 @@ class PATEClassifier(FixedPlanClassifier):
         PrivacyRefused
             If records took part in an earlier interaction of this process.
         """
-        with inputs.unchanged_if_refused(self):
-            self._take_in(X, y, subjects)
-        return self
-
-    def _take_in(self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None) -> None:
-        settings = PATESettings.of(self)
-        records = inputs.records(self, X, subjects)
-        labels = inputs.labels(y, len(records), settings.classes)
-        claims.claim(self, settings, records, labels)
-        self.vote_noise_ = settings.vote_noise
-        self._begin(PATERelease(settings, records, labels), settings)
-
-    def _planned(self) -> PATESettings:
-        return getattr(self, "_settings", None) or PATESettings.of(self)
+        return self._fit(X, y, subjects)
 
     def predict(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
@@ -230,7 +199,8 @@ class PATEClassifier(FixedPlanClassifier):
                 "'smooth_cost'."
             )
         with self._turn:
-            return self._release.publish_cost(given)
+            published: dict[str, float] = self._release.publish_cost(given)
+        return published
 
     def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
         """Return what the answers so far cost, given the teachers' votes; **it is private**.
@@ -254,6 +224,6 @@ class PATEClassifier(FixedPlanClassifier):
             raise InvalidInput("The cost that depends on votes needs queries that were answered.")
         given = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
         with self._turn:
-            total = self._release.private_composition()
+            total = self._settings.composition_at(self._release.largest, self._release.votes)
         epsilon = total.to_epsilon(given, "rdp")
         return {"epsilon": epsilon, "delta": given, "method": "rdp", "private": True}

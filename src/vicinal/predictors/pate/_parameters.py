@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.accounting._composition import Composition
-from vicinal.accounting._data_dependent_cost import PrivateMaxima
+from vicinal.accounting._gaussian import SubsampledGaussian
+from vicinal.accounting._pate import PrivateMaxima
 from vicinal.accounting._screening import ScreeningAt
 from vicinal.accounting._smooth_cost import SmoothCost
-from vicinal.accounting._subsampled import SubsampledGaussian
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import fresh_key, randomness
 from vicinal.mechanisms._noisy_max import GaussianMax, LaplaceMax, NoisyMax
@@ -25,18 +23,15 @@ from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
 from vicinal.mechanisms._screening import FINEST, NoisyThreshold
 from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
-from vicinal.mechanisms._teachers import Teacher, count_votes, randomness_of, teachers_of
-from vicinal.predictors._common import inputs
+from vicinal.mechanisms._teachers import PATERelease, taught
 from vicinal.predictors._common.fixed_plan import (
     VOTE_NOISE,
-    Plan,
-    affordable_noise,
+    AnsweringSettings,
     check_abstention,
     check_answers,
     check_one_noise,
-    several,
-    summed,
 )
+from vicinal.predictors._common.inputs import FitInputs
 from vicinal.predictors._common.parameters import (
     AUTO,
     SEED,
@@ -46,10 +41,10 @@ from vicinal.predictors._common.parameters import (
     Integer,
     InteractionCount,
     Real,
-    Settings,
     Unless,
     parameter,
 )
+from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 GNMAX = "gnmax"
 LNMAX = "lnmax"
@@ -59,8 +54,6 @@ MECHANISMS = (GNMAX, LNMAX, CONFIDENT_GNMAX)
 
 DEFAULT_NOISE = {"sigma_votes": 40.0, "scale": 20.0}
 """The noise where neither it nor an epsilon is given."""
-
-_BLOCK = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +118,11 @@ def _not_smooth(value: object) -> InvalidInput:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PATESettings(Settings):
+@dataclass(frozen=True)
+class PATESettings(AnsweringSettings):
     """Checked parameters of a PATE classifier; None stands for "auto", and for no screening."""
+
+    _name = "PATE"
 
     classes: npt.NDArray[Any] = parameter(ClassNames())
     n_teachers: int = parameter(Integer(least=1, most=10**6), 250)
@@ -171,12 +166,7 @@ class PATESettings(Settings):
     @property
     def label_only(self) -> bool:
         """Whether labels leave, and no votes."""
-        return self.release == "label" or self.mechanism == LNMAX
-
-    @property
-    def planned_answers(self) -> int:
-        """How many queries may be answered."""
-        return self.n_queries if self.n_answers is None else self.n_answers
+        return super().label_only or self.mechanism == LNMAX
 
     @property
     def vote_noise(self) -> float:
@@ -184,9 +174,9 @@ class PATESettings(Settings):
         name, given = self._noise_given()
         if self.epsilon is None:
             return DEFAULT_NOISE[name] if given is None else given
-        plan: Plan = {"delta": self.delta, "releases": self._releases(DEFAULT_NOISE[name])}
         field = "sigma" if self.mechanism == GNMAX else name
-        return affordable_noise(several(plan, self.interactions), self.epsilon, field)
+        plan = self.together(self._releases(DEFAULT_NOISE[name]))
+        return affordable_noise(plan, self.epsilon, field)
 
     def _noise_given(self) -> tuple[str, float | None]:
         """Return the name and the value of the parameter that sets the noise."""
@@ -197,7 +187,7 @@ class PATESettings(Settings):
     @property
     def terms(self) -> Hashable:
         """What interactions that share the guarantee must have in common: all of the plan."""
-        return "PATE", json.dumps([self.releases(), self.smooth_cost], sort_keys=True)
+        return super().terms, self.smooth_cost
 
     @property
     def screened(self) -> bool:
@@ -245,11 +235,44 @@ class PATESettings(Settings):
     def voting(self) -> NoisyMax:
         """Return the noisy maximum, with a fresh quota."""
         kind = LaplaceMax if self.mechanism == LNMAX else GaussianMax
-        quota, noise = (
-            ReleaseCounter(self.planned_answers, "answers"),
-            randomness(self.simulation_seed),
-        )
+        quota = ReleaseCounter(self.planned_answers, "answers")
+        noise = randomness(self.simulation_seed)
         return kind(self.vote_noise, self.n_teachers, quota, noise, label_only=self.label_only)
+
+    def start(self, records: FitInputs, targets: npt.NDArray[Any]) -> PATERelease:
+        """Return what gives the planned answers, with fresh quotas."""
+        simulated = self.simulation_seed is not None
+        key = f"simulated:{self.simulation_seed}".encode() if simulated else fresh_key()
+        teachers = taught(
+            self.teacher, records.features, targets, list(records.names), key, self.n_teachers,
+            len(self.classes),
+        )  # fmt: skip
+        return PATERelease(
+            teachers,
+            len(self.classes),
+            self.screening(),
+            self.voting(),
+            self.publication(),
+            ReleaseCounter(self.n_queries, "queries"),
+        )
+
+    def composition_at(
+        self, largest: Sequence[int], votes: Sequence[tuple[float, ...]]
+    ) -> Composition:
+        """Return the releases so far, at their own votes. Private."""
+        total = Composition()
+        if self.sigma_screen is not None and self.threshold is not None:
+            screened = self.n_teachers, self.threshold, self.sigma_screen
+            for most, count in sorted(Counter(largest).items()):
+                total = total.add(Composition.of(ScreeningAt(most, *screened), count))
+        if not votes:
+            return total
+        if not self.label_only:
+            # The cost at the votes is known for labels only.
+            noise = SubsampledGaussian(self.vote_noise / math.nextafter(math.sqrt(2), 2))
+            return total.add(Composition.of(noise, len(votes)))
+        name = LNMAX if self.mechanism == LNMAX else GNMAX
+        return total.add(Composition.of(PrivateMaxima(name, self.vote_noise, tuple(votes))))
 
     def screening(self) -> NoisyThreshold | None:
         """Return the screening, with a fresh quota, or None."""
@@ -258,95 +281,3 @@ class PATESettings(Settings):
         quota = ReleaseCounter(self.n_queries, "screenings")
         noise, coins = randomness(self.simulation_seed), bernoulli_source(self.simulation_seed)
         return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
-
-
-class PATERelease:
-    """Teachers that answer as planned, and remember their votes for the curator.
-
-    Used by one thread at a time.
-    """
-
-    def __init__(
-        self,
-        settings: PATESettings,
-        records: inputs.FitInputs,
-        labels: npt.NDArray[np.int32],
-    ) -> None:
-        self._settings = settings
-        self._asked = ReleaseCounter(settings.n_queries, "queries")
-        self._publication = settings.publication()
-        self._screening, self._voting = settings.screening(), settings.voting()
-        simulated = settings.simulation_seed is not None
-        key = f"simulated:{settings.simulation_seed}".encode() if simulated else fresh_key()
-        part = teachers_of(list(records.names), key, settings.n_teachers)
-        self.teachers = [
-            Teacher(
-                settings.teacher,
-                records.features[part == number],
-                labels[part == number],
-                len(settings.classes),
-                randomness_of(number, key),
-            )
-            for number in range(settings.n_teachers)
-        ]
-        self._largest: list[int] = []
-        self._votes: list[tuple[float, ...]] = []
-
-    def check(self, size: int) -> None:
-        """Raise PrivacyRefused if `size` more queries were not planned."""
-        self._asked.check(size)
-
-    def blocks(self, queries: inputs.FloatMatrix) -> Iterator[inputs.FloatMatrix]:
-        """Yield consecutive queries, as many as a progress bar wants to hear of at a time."""
-        for start in range(0, len(queries), _BLOCK):
-            yield queries[start : start + _BLOCK]
-
-    def answer(self, queries: inputs.FloatMatrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
-        """Take from the quotas; return who is answered, bool (q,), and their answers."""
-        self._asked.note_releases(len(queries))
-        passed = np.full(len(queries), self._voting.quota.left > 0)
-        votes = count_votes(self.teachers, queries, len(self._settings.classes))
-        if self._screening is not None and passed.any():
-            largest = votes.max(axis=1)
-            self._largest += largest.tolist()
-            passed = self._screening.publish(largest)
-        # Who passed is public, so this is, too: the first of them up to what was planned.
-        passed &= np.cumsum(passed) <= self._voting.quota.left
-        self._votes += [tuple(map(float, row)) for row in votes[passed].tolist()]
-        return passed, self._voting.publish(votes[passed] * self._voting.steps)
-
-    def publish_cost(self, delta: float) -> dict[str, float]:
-        """Return the noisy cost of the labels so far, see :meth:`PATEClassifier.publish_cost`."""
-        published = self._publication
-        assert published is not None  # noqa: S101 (checked by the only caller)
-        order = published.cost.order
-        cost = published.publish(np.array(self._votes, dtype=np.int64))
-        publishing = float(published.term.rdp(np.array([order]))[0])
-        conversion = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-        epsilon = max(0.0, cost + publishing + conversion)
-        return {
-            "order": order,
-            "cost": cost,
-            "publishing": publishing,
-            "epsilon": epsilon,
-            "delta": delta,
-        }
-
-    def private_composition(self) -> Composition:
-        """Return the releases so far, at their own votes. Private."""
-        settings = self._settings
-        total = Composition()
-        if settings.sigma_screen is not None and settings.threshold is not None:
-            screened = settings.n_teachers, settings.threshold, settings.sigma_screen
-            for votes, count in sorted(Counter(self._largest).items()):
-                total = total.add(Composition.of(ScreeningAt(votes, *screened), count))
-        if not self._votes:
-            return total
-        if not settings.label_only:
-            # The cost at the votes is known for labels only.
-            noise = SubsampledGaussian(settings.vote_noise / math.nextafter(math.sqrt(2), 2))
-            return total.add(Composition.of(noise, len(self._votes)))
-        name = LNMAX if settings.mechanism == LNMAX else GNMAX
-        return total.add(
-            Composition.of(PrivateMaxima(name, settings.vote_noise, tuple(self._votes)))
-        )

@@ -7,18 +7,20 @@ Computer Vision*.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.fixed_plan import FixedPlanClassifier, priced
-from vicinal.predictors.private_knn._parameters import PrivateKNNRelease, PrivateKNNSettings
+from vicinal.predictors._common.fixed_plan import FixedPlanClassifier
+from vicinal.predictors._common.plan_guarantee import priced
+from vicinal.predictors.private_knn._parameters import PrivateKNNSettings
 
 
-class PrivateKNNClassifier(FixedPlanClassifier):
+@dataclass(eq=False, repr=False)
+class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings]):
     r"""Labels queries by a noisy vote of the k nearest in a Poisson sample of private records.
 
     For every query each subject takes part by an independent coin of probability gamma, and the k
@@ -90,46 +92,26 @@ class PrivateKNNClassifier(FixedPlanClassifier):
     A fitted classifier cannot be copied or pickled: every copy could carry out the plan.
     """
 
-    _settings: PrivateKNNSettings
-    _release: PrivateKNNRelease
+    _plans = PrivateKNNSettings
     _also_public = ("the public rows that the grid of features is chosen by",)
 
-    def __init__(
-        self,
-        classes: Iterable[Any],
-        k: int = 300,
-        gamma: float = 0.15,
-        sigma_screen: float | None = None,
-        threshold: float | None = None,
-        sigma_votes: float | str = "auto",
-        tau: float | None = None,
-        *,
-        epsilon: float | None = None,
-        n_queries: int = 1000,
-        n_answers: int | None = None,
-        delta: float = 1e-5,
-        release: str = "votes",
-        norm_bound: float | str = "auto",
-        precision: str = "auto",
-        interactions: int | str = 1,
-        simulation_seed: int | None = None,
-    ) -> None:
-        self.classes = classes
-        self.k = k
-        self.gamma = gamma
-        self.sigma_screen = sigma_screen
-        self.threshold = threshold
-        self.sigma_votes = sigma_votes
-        self.tau = tau
-        self.epsilon = epsilon
-        self.n_queries = n_queries
-        self.n_answers = n_answers
-        self.delta = delta
-        self.release = release
-        self.norm_bound = norm_bound
-        self.precision = precision
-        self.interactions = interactions
-        self.simulation_seed = simulation_seed
+    classes: Iterable[Any]
+    k: int = 300
+    gamma: float = 0.15
+    sigma_screen: float | None = None
+    threshold: float | None = None
+    sigma_votes: float | str = "auto"
+    tau: float | None = None
+    _: KW_ONLY
+    epsilon: float | None = None
+    n_queries: int = 1000
+    n_answers: int | None = None
+    delta: float = 1e-5
+    release: str = "votes"
+    norm_bound: float | str = "auto"
+    precision: str = "auto"
+    interactions: int | str = 1
+    simulation_seed: int | None = None
 
     def fit(
         self,
@@ -160,29 +142,7 @@ class PrivateKNNClassifier(FixedPlanClassifier):
         PrivacyRefused
             If records took part in an earlier interaction of this process.
         """
-        with inputs.unchanged_if_refused(self):
-            self._take_in(X, y, subjects, public)
-        return self
-
-    def _take_in(
-        self,
-        X: npt.ArrayLike,
-        y: npt.ArrayLike,
-        subjects: npt.ArrayLike | None,
-        public: npt.ArrayLike | None,
-    ) -> None:
-        settings = PrivateKNNSettings.of(self)
-        records = inputs.records(self, X, subjects, public)
-        targets = settings.targets(y, len(records))
-        claims.claim(self, settings, records, targets)
-        release = PrivateKNNRelease(settings, records, settings.encoding(targets))
-        if records.reference is not None:
-            release.encode_by(records.reference, margin=1.0)
-        self.vote_noise_ = settings.vote_noise
-        self._begin(release, settings)
-
-    def _planned(self) -> PrivateKNNSettings:
-        return getattr(self, "_settings", None) or PrivateKNNSettings.of(self)
+        return self._fit(X, y, subjects, public)
 
     def predict(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
@@ -235,7 +195,7 @@ class PrivateKNNClassifier(FixedPlanClassifier):
                 "A data-dependent cost is known without sampling only: it must not be amplified. "
                 "Use gamma=1, or guarantee()."
             )
-        largest = self._release.largest if hasattr(self, "_release") else []
+        largest = self._release.largest if hasattr(self, "_release") else ()
         if settings.sigma_screen is None or not largest:
             raise InvalidInput("The cost that depends on votes needs queries that were screened.")
         plan = self.plan(delta)  # of this interaction alone, from here on

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,24 +13,20 @@ import numpy.typing as npt
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms._noisy_max import GaussianMax
-from vicinal.mechanisms._private_knn import SampledVotes
+from vicinal.mechanisms._private_knn import PrivateKNNRelease
 from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import Bools, NearestOfSample, bernoulli_source
+from vicinal.mechanisms._sampling import bernoulli_source
 from vicinal.mechanisms._screening import FINEST, NoisyThreshold
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes, VoteEncoding
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
-from vicinal.neighbours._poisson_knn import PoissonKNN
 from vicinal.predictors._common import inputs
 from vicinal.predictors._common.fixed_plan import (
     VOTE_NOISE,
-    Plan,
-    affordable_noise,
+    AnsweringSettings,
     check_abstention,
     check_answers,
     check_one_noise,
-    several,
     subject_slots,
-    summed,
 )
 from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
 from vicinal.predictors._common.parameters import (
@@ -42,27 +37,23 @@ from vicinal.predictors._common.parameters import (
     Integer,
     InteractionCount,
     Real,
-    Settings,
     Unless,
     parameter,
 )
+from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 _FEW_FEATURES = 64
 """Up to here products are cheap, and the fine grid is taken."""
 
-_MOST_HITS = 1 << 22
-"""Candidates of a block of queries that are held at a time, or so."""
-
 DEFAULT_NOISE = 25.0
 """sigma_votes where neither it nor an epsilon is given."""
 
-BLOCK = 256
-"""Queries whose progress is told together: public, whatever the number of records."""
-
 
 @dataclass(frozen=True, slots=True)
-class PrivateKNNSettings(Settings):
+class PrivateKNNSettings(AnsweringSettings):
     """Checked parameters; None stands for "auto", and for no screening."""
+
+    _name = "Private-kNN"
 
     classes: npt.NDArray[Any] = parameter(ClassNames())
     k: int = parameter(Integer(least=1, most=10**6), 300)
@@ -107,27 +98,12 @@ class PrivateKNNSettings(Settings):
             check_abstention(self.classes)
 
     @property
-    def terms(self) -> Hashable:
-        """What interactions that share the guarantee must have in common: all of the plan."""
-        return "Private-kNN", json.dumps(self.releases(), sort_keys=True)
-
-    @property
-    def label_only(self) -> bool:
-        """Whether labels leave, and no votes."""
-        return self.release == "label"
-
-    @property
-    def planned_answers(self) -> int:
-        """How many queries may be answered."""
-        return self.n_queries if self.n_answers is None else self.n_answers
-
-    @property
     def vote_noise(self) -> float:
         """The noise scale on votes: as given, or the least that keeps epsilon."""
         if self.epsilon is None:
             return DEFAULT_NOISE if self.sigma_votes is None else self.sigma_votes
-        plan: Plan = {"delta": self.delta, "releases": self._releases(DEFAULT_NOISE)}
-        return affordable_noise(several(plan, self.interactions), self.epsilon, "sigma")
+        plan = self.together(self._releases(DEFAULT_NOISE))
+        return affordable_noise(plan, self.epsilon, "sigma")
 
     def releases(self) -> list[Plan]:
         """Return the planned releases as in the JSON of a plan."""
@@ -167,14 +143,8 @@ class PrivateKNNSettings(Settings):
         return summed([(FINEST, screened), (self._voting(0).scale, voted)])
 
     def _voting(self, planned: int) -> GaussianMax:
-        noise = randomness(self.simulation_seed)
-        return GaussianMax(
-            self.vote_noise,
-            self.k,
-            ReleaseCounter(planned, "answers"),
-            noise,
-            label_only=self.label_only,
-        )
+        quota, noise = ReleaseCounter(planned, "answers"), randomness(self.simulation_seed)
+        return GaussianMax(self.vote_noise, self.k, quota, noise, label_only=self.label_only)
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[Any]:
         """Return the class of every record, int32 (n,), or its attributes, bool (n, c)."""
@@ -203,80 +173,28 @@ class PrivateKNNSettings(Settings):
             return RBF(1.0, bound, FLOAT32)
         return RBF(1.0, bound, int8_precision(public, bound))
 
-    def votes(self, walk: PoissonKNN, encoding: VoteEncoding) -> SampledVotes:
+    def start(self, records: FitInputs, targets: npt.NDArray[Any]) -> PrivateKNNRelease:
         """Return what gives the planned answers, with fresh quotas."""
-        noise, coins = randomness(self.simulation_seed), bernoulli_source(self.simulation_seed)
-        screening = None
+        coins, screening = bernoulli_source(self.simulation_seed), None
         if self.sigma_screen is not None and self.threshold is not None:
             quota = ReleaseCounter(self.n_queries, "screenings")
+            noise = randomness(self.simulation_seed)
             screening = NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
-        sample = NearestOfSample(walk, self.gamma, coins)
-        return SampledVotes(sample, encoding, screening, self._voting(self.planned_answers))
-
-
-class PrivateKNNRelease:
-    """Private records that answer as planned; encoded once the grid of features is known.
-
-    Used by one thread at a time.
-
-    Attributes
-    ----------
-    largest : list of int
-        The largest vote of every screened query so far. Private.
-    """
-
-    def __init__(
-        self, settings: PrivateKNNSettings, records: FitInputs, encoding: VoteEncoding
-    ) -> None:
-        FLOAT32.scale(records.features.shape[1])  # refuses too many features
-        self._settings = settings
-        self._features: FloatMatrix | None = records.features.copy()
-        self._ballots = encoding
-        self._slots, self._n_subjects = subject_slots(records.names)
-        self._asked = ReleaseCounter(settings.n_queries, "queries")
-        self.largest: list[int] = []
-
-    def encode_by(self, public: FloatMatrix, margin: float) -> None:
-        """Fix the grid by public rows (m, d), unless it is fixed; drop the features themselves."""
-        if self._features is None:
-            return
-        settings = self._settings
-        self._kernel = settings.kernel(public, margin)
-        integers = self._kernel.encode(self._features)
-        walk = PoissonKNN(
-            self._kernel, integers, self._slots, self._n_subjects, settings.k, settings.gamma
+        release = PrivateKNNRelease(
+            records.features,
+            *subject_slots(records.names),
+            self.encoding(targets),
+            k=self.k,
+            gamma=self.gamma,
+            grid=self.kernel,
+            screening=screening,
+            voting=self._voting(self.planned_answers),
+            coins=coins,
+            planned=ReleaseCounter(self.n_queries, "queries"),
         )
-        self._votes = settings.votes(walk, self._ballots)
-        self._features = None
-
-    def check(self, size: int) -> None:
-        """Raise PrivacyRefused if `size` more queries were not planned."""
-        self._asked.check(size)
-
-    def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
-        """Yield consecutive queries, always as many at a time.
-
-        They fix the grid, if nothing has fixed it: with room for queries somewhat longer.
-        """
-        self.encode_by(queries, margin=1.25)
-        for start in range(0, len(queries), BLOCK):
-            yield queries[start : start + BLOCK]
-
-    def answer(self, queries: FloatMatrix) -> tuple[Bools, npt.NDArray[Any]]:
-        """Take from the quota and answer, see :meth:`SampledVotes.answer`.
-
-        As many queries at a time as memory allows. That follows from the number of records, so
-        nothing outside may see it.
-        """
-        self._asked.note_releases(len(queries))
-        integers = self._kernel.encode(queries)
-        wanted = int(self._votes.nearest.walk.wanted) + self._settings.k + 1
-        size = max(1, _MOST_HITS // wanted)
-        starts = range(0, len(integers), size)
-        parts = [self._votes.answer(integers[start : start + size]) for start in starts]
-        for _, _, largest in parts:
-            self.largest += largest
-        return np.concatenate([p for p, _, _ in parts]), np.concatenate([a for _, a, _ in parts])
+        if records.reference is not None:
+            release.encode_by(records.reference, margin=1.0)
+        return release
 
 
 def _attributes(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 It reads one JSON order a line from stdin and writes one JSON line when that child is dead. A child
 runs a life in a store's folder: it opens it, asks, erases, adds. It writes down every answer that
 it was given, as a client would have seen it. It ends by SIGKILL, at a step it was told to count
-to, or whenever the nursery sends it.
+to, or whenever the spawner sends it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import sys
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
+from vicinal.errors import StorageFailed
 from vicinal.ledger import _files
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
@@ -35,6 +38,13 @@ COUNTED = (
     (_files, ("replace_file",)),
 )
 """What is counted: every statement, every commit, every write and flush of a file."""
+
+FAULTY = (
+    (SQLiteDatabase, ("_run", "_run_many", "_begin", "_commit")),
+    (os, ("fsync", "pwrite", "ftruncate")),
+    (_files, ("replace_file",)),
+)
+"""What a disk may refuse."""
 
 
 class Steps:
@@ -62,6 +72,29 @@ class Steps:
         for owner, names in COUNTED:
             for name in names:
                 setattr(owner, name, self.counted(getattr(owner, name)))
+
+
+class Faults:
+    """Lets one of all calls that reach the disk fail, and if `lasting` all later ones."""
+
+    def __init__(self, at, lasting):
+        self.at, self.lasting, self.done = at, lasting, 0
+
+    def faulty(self, function, error):
+        def wrapper(*args, **kwargs):
+            self.done += 1
+            if self.done == self.at or (self.lasting and self.done > self.at):
+                raise error
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    def watch(self):
+        for owner, names in FAULTY:
+            database = owner is SQLiteDatabase
+            error = sqlite3.OperationalError("disk I/O error") if database else OSError(5, "I/O")
+            for name in names:
+                setattr(owner, name, self.faulty(getattr(owner, name), error))
 
 
 class Seen:
@@ -137,13 +170,22 @@ def live(order):
         Ledger.commit = answer_unpaid
         RollbackGuard.advance = lambda *_: None
     steps = Steps(order.get("last"))
+    if "fault" in order:
+        steps = Faults(order["fault"], order["lasting"])
     steps.watch()
     seen = Seen(order["seen"])
+    with suppress(StorageFailed) if "fault" in order else nullcontext():
+        lived(order, seen)
+    seen.note(steps=steps.done)
+
+
+def lived(order, seen):
     store = Store.open(order["folder"])
     seen.note(opened=order["seed"])
-    LIVES[order["life"]](store, seen, order["seed"])
-    store.close()
-    seen.note(steps=steps.done)
+    try:
+        LIVES[order["life"]](store, seen, order["seed"])
+    finally:
+        store.close()
 
 
 def raise_child(order):
@@ -154,7 +196,7 @@ def raise_child(order):
         try:
             live(order)
             os._exit(0)
-        except BaseException as error:  # noqa: BLE001 (no child may return into the nursery)
+        except BaseException as error:  # noqa: BLE001 (no child may return into the spawner)
             print(repr(error), file=sys.stderr, flush=True)
             os._exit(1)
     if "after" in order:

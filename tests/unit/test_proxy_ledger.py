@@ -1,4 +1,4 @@
-"""The shadow ledger: charged as records are, sees nothing private, keeps budgets from wearing."""
+"""The proxy ledger: charged as records are, sees nothing private, keeps budgets from wearing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
-from vicinal.predictors.ind_knn._noise_schedule import (
+from vicinal.predictors.ind_knn._planning import NoiseSchedule
+from vicinal.predictors.ind_knn._proxy_ledger import (
     LOWEST,
+    RETIRED,
+    BudgetUsage,
     PlannedHorizon,
+    ProxyLedger,
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
 )
-from vicinal.predictors.ind_knn._planning import NoiseSchedule
-from vicinal.predictors.ind_knn._proxy_ledger import RETIRED, BudgetUsage, ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
@@ -39,7 +41,7 @@ def fitted(seed=0, records=data, public=PUBLIC, **parameters):
 
 
 def shadow_of(classifier) -> ProxyLedger:
-    return classifier._engine.schedule.shadow
+    return classifier._engine.schedule.proxies
 
 
 def used_truly(classifier):
@@ -156,9 +158,9 @@ def test_noise_scales_are_few_and_bounded():
     pace = classifier._engine.schedule
     queries = classifier._engine.votes.kernel.encode(of_one_class(200)[0])
     thresholds = classifier._engine.radius.thresholds(queries)
-    shadow = pace.shadow
-    shadow._people.remaining[:] = 0
-    shadow._counts[:] = 10**6
+    proxies = pace.proxies
+    proxies._people.remaining[:] = 0
+    proxies._counts[:] = 10**6
     noise = pace.prepare(queries, thresholds)
     assert len(np.unique(noise)) < 100
     assert np.isfinite(noise).all()
@@ -278,7 +280,7 @@ def test_given_the_same_answers_noise_and_wear_are_the_same_in_two_worlds(
     ]
     assert same(worlds[0], worlds[1])
     assert same(worlds[0], worlds[2])
-    assert worlds[0][2].max() > 0.1, "a shadow that is never charged would agree too"
+    assert worlds[0][2].max() > 0.1, "proxies that are never charged would agree too"
 
 
 def test_one_person_more_or_less_is_not_seen(monkeypatch):

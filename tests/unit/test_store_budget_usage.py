@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from store_tools import PLAN, Q, R, make, points
-from vicinal.accounting._filter import UNITS
+from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn._proxy_ledger import WHOLE
@@ -140,6 +140,6 @@ def test_inspect_tells_it(tmp_path):
 
 def test_shares_of_other_points_are_refused(tmp_path):
     with make(tmp_path / "store") as store:
-        shadow = store._audience_states["default"].shadow
+        proxies = store._audience_states["default"].proxies
         with pytest.raises(InvalidInput, match="one for each"):
-            shadow.resume(np.zeros(3, dtype=np.uint16))
+            proxies.resume(np.zeros(3, dtype=np.uint16))

@@ -1,0 +1,67 @@
+"""Which worker runs which file, and when: a file goes to one worker whole, the longest first.
+
+What the tests of a file share is made once and drawn from in one order. A long file that began last
+would leave the other core idle.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+ON_RAY = (
+    "tests/crash/test_cluster_kill.py",
+    "tests/congruence/test_shards.py",
+    "tests/unit/test_distributed_changes.py",
+    "tests/unit/test_distributed_actors.py",
+    "tests/unit/test_distributed_extraction.py",
+    "tests/api/test_shards_cli.py",
+)
+"""Files that share an engine (ray_engine.py), and so a worker."""
+
+LONGEST = (
+    *ON_RAY,
+    "tests/unit/test_methods.py",
+    "tests/unit/test_label_only.py",
+    "tests/unit/test_pate_classifier.py",
+    "tests/unit/test_labelling_cli.py",
+    "tests/crash/test_transfer_kill.py",
+    "tests/docs/test_tables_page.py",
+    "tests/crash/test_store_kill.py",
+    "tests/unit/smoothed/test_two_types.py",
+    "tests/statistical/test_noise.py",
+    "tests/statistical/test_two_worlds.py",
+    "tests/unit/noise/test_cks20.py",
+    "tests/statistical/test_pate_leak.py",
+    "tests/unit/test_plan.py",
+    "tests/unit/test_life.py",
+    "tests/serving/test_docs.py",
+    "tests/unit/test_labels.py",
+    "tests/unit/test_house.py",
+    "tests/statistical/test_noisy_sgd_leak.py",
+    "tests/docs/test_readme.py",
+)
+"""Files by their length, the longest first; all others are short, and follow by name."""
+
+
+def file_of(nodeid: str) -> str:
+    """Return the file of a test."""
+    return nodeid.partition("::")[0]
+
+
+def pytest_collection_modifyitems(items):
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(file_of(item.nodeid), len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesInOrder(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = file_of(nodeid)
+            return "on Ray" if file in ON_RAY else file
+
+    return FilesInOrder(config, log)
