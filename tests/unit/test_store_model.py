@@ -92,7 +92,7 @@ def learns_of_others(patch):
     honest = _private_models.settled_model
 
     def broken(settings, records, people, *rest):
-        other = dataclasses.replace(people, labels=np.roll(people.labels, 1))
+        other = dataclasses.replace(people, targets=np.roll(people.labels, 1))
         return honest(settings, records, other, *rest)
 
     patch.setattr(_private_models, "settled_model", broken)
