@@ -36,3 +36,23 @@ def expected_vote_shares(
     deep = np.maximum(-z, 50.0)
     means = np.where(z < -50, 1 / deep - 2 / deep**3 + 10 / deep**5, means)
     return np.asarray(means / means.sum(axis=1, keepdims=True))
+
+
+def share_errors(votes: npt.ArrayLike, noise: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the standard errors of shares, (q, c), to first order in the noise; at most 1.
+
+    The noise on a class moves its share by (1 - share) / total, that on the others by -share /
+    total each.
+
+    Parameters
+    ----------
+    votes : float (q, c)
+        As released.
+    noise : float (q,)
+        Standard deviation of the noise in each vote, above 0.
+    """
+    noisy, spread = np.asarray(votes, dtype=np.float64), np.asarray(noise, dtype=np.float64)
+    shares = expected_vote_shares(noisy, spread)
+    total = np.maximum(noisy.sum(axis=1), spread)[:, None]
+    moved = np.sqrt((1 - shares) ** 2 + (noisy.shape[1] - 1) * shares**2)
+    return np.asarray(np.minimum(spread[:, None] * moved / total, 1.0))
