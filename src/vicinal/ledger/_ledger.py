@@ -186,7 +186,7 @@ class Ledger:
         with self._all_or_nothing():
             yield
             self.write_charges(audience, 0)
-            audience.update(self.database)
+            audience.write(self.database)
             self.database.put("clock", str(self.clock))
 
     def open_audience(self, name: str, plan: str) -> Audience:
