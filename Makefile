@@ -60,6 +60,7 @@ $(BIN)/python:
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing vicinal into $(VENV): about .7 GB, a minute or more ..." >&2
 	@$(INSTALL) .
+	@$(BIN)/python -m vicinal.reports._compile # or each first run waits for it
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python

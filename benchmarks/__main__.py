@@ -1,19 +1,22 @@
 """Measure what an answer costs on this machine, next to the bare products of its block.
 
-`python -m benchmarks [--short] [--json]`. Works that are compared run in turn, so that a machine
-that slows down slows all of them; times are medians. `vicinal bench` has more sizes and all
-indexes, `python -m benchmarks.rivals` what other libraries offer; here is the way from the product
-to the private answer. Private-kNN has a table of its own: `python -m benchmarks.private_knn`. So
-has the smoothed wing: `python -m benchmarks.smoothed`.
+`python -m benchmarks [--short] [--json]`; `--goals` prints every goal of speed with its figure,
+`--parts` what a prediction is made of, `--growth` how cost grows with work. Works that are compared
+run in turn, so that a machine that slows down slows all of them; times are medians. `vicinal bench`
+has more sizes and all indexes, `python -m benchmarks.rivals` what other libraries offer; here is
+the way from the product to the private answer. Private-kNN has a table of its own:
+`python -m benchmarks.private_knn`. So has the smoothed wing: `python -m benchmarks.smoothed`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 
 import numpy as np
 
+from benchmarks import goals, growth, parts
 from benchmarks.rivals import float32_works
 from vicinal import IndKNNClassifier
 from vicinal.reports._search_benchmark import BenchmarkData, SearchBenchmark, interleaved
@@ -46,12 +49,31 @@ def measure(n: int, d: int, repeats: int) -> dict[str, float]:
     return {name: 1000 * value / BLOCK for name, value in seconds.items()}
 
 
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one small size, for a smoke test")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    tables = parser.add_mutually_exclusive_group()
+    tables.add_argument("--goals", action="store_true", help="every goal with its figure")
+    tables.add_argument("--parts", action="store_true", help="what a prediction is made of")
+    tables.add_argument("--growth", action="store_true", help="how cost grows with work")
+    parser.add_argument("--only", choices=goals.GROUPS, help="one group of goals")
     arguments = parser.parse_args()
+    if arguments.goals or arguments.only:
+        _print(goals.report(arguments.short, arguments.only))
+        return
+    if arguments.parts:
+        print(parts.report(arguments.short))
+        return
+    if arguments.growth:
+        _print(growth.report(arguments.short))
+        return
     rows = []
     for n, d in ((20_000, 128),) if arguments.short else SIZES:
         rows.append({"n": n, "d": d, **measure(n, d, 3 if arguments.short else 9)})

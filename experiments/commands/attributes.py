@@ -53,10 +53,12 @@ def market_attributes(
     plain, blind = wing.not_private(made, neighbours), wing.blind(people, made)
     clipped = [wing.Clipped.by(people.private, tau) for tau in _TAUS]
     stated = [point for point in points if point.tau == wing.TAU]
+    alone = [wing.individual(made, point.epsilon["best"]) for point in stated]
     parts = (
         figures.clipping_text(clipped),
         figures.epsilon_text(stated),
         figures.accuracy_text(points, plain, blind),
+        figures.individual_text(stated, alone),
         figures.attribute_text(people, stated, plain, blind),
     )
     result = {
@@ -64,6 +66,7 @@ def market_attributes(
         "clipped": [{n: getattr(c, n) for n in wing.Clipped.__slots__} for c in clipped],
         "printed": {str(gamma): epsilon for gamma, epsilon in wing.PRINTED.items()},
         "points": [point.to_dict(people.names) for point in points],
+        "individual": alone,
         "no_privacy": dict(zip(people.names, plain.round(4).tolist(), strict=True)),
         "commonest": dict(zip(people.names, blind.round(4).tolist(), strict=True)),
     }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EPSILONS = (0.5, 1.0, 2.0)
 QUERIES = (500, 2000)
 _NUMBERS = (
-    "R2 and root mean square error of logarithms, delta = 1e-5. All "
+    "R2 and, in brackets, root mean square error on the scale named, delta = 1e-5. All "
     "methods get the same columns, scaled by 2,000 public rows, and the declared bounds. Simulated "
     "with seeded noise, without a guarantee."
 )
@@ -44,16 +44,19 @@ def regression(
     folder, start = output_folder(out), time.perf_counter()
     found: list[NumberScore] = []
     with progress(silent=json) as begin:
-        step = begin("splits", 2 * runs * len(QUERIES))
-        for table in (numbers.diamonds(data), numbers.wages(data)):
+        tables = (
+            numbers.diamonds(data, "log"),
+            numbers.diamonds(data, "linear"),
+            numbers.wages(data),
+        )
+        step = begin("splits", len(tables) * runs * len(QUERIES))
+        for table in tables:
             for seed in range(runs):
                 for n_queries in QUERIES:
                     found += numbers.scores(table, seed, n_queries, EPSILONS)
                     step(1)
     result = {"scores": [score.to_dict() for score in found], **_about("regression", start)}
-    text = "\n\n".join(
-        _number_table(found, table, n) for table in ("diamonds", "gss_wages") for n in QUERIES
-    )
+    text = "\n\n".join(_number_table(found, table.name, n) for table in tables for n in QUERIES)
     write_table(folder, "regression", result, with_notes(text, _NUMBERS), json=json)
 
 
@@ -65,7 +68,7 @@ def _number_table(scores: list[NumberScore], table: str, n_queries: int) -> str:
         for epsilon in (*EPSILONS,):
             mine = [s for s in here if s.method == method and s.epsilon in (epsilon, None)]
             r2, rmse = (sum(v) / len(mine) for v in ([s.r2 for s in mine], [s.rmse for s in mine]))
-            cells.append(f"{r2:>9.3f} ({rmse:.3f})".rjust(18))
+            cells.append(f"{r2:.3f} ({rmse:.4g})".rjust(18))
         lines.append(f"{method:24}" + "".join(cells))
     return "\n".join(lines)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
-from vicinal.predictors import PrivateKNNClassifier
+from vicinal.predictors import IndKNNMultiLabelClassifier, PrivateKNNClassifier
 from vicinal.predictors._common.plan_guarantee import priced
 
 Bools = npt.NDArray[np.bool_]
@@ -180,6 +180,20 @@ def point(made: Sequence[Made], k: int, tau: float, gamma: float) -> Point:
     price = priced(plan)
     epsilon = {**price["by_method"], "best": price["epsilon"]}
     return Point(tau, gamma, sigma, epsilon, np.mean(right, axis=0))
+
+
+def individual(made: Sequence[Made], epsilon: float) -> float:
+    """Return what Ind-KNN for several labels gets right at an epsilon, mean over all attributes.
+
+    The queries themselves are its public reference. A record is an image, as above.
+    """
+    right = []
+    for run, world in enumerate(made):
+        model = IndKNNMultiLabelClassifier(
+            range(world.truth.shape[1]), epsilon, n_queries=QUERIES, simulation_seed=run
+        ).fit(world.records, world.record_attributes, public=world.queries)
+        right.append((model.predict(world.queries) == world.truth).mean())
+    return float(np.mean(right))
 
 
 def not_private(made: Sequence[Made], k: int) -> Rows:

@@ -41,6 +41,16 @@ def accuracy_text(points: Sequence[Point], plain: Rows, blind: Rows) -> str:
     return "\n".join(lines)
 
 
+def individual_text(points: Sequence[Point], right: Sequence[float]) -> str:
+    """Return mean accuracies of Ind-KNN for several labels, at the epsilons of Private-kNN."""
+    lines = [f"at equal epsilon, {MADE}", "epsilon  Private-kNN  IndKNNMultiLabelClassifier"]
+    lines += [
+        f"{p.epsilon['best']:7.3f}  {p.right.mean():11.4f}  {r:26.4f}"
+        for p, r in zip(points, right, strict=True)
+    ]
+    return "\n".join(lines)
+
+
 def attribute_text(
     attributes: Attributes, points: Sequence[Point], plain: Rows, blind: Rows
 ) -> str:

@@ -33,6 +33,7 @@ class NumberTable:
     features: Floats
     target: Floats
     bounds: tuple[float, float]
+    scale: str = "log"
     n_public: int = 2000
     n_queries: int = 2000
 
@@ -49,15 +50,18 @@ class NumberTable:
         return scaled[:first], scaled[first:last], y[first:last], scaled[last:], y[last:]
 
 
-def diamonds(folder: Path) -> NumberTable:
-    """Return prices of diamonds; they lie between 300 and 20,000 dollars."""
+def diamonds(folder: Path, scale: str) -> NumberTable:
+    """Return prices of diamonds, 300 to 20,000 dollars; with "log" carats are logarithms, too."""
     table = pq.read_table(folder / "diamonds.parquet").to_pydict()
     levels = {"cut": _CUT, "color": list("JIHGFED"), "clarity": _CLARITY}
-    columns = [np.log(np.array(table["carat"], dtype=float))]
+    carat = np.array(table["carat"], dtype=float)
+    columns = [np.log(carat) if scale == "log" else carat]
     columns += [[order.index(v) for v in table[name]] for name, order in levels.items()]
     columns += [table[name] for name in ("depth", "table", "x", "y", "z")]
     price = np.array(table["price"], dtype=float)
-    return NumberTable("diamonds", np.array(columns, dtype=float).T, price, (300.0, 20000.0))
+    bounds = (300.0, 20000.0)
+    name = f"diamonds, {scale} price"
+    return NumberTable(name, np.array(columns, dtype=float).T, price, bounds, scale)
 
 
 def wages(folder: Path) -> NumberTable:
@@ -73,17 +77,17 @@ def wages(folder: Path) -> NumberTable:
             columns += [(column == name).astype(float) for name in sorted(set(column))[1:]]
         else:
             columns.append(column.astype(float))
-    return NumberTable("gss_wages", np.array(columns).T, income, (500.0, 300000.0))
+    return NumberTable("gss_wages, log income", np.array(columns).T, income, (500.0, 300000.0))
 
 
 @dataclass(frozen=True, slots=True)
 class NumberScore:
-    """How good predictions are, on the scale of the logarithm.
+    """How good predictions are, on the table's scale.
 
     Attributes
     ----------
     r2, rmse : float
-        Share of the variance that is explained, and root mean square error of logarithms.
+        Share of the variance that is explained, and root mean square error.
     """
 
     table: str
@@ -104,9 +108,10 @@ def scores(table: NumberTable, seed: int, n_queries: int, epsilons: tuple[float,
 ]:  # fmt: skip
     """Yield the scores of all methods on one split."""
     public, queries, truth, records, target = table.parts(seed)
-    queries, truth = queries[:n_queries], np.log(np.clip(truth[:n_queries], *table.bounds))
-    low, high = np.log(table.bounds)
-    logs = np.log(np.clip(target, *table.bounds))
+    onto = np.log if table.scale == "log" else np.asarray
+    queries, truth = queries[:n_queries], onto(np.clip(truth[:n_queries], *table.bounds))
+    low, high = onto(table.bounds)
+    values = onto(np.clip(target, *table.bounds))
 
     def score(method: str, epsilon: float | None, predicted: Floats) -> NumberScore:
         errors = np.square(predicted - truth)
@@ -115,18 +120,19 @@ def scores(table: NumberTable, seed: int, n_queries: int, epsilons: tuple[float,
         return NumberScore(table.name, method, epsilon, n_queries, seed, float(r2), rmse)
 
     yield score(
-        "200-NN, not private", None, KNeighborsRegressor(200).fit(records, logs).predict(queries)
+        "200-NN, not private", None, KNeighborsRegressor(200).fit(records, values).predict(queries)
     )
-    yield score("ridge, not private", None, Ridge().fit(records, logs).predict(queries))
-    scaled = (logs - low) / (high - low) * 2 - 1
+    yield score("ridge, not private", None, Ridge().fit(records, values).predict(queries))
+    scaled = (values - low) / (high - low) * 2 - 1
     bound = float(np.quantile(np.linalg.norm(public, axis=1), 0.95))
     for epsilon in epsilons:
         linear = AdaSSP.fit(records, scaled, bound, epsilon, DELTA, seed).predict(queries)
         yield score("AdaSSP", epsilon, (linear + 1) / 2 * (high - low) + low)
         model = IndKNNRegressor(
-            table.bounds, epsilon, DELTA, n_queries, scale="log", kernel="rbf", simulation_seed=seed
-        )
+            table.bounds, epsilon, DELTA, n_queries, scale=table.scale, kernel="rbf",
+            simulation_seed=seed,
+        )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(records, target, public=public)
-            yield score("IndKNNRegressor", epsilon, np.log(model.predict(queries)))
+            yield score("IndKNNRegressor", epsilon, onto(model.predict(queries)))

@@ -2,27 +2,38 @@
 
 numba keys its on-disk cache by the file of the compiled function alone. A compiled function that
 calls one in another file would keep an old copy of it after an edit or an update, which is not
-acceptable for code that charges budgets. Here the cache lives in a folder named after a digest of
-all sources of the rooms that hold compiled code: a change to any of them starts a new folder.
+acceptable for code that charges budgets. Here the cache of a file lies in a folder named after a
+digest of that file and of all files of this package that it imports, directly or by others: what
+is compiled into a function comes from nowhere else. A change to any of them starts a new folder,
+and files that import none of them keep theirs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
 
-_ROOMS = ("accounting", "noise", "neighbours", "mechanisms", "smoothed")
+_PACKAGE = Path(__file__).parent
+
+_IMPORT = re.compile(
+    rf"^[ \t]*(?:from[ \t]+({_PACKAGE.name}[.\w]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)"
+    rf"|import[ \t]+({_PACKAGE.name}[.\w]*))",
+    re.MULTILINE,
+)
+"""Imports of this package, as its house rules have them: absolute, one to a line."""
 
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile `function` on first use, without the GIL, and keep the result on disk."""
-    folder = _cache_folder()
+    folder = _cache_folder(Path(function.__code__.co_filename))
     before = numba.config.CACHE_DIR
     try:
         # Read once, when the function's cache is set up; the user's own functions never see it.
@@ -32,20 +43,53 @@ def compiled(function: Callable[..., Any]) -> Any:
         numba.config.CACHE_DIR = before
 
 
-def _source_digest() -> str:
-    """Return a digest of everything that compiled code can be made of."""
-    here = Path(__file__).parent
+@cache
+def _source_digest(source: Path) -> str:
+    """Return a digest of everything that compiled functions of a file can be made of."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
-    for room in _ROOMS:
-        for path in sorted((here / room).rglob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in sorted(sources(source)):
+        text = path.read_bytes()
+        digest.update(f"{path.name}\0{len(text)}\0".encode() + text)
     return digest.hexdigest()[:16]
 
 
-def _cache_folder() -> str:
-    """Return a writable folder for this version's compiled code, or "" for no caching."""
+def sources(source: Path) -> set[Path]:
+    """Return a file and all files of this package that it imports, directly or by others."""
+    known, new = set(), {source}
+    while new:
+        known |= new
+        new = {path for one in new for path in _imported(one)} - known
+    return known
+
+
+@cache
+def _imported(source: Path) -> frozenset[Path]:
+    """Return the files of this package that one of its files imports itself, or more."""
+    found: set[Path] = set()
+    for module, names, plain in _IMPORT.findall(source.read_text(encoding="utf-8")):
+        found.update(_files(module or plain, re.findall(r"\w+", re.sub(r"#.*", "", names))))
+    return frozenset(found)
+
+
+def _files(module: str, names: list[str]) -> Iterator[Path]:
+    """Yield where names of a module are defined: for those of a package, all that lies in it."""
+    place = _PACKAGE.parent.joinpath(*module.split("."))
+    if not place.is_dir():
+        yield place.with_suffix(".py")
+        return
+    for name in names:
+        if (place / f"{name}.py").is_file():
+            yield place / f"{name}.py"
+        elif name != "as":
+            yield from (place / name if (place / name).is_dir() else place).rglob("*.py")
+    if not names:
+        yield from place.rglob("*.py")
+
+
+def _cache_folder(source: Path) -> str:
+    """Return a writable folder for the compiled code of a file, or "" for no caching."""
     base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(base).expanduser() / "vicinal" / f"kernels-{_DIGEST}"
+    folder = Path(base).expanduser() / "vicinal" / f"kernels-{_source_digest(source)}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -55,6 +99,3 @@ def _cache_folder() -> str:
     foreign = hasattr(os, "getuid") and status.st_uid != os.getuid()
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return "" if foreign or shared or not os.access(folder, os.W_OK) else str(folder)
-
-
-_DIGEST = _source_digest()

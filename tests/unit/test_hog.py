@@ -54,7 +54,7 @@ def test_an_image_has_the_same_features_in_any_company(images: np.ndarray) -> No
     assert_array_equal(HOGFeatures().transform(images[::-3]), together[::-3])
 
 
-def test_the_number_of_processes_changes_nothing(images: np.ndarray) -> None:
+def test_the_number_of_threads_changes_nothing(images: np.ndarray) -> None:
     finished: list[int] = []
     parallel = HOGFeatures(n_jobs=2).transform(images, progress=finished.append)
     assert_array_equal(parallel, HOGFeatures().transform(images))

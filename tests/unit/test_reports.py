@@ -362,6 +362,17 @@ def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau,
     assert sum(told) == 10 * len(grid)
 
 
+@pytest.mark.parametrize("start", [(0, 0), (6, 5), (3, 0)])
+def test_a_search_that_begins_at_a_point_tries_only_what_lies_on_its_way(monkeypatch, start):
+    grid = search.ParameterGrid(tuple(range(7)), tuple(range(6)))
+    tried = hill(monkeypatch, lambda p: 500 - (p.tau - 3) ** 2 - (p.noise_multiplier - 2) ** 2)
+    told = []
+    found = search.uphill(None, _trials.Setting(1.0, 10), grid, told.append, _trials.Point(*start))
+    assert search.best_first(found)[0] == _trials.Point(3, 2)
+    assert tried[0] == _trials.Point(*start)
+    assert sum(told) == 10 * len(grid)
+
+
 @pytest.mark.parametrize("taus", [(0.1,), (0.1, 0.2)])
 def test_the_search_on_a_flat_landscape_ends(monkeypatch, taus):
     grid = search.ParameterGrid(taus, (1.0, 2.0))

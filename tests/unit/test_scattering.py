@@ -169,7 +169,7 @@ def test_the_layout_in_memory_changes_no_bit(images: np.ndarray, together: np.nd
     assert_array_equal(features.transform(wide), together[:9])
 
 
-def test_the_number_of_processes_changes_nothing(images: np.ndarray, together: np.ndarray) -> None:
+def test_the_number_of_threads_changes_nothing(images: np.ndarray, together: np.ndarray) -> None:
     finished: list[int] = []
     parallel = ScatteringFeatures(n_jobs=2).transform(images, progress=finished.append)
     assert_array_equal(parallel, together)

@@ -194,6 +194,24 @@ def test_a_key_twice_in_one_batch_is_one_request(store):
     assert store.quota().used == 3
 
 
+def test_keys_of_a_block_are_looked_up_at_once(store, monkeypatch):
+    first = store.predict(Q[:1], idempotency_key="0")
+    database, asked = store._parts.database, []
+    execute = database.execute
+    monkeypatch.setattr(
+        database, "execute", lambda text, *rest: asked.append(text) or execute(text, *rest)
+    )
+    replies = store.predict_many(
+        [Query(Q[i : i + 1], idempotency_key=str(i)) for i in range(20)]
+        + [Query(Q[:2], idempotency_key="3"), Query(Q[:1], idempotency_key="\ud800")]
+    )
+    assert sum("FROM requests" in text for text in asked) == 1
+    np.testing.assert_array_equal(replies[0].votes, first.votes)
+    assert [reply.charged for reply in replies[:20]] == [0] + 19 * [1]
+    assert isinstance(replies[20], KeyReused)
+    assert isinstance(replies[21], InvalidInput)
+
+
 def test_a_key_is_its_analysts_own_and_good_for_one_request(store):
     store.predict(Q[:3], idempotency_key="k")
     with pytest.raises(InvalidInput, match="idempotency_key"):

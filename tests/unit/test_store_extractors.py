@@ -80,6 +80,18 @@ def test_another_model_is_refused_at_opening(tmp_path, network, harm):
         Store.open(tmp_path / "store")
 
 
+@pytest.mark.parametrize(("kind", "made_with"), [("scattering", 1), ("scattering", 3), ("hog", 2)])
+def test_another_definition_of_the_arithmetic_is_refused(tmp_path, kind, made_with):
+    spec = StoreExtractor(kind).spec()
+    assert spec.get("edition", 1) == StoreExtractor(kind).edition
+    assert StoreExtractor.load(spec, tmp_path).edition == spec.get("edition", 1)
+    other = {name: value for name, value in spec.items() if name != "edition"}
+    if made_with > 1:
+        other["edition"] = made_with
+    with pytest.raises(StorageFailed, match="another definition"):
+        StoreExtractor.load(other, tmp_path)
+
+
 def test_options_that_an_extractor_does_not_have_are_refused(tmp_path):
     for kind, options in (("onnx", {}), ("hog", {"sell": 3}), ("image", {"model": "x"})):
         with pytest.raises(InvalidInput, match="options"):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 from literal import LiteralIndKNN, cosine_steps
-from vicinal import IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal import IndKNNClassifier, IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors.ind_knn import _averages, _target_encoding
 
@@ -200,6 +200,32 @@ def test_labels_and_shares(large):
         shares = model.predict_proba(queries)
         assert ((shares >= 0) & (shares <= 1)).all()
         assert set(model.describe(queries[:1])[0].shares) == {"right", "up"}
+
+
+def test_a_classifier_describes_a_neighbourhood(large):
+    X, public, queries, _ = large
+    model = IndKNNClassifier(
+        ["far", "near"], 60.0, n_queries=60, noise_multiplier=1.0, simulation_seed=0
+    )
+    model.fit(X, np.where(np.arange(6000) % 2, "far", "near"), public=public)
+    found = model.describe(np.tile(queries[:1], (60, 1)))
+    shares = np.array([summary.shares["far"].value for summary in found])
+    errors = np.array([summary.shares["far"].error for summary in found])
+    assert 0.6 < shares.std() / errors.mean() < 1.5
+    assert all(sum(e.value for e in s.shares.values()) == pytest.approx(1) for s in found)
+    assert str(found[0]).startswith("records near, by weight: ")
+
+
+@pytest.mark.parametrize(
+    "given", [{"release": "label"}, {"reuse_predictions": "gate"}, {"model_share": 0.5}]
+)
+def test_shares_of_classes_need_votes_alone(large, given):
+    X, public, queries, y = large
+    model = IndKNNClassifier(range(2), 8.0, n_records=6000, simulation_seed=0, **given)
+    model.fit(X[:500], y[:500] > 0.7, public=public)
+    with pytest.raises((InvalidInput, PrivacyRefused), match="Shares of classes"):
+        model.describe(queries)
+    assert model.n_answers_ == 0
 
 
 def test_keywords_of_a_region(large):

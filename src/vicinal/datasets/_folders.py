@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,8 @@ def load_images(folder: str | Path) -> Dataset:
         subject_column([path.parts[1] for path in paths]) if depth == _LABEL_AND_SUBJECT else None
     )
     names = tuple(path.as_posix() for path in paths)
-    pixels = _together([_pixels(folder, path) for path in paths])
+    with ThreadPoolExecutor() as pool:
+        pixels = _together(list(pool.map(partial(_pixels, folder), paths)))
     return Dataset(pixels, labels, people, names=names)
 
 

@@ -19,7 +19,15 @@ Network = TypeVar("Network")
 
 
 class FixedFeatures(TransformerMixin, BaseEstimator):
-    """An extractor that needs no fit: the features of a row are a function of that row alone."""
+    """An extractor that needs no fit: the features of a row are a function of that row alone.
+
+    Attributes
+    ----------
+    edition : int
+        Counts the definitions of its arithmetic: raised whenever any feature changes in any bit.
+    """
+
+    edition = 1
 
     def fit(self, rows: object = None, y: object = None) -> Self:  # noqa: ARG002
         """Return self; there is nothing to learn."""
@@ -75,16 +83,15 @@ def one_by_one(rows: Any, feature: Callable[[Any], Vectors], size: int) -> Itera
         yield np.stack([feature(row) for row in rows[start : start + size]])
 
 
-def in_processes(
+def in_threads(
     rows: Images, work: Callable[[Images], Vectors], size: int, n_jobs: int | None
 ) -> Iterator[Vectors]:
-    """Yield what `work` makes of consecutive chunks of `size` rows, in `n_jobs` processes."""
+    """Yield what `work` makes of consecutive chunks of `size` rows, in `n_jobs` threads."""
     from joblib import Parallel, delayed
 
     chunks = (rows[start : start + size] for start in range(0, len(rows), size))
-    results: Iterator[Vectors] = Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(work)(chunk) for chunk in chunks
-    )
+    parallel = Parallel(n_jobs=n_jobs, backend="threading", return_as="generator")
+    results: Iterator[Vectors] = parallel(delayed(work)(chunk) for chunk in chunks)
     return results
 
 

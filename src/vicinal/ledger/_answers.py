@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,12 @@ DIGEST = 16
 
 Places = npt.NDArray[np.int64]
 
+KnownRequest = tuple[bytes, Places, Places]
+"""Body of a request, and block and place of each of its answers."""
+
 _KEPT = 64
+_AT_ONCE = 500
+"""Names in one statement, below what any database takes."""
 
 
 def digests_of(queries: npt.NDArray[Any]) -> list[bytes]:
@@ -111,10 +117,18 @@ class AnswerLog:
             self._recent.popitem(last=False)
 
 
-def stored_request(database: Database, name: bytes) -> tuple[bytes, Places, Places] | None:
-    """Return body, blocks and places of a request that was answered before, or None."""
-    rows = database.execute("SELECT body, seqs, places FROM requests WHERE name = ?", (name,))
-    if not rows:
-        return None
-    body, seqs, places = rows[0]
-    return body, np.frombuffer(seqs, dtype="<i8"), np.frombuffer(places, dtype="<i8")
+def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, KnownRequest]:
+    """Return body, blocks and places of those requests that were answered before, by name."""
+    found: dict[bytes, KnownRequest] = {}
+    wanted = list(dict.fromkeys(names))
+    for start in range(0, len(wanted), _AT_ONCE):
+        part = wanted[start : start + _AT_ONCE]
+        marks = ", ".join("?" * len(part))
+        rows = database.execute(
+            f"SELECT name, body, seqs, places FROM requests WHERE name IN ({marks})",  # noqa: S608
+            part,
+        )
+        for name, body, seqs, places in rows:
+            where = (np.frombuffer(column, dtype="<i8") for column in (seqs, places))
+            found[bytes(name)] = bytes(body), next(where), next(where)
+    return found

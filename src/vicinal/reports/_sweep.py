@@ -63,11 +63,14 @@ def _beside(values: tuple[float, ...], value: float) -> tuple[float, ...]:
     return values[max(0, place - 1) : place + 2]
 
 
-def uphill(trial: Trial, setting: Setting, grid: ParameterGrid, step: Step) -> dict[Point, Outcome]:
+def uphill(
+    trial: Trial, setting: Setting, grid: ParameterGrid, step: Step, start: Point | None = None
+) -> dict[Point, Outcome]:
     """Try the published algorithm on the way to the top of a grid; return every point tried.
 
-    Every other point is tried, then all around the best so far until none of them is better.
-    `step` is told of the work in queries, as if all points were tried.
+    Every other point is tried, or `start` alone if it is given, then all around the best so far
+    until none of them is better. `step` is told of the work in queries, as if all points were
+    tried.
     """
     found: dict[Point, Outcome] = {}
 
@@ -77,7 +80,7 @@ def uphill(trial: Trial, setting: Setting, grid: ParameterGrid, step: Step) -> d
             step(setting.n_queries)
         return found[point].correct
 
-    best = max(grid.coarse(), key=correct)
+    best = max(grid.coarse() if start is None else [start], key=correct)
     # Of equals max takes the first, so this ends.
     while (better := max([best, *grid.around(best)], key=correct)) != best:
         best = better
@@ -124,14 +127,19 @@ def sweep_work(n_queries: int, epsilons: Sequence[float], grid: ParameterGrid) -
 def sweep(
     trial: Trial, epsilons: Sequence[float], delta: float, grid: ParameterGrid, step: Step
 ) -> Sweep:
-    """Simulate the default, and the published algorithm at its best, for every epsilon."""
+    """Simulate the default, and the published algorithm at its best, for every epsilon.
+
+    The best point of one epsilon is where the search at the next one begins, which spares it the
+    coarse grid.
+    """
     n_queries = len(trial.truth)
-    default, published, points = [], [], []
+    default, published = [], []
+    points: list[Point] = []
     for epsilon in epsilons:
         setting = Setting(epsilon, n_queries, delta)
         default.append(default_outcome(trial, setting, seed=0))
         step(n_queries)
-        found = uphill(trial, setting, grid, step)
+        found = uphill(trial, setting, grid, step, points[-1] if points else None)
         points.append(best_first(found)[0])
         published.append(found[points[-1]])
     return Sweep(

@@ -34,7 +34,8 @@ class ServiceSettings:
     block_queries : int
         A block takes no further request once it holds so many queries.
     wait_ms : float
-        How long a block that is not full waits for others to join.
+        How long a block that is not full waits for others to join. A single request that follows
+        a block of one request does not wait.
     waiting_queries : int
         Queries that may wait for a block; beyond that requests get 503.
     rate, burst : float

@@ -174,6 +174,7 @@ class RequestBatcher:
         self._queue: deque[_PendingRequest] = deque()
         self._arrived = asyncio.Event()
         self._closing = False
+        self._served = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -234,8 +235,13 @@ class RequestBatcher:
         """Let others join, or wait for the next interval."""
         if self._settings.response_interval_ms:
             await self._wait_for_interval()
-        elif self._metrics.waiting < self._settings.block_queries and not self._closing:
+        elif self._company() and not self._closing:
             await asyncio.sleep(self._settings.wait_ms / 1e3)
+
+    def _company(self) -> bool:
+        """Tell whether others may come soon: not if this request and the last one were alone."""
+        room = self._metrics.waiting < self._settings.block_queries
+        return room and (len(self._queue) > 1 or self._served != 1)
 
     def _block(self) -> list[_PendingRequest]:
         """Take requests from the front until the block is full."""
@@ -250,6 +256,7 @@ class RequestBatcher:
 
     async def _serve(self, block: list[_PendingRequest]) -> None:
         """Have a block answered; every request of it gets an answer or an error."""
+        self._served = len(block)
         size = sum(waiting.size for waiting in block)
         self._metrics.blocks.add(size)
         queries = [waiting.query for waiting in block]

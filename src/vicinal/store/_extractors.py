@@ -109,6 +109,11 @@ class StoreExtractor:
             return digest_of(Path(self.options[_COPIED[self.kind]]))
         return digest_of(model_folder(self._rows.model)) if self.kind == "text" else None
 
+    @property
+    def edition(self) -> int:
+        """Which definition of its arithmetic the extractor has; the first one if it has one."""
+        return int(getattr(self._rows, "edition", 1))
+
     def fitted(
         self, raw: Any, n_components: int, power: float = 0.5
     ) -> tuple[Self, npt.NDArray[Any]]:
@@ -140,6 +145,8 @@ class StoreExtractor:
         plain.pop(_COPIED.get(self.kind, ""), None)
         mapped = self.public_map is not None
         told = {"kind": self.kind, "options": plain, "mapped": mapped, "columns": self.columns}
+        if self.edition > 1:
+            told["edition"] = self.edition
         return told if self.digest is None else {**told, "model": self.digest}
 
     def save(self, folder: Path) -> None:
@@ -156,7 +163,8 @@ class StoreExtractor:
         Raises
         ------
         StorageFailed
-            If its model is not the one that the store was made with, or cannot be read.
+            If its model, or the definition of its arithmetic, is not the one that the store was
+            made with, or cannot be read.
         """
         public_map = PublicMap.load(folder / MAP) if spec["mapped"] else None
         options, kept = dict(spec["options"]), folder / MODEL
@@ -168,6 +176,12 @@ class StoreExtractor:
             raise StorageFailed(
                 "The extractor's model is not the one that this store was made with. Features of "
                 "another one cannot be compared. Bring it back, or restore a backup."
+            )
+        if spec.get("edition", 1) != found.edition:
+            raise StorageFailed(
+                "The store was made with another definition of its extractor than this version of "
+                "vicinal has. Their features differ, and cannot be compared. Open the store with "
+                "the version that made it, or make it anew from the raw records."
             )
         return found
 

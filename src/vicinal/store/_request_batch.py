@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
 from vicinal.ledger._answer_blocks import AnswerBlock, ReuseEntry, StoredRequest
-from vicinal.ledger._answers import digests_of, request_name, stored_request
+from vicinal.ledger._answers import KnownRequest, digests_of, request_name, stored_requests
 from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._audience_state import AudienceState, lead
@@ -77,6 +77,7 @@ class RequestBatch:
         self._states = states
         self._fresh: dict[str, _NewQueries] = {}
         self._named: dict[bytes, _RequestJob] = {}
+        self._stored: dict[bytes, KnownRequest] = {}
 
     def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer all requests that can be answered; the others get the error that is theirs."""
@@ -102,10 +103,24 @@ class RequestBatch:
         checked = [self._checked(query) for query in queries]
         sound = [found for found in checked if not isinstance(found, VicinalError)]
         rows = self._rows([vectors for _, vectors in sound])
+        self._look_up(queries, checked)
         return [
             found if isinstance(found, VicinalError) else self._job(query, found[0], next(rows))
             for query, found in zip(queries, checked, strict=True)
         ]
+
+    def _look_up(
+        self,
+        queries: Sequence[Query],
+        checked: Sequence[tuple[AudienceState, npt.NDArray[Any]] | VicinalError],
+    ) -> None:
+        """Read at once what is stored under the idempotency keys of all sound requests."""
+        names = [
+            name
+            for query, found in zip(queries, checked, strict=True)
+            if not isinstance(found, VicinalError) and (name := _name(query)) is not None
+        ]
+        self._stored = stored_requests(self._ledger.database, names)
 
     def _checked(self, query: Query) -> tuple[AudienceState, npt.NDArray[Any]] | VicinalError:
         """Return whom a request is for, and its features; or what is wrong with it."""
@@ -134,10 +149,9 @@ class RequestBatch:
             return error
 
     def _found(self, query: Query, state: AudienceState, rows: npt.NDArray[Any]) -> _RequestJob:
-        analyst, digests = query.analyst, digests_of(rows)
-        if query.idempotency_key is None:
+        analyst, digests, name = query.analyst, digests_of(rows), _name(query)
+        if name is None:
             return self._sorted(state, analyst, digests, rows)
-        name = request_name(query.audience, analyst, query.idempotency_key)
         body = _body(digests)
         if job := self._known(state, name, body):
             return job
@@ -152,8 +166,7 @@ class RequestBatch:
         if (job := self._named.get(name)) is not None:
             _check_body(job.body, body)
             return job
-        stored = stored_request(self._ledger.database, name)
-        if stored is None:
+        if (stored := self._stored.get(name)) is None:
             return None
         _check_body(stored[0], body)
         return _RequestJob(state, stored[1], stored[2])
@@ -298,6 +311,12 @@ def _check_body(stored: bytes, body: bytes) -> None:
         raise KeyReused(
             "The 'idempotency_key' parameter must be new for new queries. It was used for others."
         )
+
+
+def _name(query: Query) -> bytes | None:
+    """Return the name of a request with an idempotency key."""
+    key = query.idempotency_key
+    return None if key is None else request_name(query.audience, query.analyst, key)
 
 
 def _body(digests: Sequence[bytes]) -> bytes:

@@ -17,9 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import inputs
+from vicinal.predictors._vote_shares import expected_vote_shares, share_errors
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine
+from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._shared_settings import GATE, SharedSettings
 
@@ -346,6 +348,43 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator):
         leads = self.confidence(answers.votes, answers.noise)
         labels[leads < least] = ABSTAIN if integer_names else None
         return np.asarray(labels)
+
+    def describe(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> list[NeighborhoodSummary]:
+        """Return the shares of all classes around each query, with errors; spends budget.
+
+        Raises
+        ------
+        PrivacyRefused
+            With release="label": the votes are not paid for.
+        InvalidInput
+            Behind a gate or beside a private model, whose answers are not votes alone.
+        """
+        check_is_fitted(self)
+        self._check_votes_leave("Shares of classes")
+        if self._model is not None:
+            raise InvalidInput(
+                "Shares of classes cannot be given with a private model: its scores join the "
+                "votes. Fit with model_share=0."
+            )
+        answers = self.query(X, progress=progress)
+        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        shares = expected_vote_shares(answers.votes, answers.noise)
+        errors = share_errors(answers.votes, answers.noise)
+        names = self.classes_.tolist()
+        return [
+            NeighborhoodSummary(
+                NoisyEstimate(float(votes.sum()), float(noise * np.sqrt(len(names)))),
+                shares={
+                    name: NoisyEstimate(float(share), float(error))
+                    for name, share, error in zip(names, row, row_errors, strict=True)
+                },
+            )
+            for votes, noise, row, row_errors in zip(
+                answers.votes, answers.noise, shares, errors, strict=True
+            )
+        ]
 
     def confidence(
         self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None

@@ -61,11 +61,6 @@ class SharedSettings(Settings):
     simulation_seed: int | None
 
     @property
-    def typical_square(self) -> float:
-        """The squared length that records' vectors are planned to have; public, 1 at most."""
-        return 1.0
-
-    @property
     def neighbors_per_noise(self) -> float:
         """Neighbours for each unit of noise and dimension, see ``_planning``."""
         return _planning.NEIGHBORS_PER_NOISE
@@ -228,8 +223,7 @@ class SharedSettings(Settings):
 
     def affordable(self, shift: float = 0.0) -> float:
         """Return the budget that planned contributions of `shift` noise scales feel like."""
-        whole = self.spendable / self.typical_square
-        return whole / (self.charges.share(shift) if self.label_only else 1.0)
+        return self.spendable / (self.charges.share(shift) if self.label_only else 1.0)
 
     @property
     def n_asked(self) -> int:

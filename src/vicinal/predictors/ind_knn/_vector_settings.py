@@ -201,12 +201,6 @@ class RegressorSettings(VectorSettings):
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
 
     @property
-    def typical_square(self) -> float:
-        """Numbers are planned to be half as far from the middle as the bounds; signs are all 1."""
-        said = 0.25 if self.n_thresholds is None else 1.0
-        return WEIGHT_SHARE + (1 - WEIGHT_SHARE) * said
-
-    @property
     def neighbors_per_noise(self) -> float:
         """More than for a vote: all of the noise is in the answer."""
         return NUMBERS_PER_NOISE

@@ -1,0 +1,202 @@
+"""Every goal of speed with its figure: `python -m benchmarks --goals [--only WORD] [--short]`.
+
+A goal is a bound on one number; what stands beside a product or a search in the same process is
+given as a ratio to it, too. Milliseconds by the clock, minimum or median of some repetitions, so a
+machine that does other work prints figures that are too large: look at the load in the first line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import parts
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number, the most that it should be, and what it is in."""
+
+    name: str
+    value: float
+    most: float
+    unit: str
+
+    def line(self) -> str:
+        """Return a line of the table."""
+        met = "met" if self.value <= self.most else f"missed by {self.value / self.most:.2f}"
+        return f"{self.name:<62}{self.value:10.3f}{self.most:9.2f} {self.unit:<11}{met}"
+
+
+Figures = Iterator[Figure]
+
+
+def features(short: bool) -> Figures:
+    """Yield ms an image of both extractors, on all processors."""
+    from vicinal.features import HOGFeatures, ScatteringFeatures
+
+    images = np.random.default_rng(0).integers(0, 256, (512 if short else 4096, 28, 28))
+    for name, extractor, most in (
+        ("gradients, an image of 28 x 28", HOGFeatures(n_jobs=-1), 0.08),
+        ("scattering, an image of 28 x 28", ScatteringFeatures(n_jobs=-1), 0.2),
+    ):
+        seconds = least(lambda one=extractor: one.transform(images), 3)
+        yield Figure(name, 1e3 * seconds / len(images), most, "ms")
+
+
+def start_up(short: bool) -> Figures:
+    """Yield seconds of short commands, warm."""
+    plan = str(ROOT / "examples" / "plans" / "table1_mnist.json")
+    for name, arguments, most in (
+        ("import vicinal", ["-c", "import vicinal"], 0.3),
+        ("vicinal --version", ["-m", "vicinal", "--version"], 0.3),
+        ("vicinal --help", ["-m", "vicinal", "--help"], 0.5),
+        ("vicinal account, Table 1, warm", ["-m", "vicinal", "account", plan], 1.0),
+    ):
+        yield Figure(name, least(lambda a=arguments: run(a), 2 if short else 5), most, "s")
+
+
+def demonstration(short: bool) -> Figures:
+    """Yield seconds of the demo with its report: nothing compiled, and everything."""
+    options = ["--queries", "50"] if short else []
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["-m", "vicinal", "demo", "--json", "--out", f"{folder}/out", *options]
+        cold = least(lambda: run(arguments, folder), 1)
+        yield Figure("demo with its report, first run", cold, 25, "s")
+        warm = least(lambda: run(arguments, folder), 1 if short else 2)
+        yield Figure("demo with its report, later runs", warm, 12, "s")
+
+
+def prediction(short: bool) -> Figures:
+    """Yield the whole prediction over its search, and noise and radius, at all sizes."""
+    for n, d, share in ((20_000, 128, 0.01),) if short else parts.SIZES:
+        times = parts.measure(n, d, share, 3 if short else 15)
+        size = f"n = {n:,}, d = {d}, {share:.1%} inside"
+        ratio = times["whole prediction"] / times[parts.SEARCH]
+        yield Figure(f"prediction over search, {size}", ratio, 1.2, "searches")
+        if (n, d) == (50_000, 768):
+            search = times[parts.SEARCH] / parts.BLOCK
+            yield Figure(f"search, a query, {size}", search, 0.05, "ms")
+        aside = (times["radius"] + times["noise"]) / parts.BLOCK
+        yield Figure(f"noise and radius, a query, {size}", aside, 0.01, "ms")
+
+
+def private_knn(short: bool) -> Figures:
+    """Yield ms a query of Private-kNN at small and large gamma."""
+    from benchmarks import private_knn as table
+
+    size = (5_000, 250) if short else (table.RECORDS, table.QUERIES)
+    for gamma in (0.2,) if short else (0.03, 0.2):
+        answer = table.measure(gamma, 300, *size)["answer"]
+        yield Figure(f"Private-kNN, a query, gamma {gamma}, k 300", answer, 0.2, "ms")
+
+
+def service(short: bool) -> Figures:
+    """Yield response times of the service, every commit on the disk, clients on this machine."""
+    import asyncio
+
+    from benchmarks import serving
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        key = serving.make_store(store, 5_000 if short else 60_000)
+
+        def times(clients: int, count: int, seed: int) -> np.ndarray:
+            contents = serving.requests(serving.bodies(count, 1, seed), key)
+            return 1e3 * np.array(asyncio.run(serving.load(at[0], contents, clients)))
+
+        with serving.service(store) as at:
+            times(16, 300, 1)
+            alone = np.median(times(1, 60 if short else 400, 2))
+            yield Figure("a request alone, p50", float(alone), 3, "ms")
+            count, start = 500 if short else 6000, time.perf_counter()
+            many = np.quantile(times(256, count, 3), 0.99)
+            took = 1e3 * (time.perf_counter() - start) / count
+            yield Figure("256 clients, p99", float(many), 100, "ms")
+            yield Figure("256 clients, a request (2,000 a second)", took, 0.5, "ms")
+
+
+def people(short: bool) -> Figures:
+    """Yield what a store of a million subjects takes: opening, erasing 10,000, memory."""
+    count = 20_000 if short else 1_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        told = run(["-c", _PEOPLE, f"{folder}/store", str(count)])
+    found = json.loads(told.splitlines()[-1])
+    yield Figure(f"open a store of {count:,} subjects", found["open"], 3, "s")
+    yield Figure("erase 10,000 of them", found["erase"], 1, "s")
+    yield Figure("memory over that of the integers", found["memory"], 1.3, "times")
+
+
+_PEOPLE = """
+import json, os, sys, time
+import numpy as np
+from vicinal.store import Store
+path, n, d = sys.argv[1], int(sys.argv[2]), 128
+rng = np.random.default_rng(0)
+people = [f"person-{i}" for i in range(n)]
+if not os.fork():
+    rows, R = rng.standard_normal((n, d), dtype=np.float32), rng.standard_normal((2000, d))
+    Store.init(path, rows, rng.integers(0, 10, n), people, classes=range(10), public=R,
+               n_queries=1000, n_neighbors=max(30, n // 1000), noise_multiplier=5.0,
+               n_records=n).close()
+    os._exit(0)
+os.wait()
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+before, start = resident(), time.perf_counter()
+store = Store.open(path)
+opened, memory = time.perf_counter() - start, (resident() - before) / (n * (d + 8))
+gone = people[:: max(1, n // 10_000)][:10_000]
+start = time.perf_counter()
+store.erase(gone)
+print(json.dumps({"open": opened, "erase": time.perf_counter() - start, "memory": memory}))
+"""
+
+GROUPS: dict[str, Callable[[bool], Figures]] = {
+    "features": features,
+    "start-up": start_up,
+    "demo": demonstration,
+    "prediction": prediction,
+    "private-knn": private_knn,
+    "service": service,
+    "people": people,
+}
+
+
+def least(work: Callable[[], object], times: int) -> float:
+    """Return the shortest time of a work in seconds, after one that does not count if many."""
+    took = []
+    for _ in range(times + (times > 1)):
+        start = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - start)
+    return min(took[times > 1 :])
+
+
+def run(arguments: list[str], cache: str | None = None) -> str:
+    """Run Python in a process of its own, with compiled code in `cache`, and return its output."""
+    environment = os.environ | ({} if cache is None else {"XDG_CACHE_HOME": cache})
+    done = subprocess.run(
+        [sys.executable, *arguments], check=True, capture_output=True, text=True, env=environment
+    )
+    return done.stdout
+
+
+def report(short: bool, only: str | None) -> Iterator[str]:
+    """Yield the lines of the table as they are measured."""
+    yield f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
+    yield f"{'':<62}{'figure':>10}{'at most':>9}"
+    for name, group in GROUPS.items():
+        if only is None or only == name:
+            yield from (figure.line() for figure in group(short))

@@ -1,0 +1,109 @@
+"""How cost grows with work: `python -m benchmarks --growth [--short]`.
+
+Milliseconds a query of whole predictions in blocks of 256, one thing varied at a time, and the
+power that it grows with (the slope on logarithmic axes). Then our exact search beside those of
+faiss, usearch and scikit-learn, as far as installed: all of them find every neighbour.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+import numpy as np
+
+from benchmarks.rivals import float32_works
+from vicinal import IndKNNClassifier
+from vicinal.reports._search_benchmark import (
+    BenchmarkData,
+    SearchBenchmark,
+    Works,
+    exponent,
+    interleaved,
+)
+
+BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is answered: n records of d features, so many classes, queries, records a subject."""
+
+    n: int = 50_000
+    d: int = 128
+    classes: int = 10
+    queries: int = 1_000
+    owned: int = 1
+
+    def ms(self, repeats: int = 5) -> float:
+        """Return the median ms a query of whole predictions."""
+        data = BenchmarkData(self.n, self.d, 0.002)
+        classifier = IndKNNClassifier(
+            range(self.classes), n_queries=max(10**6, self.queries), noise_multiplier=5.0,
+            n_neighbors=data.n_neighbors, n_records=self.n,
+        ).fit(
+            np.concatenate(list(data.batches())), np.arange(self.n) % self.classes,
+            subjects=np.arange(self.n) // self.owned, public=data.draw(2000, 1),
+        )  # fmt: skip
+        asked = data.draw(self.queries, 2)
+        classifier.predict(asked[:BLOCK])
+        took = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            classifier.predict(asked)
+            took.append(time.perf_counter() - start)
+        return 1e3 * statistics.median(took) / self.queries
+
+
+VARIED: dict[str, tuple[int, ...]] = {
+    "n": (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000),
+    "d": (64, 128, 256, 512, 1024),
+    "classes": (2, 10, 100, 1000),
+    "queries": (256, 1024, 4096),
+    "owned": (1, 10, 100, 1000),
+}
+WORDS = {
+    "n": "records",
+    "d": "features",
+    "classes": "classes",
+    "queries": "queries asked at once",
+    "owned": "records a subject",
+}
+MOST_TOGETHER = 2
+"""Sizes that --short measures of each."""
+
+
+def report(short: bool) -> Iterator[str]:
+    """Yield the lines of all tables as they are measured."""
+    usual = Workload(n=5_000, d=32, queries=256) if short else Workload()
+    yield f"ms a query, blocks of {BLOCK}, .2 % inside; else {usual}"
+    for name, all_sizes in VARIED.items():
+        sizes = all_sizes[:MOST_TOGETHER] if short else all_sizes
+        times = [replace(usual, **{name: size}).ms(1 if short else 5) for size in sizes]
+        cells = ", ".join(f"{size:,} {ms:.3f}" for size, ms in zip(sizes, times, strict=True))
+        yield f"  {WORDS[name]:<22} power {exponent(sizes, times):5.2f}:  {cells}"
+    yield "\nexact searches, ms a query, blocks of 256, .1 % inside"
+    for n in (5_000,) if short else (10_000, 50_000, 200_000):
+        seconds = interleaved(rivals(n, 32 if short else 128), 1 if short else 5)
+        cells = ", ".join(f"{name} {1e3 * s / BLOCK:.4f}" for name, s in seconds.items())
+        yield f"  n = {n:,}: {cells}"
+
+
+def rivals(n: int, d: int) -> Works:
+    """Return our exact searches and theirs, over the same records."""
+    data = BenchmarkData(n, d)
+    ours = SearchBenchmark(data, BLOCK).works(BLOCK)
+    return {"int8 exact": ours["exact"], **float32_works(data, BLOCK), **_usearch(data)}
+
+
+def _usearch(data: BenchmarkData) -> dict[str, Callable[[], object]]:
+    if find_spec("usearch") is None:
+        return {}
+    from usearch.index import search
+
+    records, queries = np.concatenate(list(data.batches())), data.draw(BLOCK, 2)
+    k = data.n_neighbors
+    return {"usearch exact": lambda: search(records, queries, k, "ip", exact=True)}

@@ -1,0 +1,69 @@
+"""Compile what predictions, features and prices need: `python -m vicinal.reports._compile`.
+
+For whoever installs: compiled code stays on disk, so that no first run waits for it. Everything
+that is computed here is made up, and simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+
+_RECORDS, _WIDTH, _CLASSES = 64, 8, 2
+
+
+def compile_features() -> None:
+    """Compile both extractors of images."""
+    from vicinal.features import HOGFeatures, ScatteringFeatures
+
+    for dtype in (np.uint8, np.float32):
+        images = np.ones((2, 16, 16), dtype=dtype)
+        HOGFeatures().transform(images)
+        ScatteringFeatures().transform(images)
+
+
+def compile_votes() -> None:
+    """Compile integer search, radius and walk, for votes and for labels alone."""
+    from vicinal.predictors import IndKNNClassifier
+
+    rows, labels = _made_up(0)
+    public, _ = _made_up(1)
+    for release in ("votes", "label"):
+        IndKNNClassifier(
+            range(_CLASSES), 8.0, n_queries=_RECORDS, release=release, simulation_seed=0
+        ).fit(rows, labels, public=public).predict(rows[:4])
+
+
+def compile_published() -> None:
+    """Compile the float32 search and private counts, and what prices a screening."""
+    from vicinal.accounting import account
+    from vicinal.predictors import IndKNNClassifier
+
+    rows, labels = _made_up(0)
+    IndKNNClassifier.zhu2023(
+        range(_CLASSES), 8.0, n_queries=_RECORDS, tau=0.3, noise_multiplier=0.5, simulation_seed=0
+    ).fit(rows, labels).predict(rows[:4])
+    screening = {"kind": "screening", "classes": 10, "gamma": 0.5, "k": 20, "sigma": 20.0}
+    account({"delta": 1e-5, "releases": [{**screening, "threshold": 12, "count": 10}]})
+
+
+def _made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.random.default_rng(seed).normal(size=(_RECORDS, _WIDTH))  # noqa: TID251 (no secret)
+    return rows.astype(np.float32), np.arange(_RECORDS) % _CLASSES
+
+
+STEPS: tuple[Callable[[], None], ...] = (compile_votes, compile_published, compile_features)
+
+
+def main() -> None:
+    """Take all steps, two at a time, each in a process of its own."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for done in [pool.submit(step) for step in STEPS]:
+            done.result()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Audits of estimators with vectors: two worlds, and broken versions that are caught.
+
+Noise is the exact one, from the system's entropy, in every audit here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
+from statistical.test_two_worlds import BUDGET, DELTA, EPSILON, Case, claim_beside, halve_the_noise
+from statistical.worlds import universes
+from vicinal import IndKNNKeywords, IndKNNRegressor
+from vicinal.mechanisms import VoteRelease
+
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+
+LASTS = 2.5
+"""Queries that a victim's budget lasts for."""
+
+WORDS = ["asthma", "cold", "cough", "fever", "knee"]
+
+
+class OpenRegressor(IndKNNRegressor):
+    """Shows the noisy sums, which leave."""
+
+    def decision_function(self, X):
+        """Return the sums, (q, coordinates)."""
+        return self.query(X).votes
+
+
+class OpenKeywords(IndKNNKeywords):
+    """Shows the noisy sum of every word, more than an answer tells."""
+
+    def decision_function(self, X):
+        """Return the sums, (q, words)."""
+        return self.query(X).votes
+
+
+class VectorCase(Case):
+    """A case whose estimator is given as a class under "estimator"."""
+
+    def make(self):
+        given = dict(self.parameters)
+        return given.pop("estimator")(**given)
+
+
+def vector_case(victim, others, rounds=4, **estimator):
+    """Return a case in which a victim's budget lasts for `LASTS` queries of what it adds."""
+    made = estimator["estimator"](**{k: v for k, v in estimator.items() if k != "estimator"})
+    settings = made._checked_settings()
+    vectors = made._targets(settings, [y for _, y in victim], len(victim)).dense()
+    length = np.linalg.norm(np.array([cosine for cosine, _ in victim]) @ vectors)
+    neighbors = 4
+    parameters = {
+        "epsilon": EPSILON, "delta": DELTA, "n_queries": 10_000, "n_neighbors": neighbors,
+        "n_records": neighbors * UNIVERSES,
+        "noise_multiplier": length * np.sqrt(LASTS / (2 * BUDGET) / neighbors), **estimator,
+    }  # fmt: skip
+    return VectorCase(parameters, universes(victim, others, rounds=rounds))
+
+
+def numbers(rounds=4):
+    """Three records with numbers on both sides of the middle."""
+    victim = [(1.0, 3.0), (0.98, 2.5), (0.95, -0.5)]
+    return vector_case(victim, [(0.9, 1.0)] * 2, rounds, estimator=OpenRegressor, bounds=(-1, 3))
+
+
+def numbers_asked_often():
+    return numbers(rounds=10)
+
+
+def thresholds():
+    """One record, whose side of seven thresholds is told."""
+    return vector_case(
+        [(1.0, 2.0)], [(0.9, 0.0)] * 2, estimator=OpenRegressor, bounds=(-1, 3), n_thresholds=7
+    )
+
+
+def texts():
+    """Two texts of one owner, with a word in common."""
+    victim = [(1.0, "cough and fever"), (0.97, "Asthma: cough")]
+    others = [(0.9, "a cold"), (0.9, "knee")]
+    return vector_case(victim, others, estimator=OpenKeywords, vocabulary=WORDS, n_keywords=2)
+
+
+@pytest.mark.parametrize("case", [numbers, thresholds, texts])
+def test_sums_leak_no_more_than_claimed_and_nearly_that(case):
+    """Fails if an attack gains more than the budget allows; or too little to be a test at all."""
+    case = case()
+    measured = case.measured(RUNS)
+    claim = claim_beside(measured, case)
+    assert measured.mu <= claim
+    assert measured.epsilon <= EPSILON
+    assert measured.mu > claim / 2
+
+
+def charge_records_one_by_one(patch):
+    """Three records that point the same way pay as if each had come alone: a third."""
+    honest = VoteRelease.contribute_and_charge
+
+    def collect(self, near, people):
+        before = people.remaining.copy()
+        result = honest(self, near, people)
+        people.remaining[:] = before - (before - people.remaining) // 3
+        return result
+
+    patch.setattr(VoteRelease, "contribute_and_charge", collect)
+
+
+def charge_only_the_weight(patch):
+    """What a record says is free: the length of (a, b z) is taken to be a."""
+    honest = VoteRelease.contribute_and_charge
+
+    def collect(self, near, people):
+        before = people.remaining.copy()
+        result = honest(self, near, people)
+        people.remaining[:] = before - (before - people.remaining) // 4
+        return result
+
+    patch.setattr(VoteRelease, "contribute_and_charge", collect)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "case"),
+    [
+        pytest.param(halve_the_noise, numbers, id="noise halved"),
+        pytest.param(halve_the_noise, texts, id="noise on words halved"),
+        pytest.param(charge_records_one_by_one, numbers_asked_often, id="records one by one"),
+        pytest.param(charge_only_the_weight, numbers_asked_often, id="only the weight"),
+    ],
+)
+def test_a_broken_version_is_caught(break_it, case, monkeypatch):
+    """Fails if the audit would let this fault pass."""
+    case = case()
+    break_it(monkeypatch)
+    measured = case.measured(BROKEN_RUNS)
+    assert measured.mu > claim_beside(measured, case)
