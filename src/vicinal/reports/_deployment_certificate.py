@@ -15,7 +15,7 @@ from typing import Any
 from scipy.special import ndtr
 
 from vicinal.accounting._budget import budget
-from vicinal.mechanisms._grid import SLACK_SHARE
+from vicinal.mechanisms._votes import SLACK_SHARE
 
 NOT_STATED = "not stated by the operator"
 
