@@ -19,7 +19,7 @@ import numpy as np
 
 from vicinal import IndKNNClassifier
 from vicinal.mechanisms._votes import BlockRelease, NoisyVotes
-from vicinal.neighbours._index import ExactIndex
+from vicinal.neighbours import ExactIndex
 from vicinal.neighbours._kernels import Cosine
 from vicinal.neighbours._radius import AdaptiveRadius
 from vicinal.reports._search_benchmark import BenchmarkData

@@ -31,6 +31,7 @@ class Experiments(CommandGroup):
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
         "table1-cifar": "experiments.commands.table1_cifar:table1_cifar",
         "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",
+        "tables": "experiments.commands.tables:tables",
         "wear": "experiments.commands.planning:wear",
     }
 

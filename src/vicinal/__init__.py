@@ -15,6 +15,7 @@ from vicinal._lazy import lazy_exports
 if TYPE_CHECKING:
     from vicinal import audit, errors
     from vicinal.accounting import Guarantee, account, calibrate
+    from vicinal.audit import inspect_model
     from vicinal.features import (
         HOGFeatures,
         ImageFeatures,
@@ -57,6 +58,7 @@ __all__ = [
     "audit",
     "calibrate",
     "errors",
+    "inspect_model",
 ]
 
 __version__ = "0.1.0"
@@ -85,5 +87,6 @@ __getattr__, __dir__ = lazy_exports(
         "audit": "vicinal.audit",
         "calibrate": "vicinal.accounting",
         "errors": "vicinal.errors",
+        "inspect_model": "vicinal.audit",
     },
 )

@@ -14,6 +14,7 @@ COPIES = "a fitted classifier refuses to be copied: every copy could spend the s
 EXCEPTIONS = {
     "check_classifier_data_not_an_array": NOISE,
     "check_classifiers_classes": NOISE,
+    "check_decision_proba_consistency": NOISE,
     "check_methods_sample_order_invariance": NOISE,
     "check_methods_subset_invariance": NOISE,
     "check_estimators_pickle": COPIES,

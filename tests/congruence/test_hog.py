@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from skimage import feature as skimage_feature
 
 from vicinal.features import HOGFeatures
 from vicinal.features._hog_kernels import additions
-
-skimage_feature = pytest.importorskip("skimage.feature")
 
 TYPES = (np.uint8, np.int8, np.int64, np.float16, np.float32, np.float64)
 

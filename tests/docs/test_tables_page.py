@@ -68,6 +68,7 @@ def test_the_tutorial(tmp_path):
     assert "fits" in printed or "note" in printed
     assert "public rows equal a record" in printed
     assert "differential privacy for every subject" in printed
+    assert "Balanced accuracy: 0." in printed
     assert answers(folder) > 0.7
     (python,) = (text for kind, text in blocks if kind == "python")
     assert "ill" in shell(folder, f"python - <<'END'\n{python}END\n")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +15,17 @@ from typer.testing import CliRunner
 from vicinal.cli._flags import with_flags
 from vicinal.cli._main import Commands, app
 from vicinal.cli._reference_check import warn_about_reference
-from vicinal.predictors.ind_knn._plan_choice import PlanRequest
-from vicinal.reports._plan_verdict import most_queries, verdict
+from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.reports._plan_verdict import (
+    ENOUGH_LEAD,
+    least_records,
+    linear_model_note,
+    most_queries,
+    rare_classes,
+    unanimous_lead,
+    verdict,
+    verdict_without_records,
+)
 
 
 def run(*arguments, code=0):
@@ -113,3 +123,29 @@ def test_warnings_about_a_reference_name_its_features():
     ):  # fmt: skip
         with pytest.warns(UserWarning, match=words):
             warn_about_reference(points, ["a", "b", "c"])
+
+
+def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
+    wish = PlanRequest(1, 1000, 1.0, 1e-5, 2)
+    least = least_records(wish)
+    assert unanimous_lead(PlanChoice.of(replace(wish, n_records=least))) >= ENOUGH_LEAD
+    assert unanimous_lead(PlanChoice.of(replace(wish, n_records=least // 2))) < ENOUGH_LEAD
+    assert f"need about {least:,} records" in verdict_without_records(wish)
+
+
+def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
+    wish = PlanRequest(20_000, 500, 1.0, 1e-5, 2)
+    assert rare_classes(wish, (0.5, 0.5), ("a", "b")) == []
+    (line,) = rare_classes(wish, (0.99, 0.01), ("a", "b"))
+    assert line.startswith("class 'b' is too rare for this plan")
+    assert rare_classes(replace(wish, n_records=10**7), (0.99, 0.01), ("a", "b")) == []
+    told = run(
+        "plan", "--records", 20000, "--queries", 500, "--classes", 2, "--class-prior", ".99,.01"
+    )
+    assert "class 1 is too rare" in told
+    run("plan", "--records", 200, "--queries", 5, "--classes", 2, "--class-prior", "1", code=2)
+
+
+def test_a_linear_model_is_named_where_its_noise_is_small():
+    assert linear_model_note(PlanRequest(60_000, 500, 1.0, 1e-5, 2), 20)
+    assert linear_model_note(PlanRequest(200, 500, 1.0, 1e-5, 2), 20) is None

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from vicinal.cli._main import app
 from vicinal.features import TableFeatures, draft_schema
-from vicinal.predictors._vote_shares import expected_vote_shares
 from vicinal.store import Store
 
 
@@ -213,19 +212,6 @@ def test_images_are_answered_by_file_name(tmp_path):
     )  # fmt: skip
     text = run("predict", tmp_path / "store", "--data", tmp_path / "queries", "-q").stdout
     assert [line.split(",")[0] for line in text.splitlines()] == ["file", "0.png", "1.png", "2.png"]
-
-
-def test_shares_of_votes_follow_their_noise():
-    votes = np.array([[100.0, 0.0], [0.0, 0.0], [-5.0, -5.0], [3.0, -40.0], [np.nan, np.nan]])
-    found = expected_vote_shares(votes, 1.0)
-    np.testing.assert_allclose(found[:4].sum(axis=1), 1)
-    assert found[0, 0] == pytest.approx(1, abs=0.01)
-    np.testing.assert_allclose(found[1:3], 0.5)
-    assert found[3, 0] > 0.98
-    assert np.isnan(found[4]).all()
-    deep = np.linspace(-60, 60, 4001)
-    one = expected_vote_shares(np.column_stack([deep, np.zeros_like(deep)]), 1.0)[:, 0]
-    assert (np.diff(one) > -1e-9).all(), "more votes never mean a smaller share"
 
 
 def test_a_drafted_schema_fits_the_private_table(folder):

@@ -161,3 +161,19 @@ def test_parameters_are_plain() -> None:
         "exact": False,
         "device": "cpu",
     }
+
+
+@needs_the_extra
+def test_texts_are_embedded_alike_by_one_worker_and_by_several(features, monkeypatch) -> None:
+    import torch
+
+    from vicinal.features import _text
+
+    texts, threads = TEXTS * 3, torch.get_num_threads()
+    monkeypatch.setattr(_text, "_TEXTS_A_WORKER", 4)
+    sizes = []
+    for count in (1, 3):
+        monkeypatch.setattr(_text, "COUNT", count)
+        sizes.append(features.transform(texts))
+    assert_array_equal(*sizes)
+    assert torch.get_num_threads() == threads, "other threads keep theirs"

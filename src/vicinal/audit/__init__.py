@@ -14,6 +14,7 @@ from vicinal.audit._catalogue import (
 )
 from vicinal.audit._claims import Claim, GaussianClaim, PlanClaim, RenyiClaim
 from vicinal.audit._ind_knn import IndKNNAudit
+from vicinal.audit._inspection import ModelInspection, inspect_model
 from vicinal.audit._one_run import (
     Guesses,
     OneRunResult,
@@ -31,6 +32,7 @@ __all__ = [
     "GaussianClaim",
     "Guesses",
     "IndKNNAudit",
+    "ModelInspection",
     "OneRunResult",
     "PlanClaim",
     "RateBounds",
@@ -39,6 +41,7 @@ __all__ = [
     "carry_out",
     "epsilon_from_guesses",
     "ind_knn_trials",
+    "inspect_model",
     "mu_from_guesses",
     "one_run",
     "plan_trials",

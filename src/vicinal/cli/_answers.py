@@ -63,10 +63,8 @@ def _standard_input() -> bytes:
     return read_whole(descriptor)
 
 
-def answer_table(
-    reply: Reply, classes: list[Any], noise: float | None, first: dict[str, Any]
-) -> pa.Table:
-    """Return answers as a table: what identifies a query, label, confidence, a share a class.
+def answer_table(reply: Reply, classes: list[Any], first: dict[str, Any]) -> pa.Table:
+    """Return answers as a table: what identifies a query, label, confidence, probabilities.
 
     Parameters
     ----------
@@ -74,21 +72,17 @@ def answer_table(
         What the store answered.
     classes : list
         Class names.
-    noise : float or None
-        Standard deviation of a vote's noise; without it no shares are given.
     first : dict of columns
         What comes before the answers.
     """
     import pyarrow as pa
 
-    from vicinal.predictors._vote_shares import expected_vote_shares
-
     columns: dict[str, Any] = {**first, "label": pa.array(reply.labels.tolist())}
     if reply.confidence is not None:
         columns["confidence"] = _nullable(reply.confidence, 3)
-    if reply.votes is not None and noise is not None:
-        shares = expected_vote_shares(reply.votes, noise)
-        columns |= {f"p_{name}": _nullable(shares[:, i], 4) for i, name in enumerate(classes)}
+    chances = reply.probabilities
+    if chances is not None:
+        columns |= {f"p_{name}": _nullable(chances[:, i], 4) for i, name in enumerate(classes)}
     return pa.table(columns)
 
 

@@ -108,6 +108,7 @@ def _result(
     return {
         "data": _name(data),
         **answers.outcome.to_dict(),
+        "balanced_accuracy": answers.balanced_accuracy,
         "guarantee": answers.guarantee.to_dict(),
         "plan": asdict(answers.plan),
         "seconds": round(seconds, 2),
@@ -131,6 +132,7 @@ def _text(answers: DemoAnswers, result: dict[str, Any]) -> str:
         job,
         "",
         f"Accuracy   {words.percent(outcome.accuracy)}, {words.interval(outcome.interval)}",
+        f"Balanced   {words.percent(answers.balanced_accuracy)}, the mean over classes",
         "",
         textwrap.fill(str(answers.guarantee), _WIDTH),
         "",

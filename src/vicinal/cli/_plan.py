@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal.cli._class_numbers import numbers
 from vicinal.cli._options import Delta, Epsilon, Json
 from vicinal.cli._output import as_json, write_file
 from vicinal.cli._progress import progress
+from vicinal.cli._verdicts import verdict_lines
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ def plan(
         str | None,
         typer.Option(help="Column of the points' labels, if they have real ones (.npz: y)."),
     ] = None,
+    class_prior: Annotated[
+        str | None, typer.Option(help="How common each class is, as .95,.05; warns of rare ones.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the simulation.", min=0)] = 0,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the choices into this file (.png, .svg).")
@@ -49,11 +54,11 @@ def plan(
     """
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.reports import _plan_report
-    from vicinal.reports._plan_verdict import verdict
 
     kind = None if plot is None else _kind(plot, public)
     wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate)
-    line = verdict(wish)
+    shares = numbers("class_prior", class_prior)
+    lines = verdict_lines(wish, range(classes), shares, known=True)
     stage = None if public is None else _stage(public, labels, classes)
     with progress(silent=json) as begin:
         step = begin("simulation", _plan_report.work(wish))
@@ -64,9 +69,9 @@ def plan(
         write_file(plot, draw_options(found, kind))
     real = stage is not None and stage.real
     if json:
-        typer.echo(as_json({"verdict": line, **_result(found, real)}))
+        typer.echo(as_json({"verdict": "\n".join(lines), **_result(found, real)}))
     else:
-        typer.echo(f"{_plan_report.as_text(found)}\n\n{line}")
+        typer.echo(f"{_plan_report.as_text(found)}\n\n" + "\n".join(lines))
 
 
 def _kind(plot: Path, public: Path | None) -> str:

@@ -12,14 +12,15 @@ from vicinal.cli._answers import (
     check_format,
     init_summary,
     local_file,
-    noise_of,
     summary,
     write_answers,
 )
+from vicinal.cli._class_numbers import class_numbers
 from vicinal.cli._confirm import Yes, confirm
 from vicinal.cli._labellers import share_of
 from vicinal.cli._output import as_json, warnings_said, write_file
 from vicinal.cli._records import (
+    FROM_SCHEMA,
     ReferenceWish,
     check_reference,
     identified,
@@ -32,10 +33,10 @@ from vicinal.cli._records import (
 )
 from vicinal.cli._shards import AcceptLoss, Ray, opened_at, spread
 from vicinal.cli._subjects import listed_ids
+from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verdict
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
-    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.store import Reply, StoreExtractor
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
@@ -57,6 +58,14 @@ Model = Annotated[
 ]
 Reuse = Annotated[
     str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")
+]
+ClassPrior = Annotated[
+    str | None,
+    typer.Option(help="How common each class is, in the order of --classes, as .95,.05. Public."),
+]
+Cost = Annotated[
+    str | None,
+    typer.Option(help="What missing a record of each class costs, as 1,20; or balanced."),
 ]
 ModelShare = Annotated[
     str,
@@ -120,6 +129,8 @@ def init(
     delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
     release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+    class_prior: ClassPrior = None,
+    cost: Cost = None,
     kernel: Annotated[str, typer.Option(help="cosine or rbf.")] = "cosine",
     records: Annotated[
         int | None, typer.Option(help="Public number of records; default: estimated, with noise.")
@@ -153,16 +164,22 @@ def init(
     planned = {"classes": _names(classes), "epsilon": epsilon, "delta": delta, "release": release}
     wish = ReferenceWish(public, reference, reference_rows, reference_share, planned)
     with warnings_said(), spread(plain, ray) as unmapped:
-        if records is not None and not quiet:
-            _say_verdict(PlanRequest(
-                records, queries, epsilon, delta, len(_names(classes)), release, reuse == "gate"
-            ))  # fmt: skip
+        request = PlanRequest(
+            records or 1, queries, epsilon, delta, len(_names(classes)), release, reuse == "gate"
+        )
+        numbers = class_numbers(class_prior, cost)
+        if not quiet:
+            say_verdict(request, _names(classes), numbers.get("class_prior"), known=bool(records))
         dataset = read_records(data, unmapped, label, subject)
         with naming(data):
-            raw, cost = wish.found(unmapped, dataset)
+            raw, reference_cost = wish.found(unmapped, dataset)
+        if reference == FROM_SCHEMA and not quiet:
+            say_thin_reference()
         extractor, points = reference_of(raw, unmapped, components, power)
         if points is not None:
             warn_about_reference(points, _feature_names(extractor))
+            if features == "table" and records and model_share == "0" and not quiet:
+                say_linear_model(request, points.shape[1])
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
@@ -170,8 +187,8 @@ def init(
                 store, dataset.features, dataset.labels, dataset.subjects, classes=_names(classes),
                 public=points, extractor=extractor, ledger=ledger, witness=witness, kernel=kernel,
                 index=index, reuse_predictions=_reused(reuse), release=release, n_records=records,
-                epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=cost,
-                model_share=share_of(model_share),
+                epsilon=epsilon, delta=delta, n_queries=queries, reference_cost=reference_cost,
+                model_share=share_of(model_share), **numbers,
             )  # fmt: skip
         with made:
             facts = made.facts()
@@ -229,8 +246,7 @@ def predict(
         with naming(path):
             rows, keys = opened.extracted(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
-        noise = noise_of(opened.facts()["audiences"][audience]["plan"])
-    table = answer_table(reply, opened.schema.classes, noise, first)
+    table = answer_table(reply, opened.schema.classes, first)
     if out is not None or not json:
         write_answers(table, out)
     if json:
@@ -357,6 +373,8 @@ def audience(
     delta: Annotated[float, typer.Option(help="Chance that the bound does not hold.")] = 1e-5,
     queries: Annotated[int, typer.Option(help="How many answers to plan for.")] = 1000,
     release: Annotated[str, typer.Option(help="votes or label: what leaves.")] = "votes",
+    class_prior: ClassPrior = None,
+    cost: Cost = None,
     reuse: Reuse = "none",
     model_share: ModelShare = "0",
     accept_loss: AcceptLoss = False,
@@ -366,14 +384,9 @@ def audience(
         opened.open_audience(
             name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
             reuse_predictions=_reused(reuse), model_share=share_of(model_share),
+            **class_numbers(class_prior, cost),
         )  # fmt: skip
         typer.echo(str(opened.guarantee(name)))
-
-
-def _say_verdict(wish: PlanRequest) -> None:
-    from vicinal.reports._plan_verdict import verdict
-
-    typer.echo(f"vicinal: {verdict(wish)}", err=True)
 
 
 def _feature_names(extractor: StoreExtractor) -> list[str] | None:

@@ -177,6 +177,18 @@ class Ledger:
             )
             self.database.put("clock", str(self.clock))
 
+    @contextmanager
+    def release(self, audience: Audience) -> Iterator[None]:
+        """Make what the body charges and writes durable at its end, without a new version.
+
+        For releases that are no answers. Whatever goes wrong inside closes the ledger.
+        """
+        with self._all_or_nothing():
+            yield
+            self.write_charges(audience, 0)
+            audience.write(self.database)
+            self.database.put("clock", str(self.clock))
+
     def open_audience(self, name: str, plan: str) -> Audience:
         """Give all subjects a new budget for another audience, inside :meth:`change`."""
         number = 1 + max((a.number for a in self.audiences.values()), default=0)

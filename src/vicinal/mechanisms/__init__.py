@@ -3,6 +3,7 @@
 Each mechanism has a proof note of the same name beside it.
 """
 
+from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
 from vicinal.mechanisms._marginals import (
     SLACK_SHARE_OF_MARGINALS,
@@ -11,6 +12,7 @@ from vicinal.mechanisms._marginals import (
 )
 from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable
+from vicinal.mechanisms._tally import NoisyTally, TallyPlan
 from vicinal.mechanisms._votes import (
     DeltaSlackAccountant,
     LabelRelease,
@@ -24,14 +26,17 @@ from vicinal.noise import NoiseSource
 
 __all__ = [
     "SLACK_SHARE_OF_MARGINALS",
+    "ClassScores",
     "DeltaSlackAccountant",
     "LabelRelease",
     "NoiseSource",
     "NoisyCount",
     "NoisyLabels",
     "NoisyMarginals",
+    "NoisyTally",
     "NoisyVotes",
     "SubjectTable",
+    "TallyPlan",
     "VoteGrid",
     "VoteMechanism",
     "VoteRelease",

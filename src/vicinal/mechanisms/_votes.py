@@ -29,6 +29,7 @@ from vicinal.mechanisms._charging_kernels import (
     charge_vectors,
     charge_votes,
 )
+from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.neighbours import Kernel, NeighbourLists
@@ -143,6 +144,13 @@ class NoisyLabels(VoteMechanism):
     table : ChargeTable
         Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
         The others are the attributes of :class:`VoteMechanism`.
+    scores : ClassScores, optional
+        The class of the largest score leaves instead. Public.
+
+    Raises
+    ------
+    InvalidInput
+        If there are scores, and the price holds for the number of classes only.
     """
 
     label_only = True
@@ -155,9 +163,13 @@ class NoisyLabels(VoteMechanism):
         table: ChargeTable,
         grid: VoteGrid,
         noise: NoiseSource,
+        scores: ClassScores | None = None,
     ) -> None:
+        if scores is not None and table.classes is not None:
+            raise InvalidInput("The 'table' parameter must hold for any classes, as scores differ.")
         super().__init__(kernel, n_features, n_classes, table.zcdp, grid, noise)
         self._table = table
+        self._scores = scores
 
     def slack(self, noise: float) -> float:  # noqa: ARG002 (the table has room for the grid)
         """Return 0."""
@@ -175,6 +187,12 @@ class NoisyLabels(VoteMechanism):
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
         return LabelRelease(self, scales, rates, self._table.density / scales, self._table.shares)
+
+    def places(self, noisy: Steps, scales: Steps) -> Steps:
+        """Return the classes that win, int64 (q,): of most votes, or of the largest score."""
+        if self._scores is None:
+            return np.asarray(noisy.argmax(axis=1))
+        return np.asarray(self._scores(noisy, scales, self.grid.steps).argmax(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,12 +294,14 @@ class VoteRelease(BlockRelease):
 class LabelRelease(BlockRelease):
     """A release of labels."""
 
-    def publish(self, votes: Steps) -> Steps:
-        """Return the position of the class with the most noisy votes, int64 (q,).
+    mechanism: NoisyLabels
 
-        Ties, in whole steps, go to the first class.
+    def publish(self, votes: Steps) -> Steps:
+        """Return the position of the class with the most noisy votes, or score, int64 (q,).
+
+        Ties, in whole steps or of scores, go to the first class.
         """
-        return np.asarray(self._noisy(votes).argmax(axis=1))
+        return self.mechanism.places(self._noisy(votes), self.scales)
 
 
 FINE = 1 << 22

@@ -14,6 +14,7 @@ from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
+from vicinal.reports._class_figures import balanced_accuracy
 from vicinal.reports._outcomes import Outcome
 from vicinal.reports._progress import Begin
 from vicinal.reports._sweep import ParameterGrid, Sweep, sweep, sweep_work
@@ -95,6 +96,11 @@ class DemoAnswers:
     def outcome(self) -> Outcome:
         """How many answers were right."""
         return Outcome.of(self.labels, self.truth)
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean share of right answers over classes."""
+        return balanced_accuracy(self.labels, self.truth, np.unique(self.truth))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
@@ -14,7 +15,16 @@ Neighbours are hardly ever unanimous: where three quarters of them agree on one 
 of that lead is left, 2.5 deviations, and the noise decides about one such query in 160.
 """
 
+RARE_LIFT = 5.0
+"""A class is too rare for a plan if a query needs more than so many times its share to stand out.
+
+Likely cases have several times their class's usual share around them, hardly ever more than this.
+docs/decisions/0064-verdict.md has the reasons for these numbers.
+"""
+
+_STANDS_OUT = 2.0  # standard deviations of the noise on a share of the votes
 _MOST_SIGNIFICANT = 10
+_MOST_RECORDS = 1 << 40
 
 
 def unanimous_lead(choice: PlanChoice) -> float:
@@ -48,3 +58,57 @@ def verdict(wish: PlanRequest) -> str:
     fewer = most_queries(wish)
     advice = f"ask at most about {fewer:,}" if fewer else "take more records or a larger epsilon"
     return f"{facts}: expect noise ({measured}, and {ENOUGH_LEAD:g} are needed); {advice}."
+
+
+def least_records(wish: PlanRequest) -> int:
+    """Return about how many records a plan needs at :data:`ENOUGH_LEAD`."""
+
+    def works(records: int) -> bool:
+        return unanimous_lead(PlanChoice.of(replace(wish, n_records=records))) >= ENOUGH_LEAD
+
+    most = 1
+    while not works(most) and most < _MOST_RECORDS:
+        most *= 2
+    least = most // 2
+    while most - least > max(1, least // _MOST_SIGNIFICANT):
+        middle = (least + most) // 2
+        least, most = (least, middle) if works(middle) else (middle, most)
+    return most
+
+
+def verdict_without_records(wish: PlanRequest) -> str:
+    """Return one line on a plan whose number of records is private: how many it needs."""
+    need = f"{least_records(wish):,}"
+    return (
+        f"{wish.n_queries:,} queries at epsilon {wish.epsilon:g} need about {need} records; "
+        "with fewer, expect noise. Whether there are so many was not looked up: it is private."
+    )
+
+
+def rare_classes(wish: PlanRequest, shares: Sequence[float], names: Sequence[object]) -> list[str]:
+    """Return a line for each class that is too rare for a plan, given public shares of classes."""
+    choice = PlanChoice.of(wish)
+    least = _STANDS_OUT * choice.noise / choice.n_neighbors
+    return [
+        f"class {name!r} is too rare for this plan: of a query's neighbours {_percent(share)} are "
+        f"in it, and {_percent(share + least)} are needed to stand out of the noise; take more "
+        "records, fewer queries or a larger epsilon."
+        for name, share in zip(names, shares, strict=True)
+        if share + least > RARE_LIFT * share
+    ]
+
+
+def linear_model_note(wish: PlanRequest, n_features: int) -> str | None:
+    """Return a line where a private linear model is likely to be ahead of votes; None elsewhere."""
+    from vicinal.predictors.ind_knn._private_model import fitting_share
+
+    if not fitting_share(wish.settings(), n_features):
+        return None
+    return (
+        "on tables a private linear model is mostly ahead of votes alone (docs/tables.md): "
+        "consider --model-share auto, or NoisySGDClassifier."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{min(share, 1.0):.1%}"

@@ -89,6 +89,9 @@ class PredictResponse(BaseModel):
     votes: list[list[float] | None] | None = Field(
         description="Noisy votes (q, c), if votes leave; null where the gate asked nobody."
     )
+    probabilities: list[list[float] | None] | None = Field(
+        description="Probability of every class, where votes leave and their noise is even."
+    )
     confidence: list[float | None] | None = Field(
         description="Lead of the best class over the next, in standard deviations of its noise; "
         "null where the gate asked nobody."

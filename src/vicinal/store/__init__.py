@@ -1,6 +1,7 @@
 """A store: private records on disk, budgets that outlive the process, and people who can leave."""
 
 from vicinal.store._base_store import DEFAULT
+from vicinal.store._evaluation import Evaluation
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._requests import Query, Reply
 from vicinal.store._status import Presence, Quota
@@ -9,6 +10,7 @@ from vicinal.store._verify import Verification
 
 __all__ = [
     "DEFAULT",
+    "Evaluation",
     "Presence",
     "Query",
     "Quota",

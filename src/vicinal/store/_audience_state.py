@@ -147,10 +147,12 @@ class AudienceState:
             ),
             public=(
                 *(words.replace("in fit", opened) for words in plain.public),
+                "noisy counts of evaluations",
                 "that and when the data changed, and how many answers are left",
             ),
             assumptions=(
                 *plain.assumptions,
+                "rows that are evaluated carry the subject id of their person",
                 (
                     f"the audience {self.audience.name!r} shares no answers with another audience "
                     "of the same store (inside an audience everybody may)"
@@ -179,7 +181,13 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
     for name in _SHARED:
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
-    if _settings(schema, parameters).follows_usage:
+    settings = _settings(schema, parameters)
+    if settings.model_share and not settings.plain_decision:
+        raise InvalidInput(
+            "The 'model_share' parameter must be 0 in a store with class shares or costs: stored "
+            "votes do not tell what its model has joined to them."
+        )
+    if settings.follows_usage:
         raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
     return json.dumps({"asked": parameters, "pinned": {}})
 

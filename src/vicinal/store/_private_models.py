@@ -83,7 +83,7 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
         With share and, where there is a public reference, number of records settled.
     """
     public = parts.schema.public
-    if not settings.may_train or public is None:
+    if not settings.may_train or public is None or not settings.plain_decision:
         return replace(settings, model_share=0.0)
     kernel, size = parts.schema.kernel_of(None), len(parts.shard)
     records = _numbers(parts.record_files.features.rows(size))

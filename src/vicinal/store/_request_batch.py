@@ -256,12 +256,17 @@ class RequestBatch:
     def _read(self, jobs: Sequence[_RequestJob]) -> Iterator[Reply]:
         """Yield the replies to jobs of one audience."""
         state = jobs[0].state
-        places = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
-        found = state.answers.read(*places)
+        where = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
+        found = state.answers.read(*where)
         votes = mask_unasked(found) if found.ndim == 2 else None
-        labels = np.asarray(self._schema.classes)[found if votes is None else found.argmax(axis=1)]
-        scale = state.noise_scale
+        decision, scale = state.engine.decision, state.noise_scale
+        places = found if votes is None else decision.labels(found, scale or np.nan)
+        labels = np.asarray(self._schema.classes)[places]
         leads = None if votes is None or scale is None else lead(votes, scale)
+        chances = None
+        # Beside a private model stored votes do not tell what it has joined to them.
+        if votes is not None and scale is not None and state.private_model is None:
+            chances = decision.probabilities(votes, scale)
         start = 0
         for job in jobs:
             part = slice(start, start := start + len(job.seqs))
@@ -269,6 +274,7 @@ class RequestBatch:
                 labels[part],
                 None if votes is None else votes[part],
                 None if leads is None else leads[part],
+                None if chances is None else chances[part],
                 job.charged,
                 state.left,
             )

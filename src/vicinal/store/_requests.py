@@ -12,6 +12,9 @@ from vicinal.errors import InvalidInput
 
 LONGEST_NAME = 200
 
+_DIGITS = 6
+"""Of probabilities in JSON; the noise in votes leaves two or three that mean something."""
+
 
 @dataclass(frozen=True, eq=False)
 class Query:
@@ -46,6 +49,9 @@ class Reply:
     confidence : float64 (q,) or None
         Lead of the best class over the next, in standard deviations of its noise; NaN as above.
         None also where a gate sets the noise from block to block.
+    probabilities : float64 (q, c) or None
+        Probability of every class, given noisy votes and public shares of classes; as confidence,
+        and None beside a private model.
     charged : int
         How many of the answers are new; the others are replays and cost nothing.
     left : int
@@ -55,6 +61,7 @@ class Reply:
     labels: npt.NDArray[Any]
     votes: npt.NDArray[np.float64] | None
     confidence: npt.NDArray[np.float64] | None
+    probabilities: npt.NDArray[np.float64] | None
     charged: int
     left: int
 
@@ -64,6 +71,7 @@ class Reply:
             "labels": self.labels.tolist(),
             "votes": _listed(self.votes),
             "confidence": _listed(self.confidence),
+            "probabilities": _listed(_rounded(self.probabilities)),
             "charged": self.charged,
             "left": self.left,
         }
@@ -76,6 +84,10 @@ def checked_name(what: str, value: object) -> str:
             f"The {what!r} parameter must be text of 1 to {LONGEST_NAME} printable characters."
         )
     return value
+
+
+def _rounded(found: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64] | None:
+    return None if found is None else found.round(_DIGITS)
 
 
 def _listed(found: npt.NDArray[np.float64] | None) -> list[Any] | None:

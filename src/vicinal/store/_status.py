@@ -15,6 +15,7 @@ from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._ledger import Ledger
 from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
 from vicinal.store._audience_state import AudienceState
+from vicinal.store._evaluation import evaluations
 from vicinal.store._opening import OpenStore
 
 
@@ -47,7 +48,8 @@ class Presence:
     Attributes
     ----------
     enrolled, erased, unknown : int
-        Ids that are there; that left, and whose keyed hashes are known; that never were there.
+        Ids that are there; that left, or were evaluated only, and whose keyed hashes are known;
+        that never were there.
     """
 
     enrolled: int
@@ -86,17 +88,18 @@ def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[
         "index": schema.index,
         "version": parts.ledger.version,
         "history": [{"at": at, "what": what, "version": v} for at, what, v in history],
-        "audiences": {name: _audience(state) for name, state in states.items()},
+        "audiences": {name: _audience(parts, state) for name, state in states.items()},
     }
 
 
-def _audience(state: AudienceState) -> dict[str, Any]:
+def _audience(parts: OpenStore, state: AudienceState) -> dict[str, Any]:
     return {
         "plan": state.plan(),
         "queries": {
             k: v for k, v in asdict(remaining_quota(state, None)).items() if "analyst" not in k
         },
         "wear": _wear(state),
+        "evaluations": evaluations(parts, state),
         "guarantee": state.guarantee().to_dict(),
     }
 

@@ -22,12 +22,13 @@ from vicinal.store._audience_state import AudienceState, new_plan, open_audience
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._changes import add_audience, add_records, start_index
 from vicinal.store._digests import note_files
+from vicinal.store._evaluation import SHARE, Evaluation, evaluate
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import StoredRecords
-from vicinal.store._request_batch import RequestBatch
+from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
@@ -264,6 +265,44 @@ class Store(BaseStore[Reply]):
         with self._whole():
             batch = RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
             return batch.run(queries)
+
+    def evaluate(
+        self,
+        X: Any,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+        *,
+        audience: str = DEFAULT,
+        share: float = SHARE,
+    ) -> Evaluation:
+        """Return how good released answers were, as noisy counts that labelled people pay for.
+
+        A row counts where the same features were asked before: its label is compared with the
+        answer. Rows that were never asked count for nothing.
+
+        Parameters
+        ----------
+        X, y, subjects
+            Rows as the store's extractor takes them, a label for each, and whose they are. People
+            need not have records here; what they pay is kept.
+        audience : str
+            Whose answers, and whose budgets.
+        share : float
+            Part of a full budget that a person pays at most. Noise falls with its square root.
+
+        Raises
+        ------
+        InvalidInput
+            If anything is unusable, or the store's records have no ids. Nothing was charged.
+        PrivacyRefused
+            If the grid's cost does not fit.
+        """
+        with self._whole():
+            state = audience_state(self._audience_states, audience)
+            try:
+                return evaluate(self._parts, state, X, y, subjects, share)
+            finally:
+                self._parts.mark()
 
     # ------------------------------------------------------------ care
 

@@ -14,6 +14,7 @@ from vicinal.mechanisms._interactions import Interaction
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, AnswerReuse, PublicVotes, observe
 from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
@@ -47,22 +48,28 @@ class QueryAnswers:
     noise : float64 (q,)
         Standard deviation of the noise on every vote, in votes; NaN for queries not asked, or
         beside a private model what it would have been.
+    probabilities : float64 (q, c) or None
+        Beside a private model, where votes leave: its probabilities, and where private records
+        were asked what their votes make of them. Without a model they follow from the votes.
     """
 
     labels: Places
     votes: FloatVotes | None
     asked: npt.NDArray[np.bool_]
     noise: npt.NDArray[np.float64]
+    probabilities: FloatVotes | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[QueryAnswers]) -> QueryAnswers:
         """Return the answers to consecutive queries as one."""
         votes = [part.votes for part in parts if part.votes is not None]
+        chances = [part.probabilities for part in parts if part.probabilities is not None]
         return cls(
             np.concatenate([part.labels for part in parts]),
             np.concatenate(votes) if votes else None,
             np.concatenate([part.asked for part in parts]),
             np.concatenate([part.noise for part in parts]),
+            np.concatenate(chances) if chances else None,
         )
 
 
@@ -86,6 +93,8 @@ class QueryEngine:
         What earlier answers do for later queries.
     slack : DeltaSlackAccountant
         What the grid of counts and votes costs.
+    decision : ClassDecision
+        How noisy votes become labels and probabilities.
     least_noise : float
         No vote ever has a smaller noise scale, whatever is counted.
     interaction : Interaction or None
@@ -103,6 +112,7 @@ class QueryEngine:
     schedule: NoiseSchedule
     reuse: AnswerReuse
     slack: DeltaSlackAccountant
+    decision: ClassDecision
     least_noise: float
     interaction: Interaction | None = None
     joined: Joined | None = None
@@ -155,7 +165,7 @@ class QueryEngine:
         if self.votes.label_only:
             labels[asked] = votes
         else:
-            labels[asked] = votes.argmax(axis=1)
+            labels[asked] = self.decision.labels(votes, noise)
             everything = np.full((len(block), self.votes.n_classes), np.nan)
             everything[asked] = votes
         observe(self.reuse, self.schedule, block, asked, labels)
@@ -170,16 +180,21 @@ class QueryEngine:
         assert self.joined is not None  # noqa: S101 (narrows the type: there is a prior)
         asked = self.joined.ask(prior)
         noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
-        votes = prior * noise[:, None]
+        votes, chances = prior * noise[:, None], self.joined.model.shares(prior)
         labels = np.asarray(prior.argmax(axis=1))
         released, noise[asked] = self._ask(block[asked], sequential=sequential, prior=prior[asked])
         if self.votes.label_only:
             labels[asked] = released
         else:
+            alone = released - votes[asked]
+            chances[asked] = self.decision.beside_model(alone, noise[asked], chances[asked])
             votes[asked] = released
             labels[asked] = released.argmax(axis=1)
+            labels = labels if self.decision.plain else self.decision.chosen(chances)
         observe(self.reuse, self.schedule, block, asked, labels)
-        return QueryAnswers(labels, None if self.votes.label_only else votes, asked, noise)
+        if self.votes.label_only:
+            return QueryAnswers(labels, None, asked, noise)
+        return QueryAnswers(labels, votes, asked, noise, chances)
 
     def _ask(
         self, block: IntegerMatrix, *, sequential: bool, prior: FloatVotes | None = None

@@ -44,6 +44,7 @@ from vicinal.neighbours import (
     int8_precision,
     learn_cells,
 )
+from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn import _planning, _private_model
 from vicinal.predictors.ind_knn._answer_reuse import (
     AnsweredNeighbours,
@@ -200,12 +201,19 @@ def engine_on(
             schedule.proxies.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
     grid = VoteGrid.fitting(least, settings.n_queries, settings.n_coordinates, settings.grid_delta)
-    votes = _votes(settings, kernel, n_features, grid, noise, slack)
+    decision = _decision(
+        settings,
+        Reference(kernel, reference.points) if reference else None,
+        radius,
+        count,
+        n_features,
+    )
+    votes = _votes(settings, kernel, n_features, grid, noise, slack, decision)
     counter = _count(settings, noise, slack) if settings.private_count else None
     reuse = _answer_reuse(settings, votes, n_features, reference)
     joined = None if model is None else Joined(model, settings.n_asked)
     engine = QueryEngine(
-        shard, radius, votes, counter, schedule, reuse, slack, least, interaction, joined
+        shard, radius, votes, counter, schedule, reuse, slack, decision, least, interaction, joined
     )
     return PlannedEngine(engine, n_records, k, settings)
 
@@ -217,11 +225,30 @@ def _votes(
     grid: VoteGrid,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
+    decision: ClassDecision,
 ) -> VoteMechanism:
     n_classes = settings.n_coordinates
     if settings.label_only:
-        return NoisyLabels(kernel, n_features, n_classes, settings.charges, grid, noise)
+        scores = None if decision.plain else decision.scores
+        return NoisyLabels(kernel, n_features, n_classes, settings.charges, grid, noise, scores)
     return NoisyVotes(kernel, n_features, n_classes, settings.spendable, grid, noise, slack)
+
+
+def _decision(
+    settings: SharedSettings,
+    reference: Reference | None,
+    radius: Radius,
+    count: float,
+    n_features: int,
+) -> ClassDecision:
+    """Return how votes become labels; the votes to expect are measured on public points."""
+
+    def total() -> float:
+        if reference is None:
+            return count
+        return count * math.sqrt(_planning.usage(reference, radius, n_features).weight)
+
+    return ClassDecision(settings.class_shares, settings.class_costs, total)
 
 
 def _check_reference(settings: SharedSettings, public: FloatMatrix | None) -> None:

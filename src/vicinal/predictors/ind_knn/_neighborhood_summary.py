@@ -58,3 +58,21 @@ class NeighborhoodSummary:
         told = [f"{name}: {100 * e.value:.0f} % +- {100 * e.error:.0f}" for name, e in shares]
         told += [f"{name}: {estimate}" for name, estimate in self.means.items()]
         return f"records near, by weight: {self.weight}; " + ", ".join(told)
+
+
+def share_errors(shares: Floats, votes: Floats, noise: Floats) -> Floats:
+    """Return the standard errors of shares, (q, c), to first order in the noise; at most 1.
+
+    The noise on a class moves its share by (1 - share) / total, that on the others by -share /
+    total each.
+
+    Parameters
+    ----------
+    shares, votes : float64 (q, c)
+        Of all classes; votes as released.
+    noise : float64 (q,)
+        Standard deviation of the noise in each vote, above 0.
+    """
+    total = np.maximum(votes.sum(axis=1), noise)[:, None]
+    moved = np.sqrt((1 - shares) ** 2 + (votes.shape[1] - 1) * shares**2)
+    return np.asarray(np.minimum(noise[:, None] * moved / total, 1.0))

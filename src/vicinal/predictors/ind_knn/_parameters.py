@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
@@ -40,6 +42,11 @@ from vicinal.predictors.ind_knn._shared_settings import (
 EXACT = "exact"
 LSH = "lsh"
 CENTROIDS = "centroids"
+
+BALANCED = "balanced"
+
+_ROUNDED = 0.001
+"""How far declared shares of classes may be from adding up to 1."""
 
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
     EXACT: (),
@@ -110,6 +117,41 @@ def options_of(index: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassNumbers(Check):
+    """A positive number for every class, in the order of `classes`, or a word in their place.
+
+    Attributes
+    ----------
+    word : str or None
+        The word, which is left as it is.
+    """
+
+    word: str | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        word = "" if self.word is None else f', or "{self.word}"'
+        return f"sequence of float{word}, optional"
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """No numbers, none above 0, not finite ones, and another word."""
+        return ([], [1.0, 0.0], [0.5, math.nan], [0.5, math.inf], [[0.5, 0.5]], "another", 0.5)
+
+    def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
+        """Return the numbers as a tuple, or the word, or None."""
+        if value is None or (isinstance(value, str) and value == self.word):
+            return value
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
+        numbers = tuple(_checks.real(name, each, above=0) for each in value)
+        if not numbers:
+            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
 class IndKNNSettings(SharedSettings):
     """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
 
@@ -124,6 +166,8 @@ class IndKNNSettings(SharedSettings):
     neighbor_count: str = parameter(Choice((PUBLIC, PRIVATE)), PUBLIC)
     accounting: str = parameter(Choice(budgets.METHODS), "gdp")
     release: str = parameter(Choice(("votes", "label")), "votes")
+    class_prior: tuple[float, ...] | None = parameter(ClassNumbers(), None)
+    cost: tuple[float, ...] | str | None = parameter(ClassNumbers(BALANCED), None)
     index: dict[str, Any] = parameter(IndexOptions(), EXACT)
     execution: str = parameter(Choice(("block", "sequential")), "block")
     reuse_predictions: str = parameter(Reuse(), False)
@@ -139,10 +183,53 @@ class IndKNNSettings(SharedSettings):
     def check_together(self) -> None:
         """Refuse noise that follows usage, or a private model, where something is fixed."""
         self.check_noise_schedule()
+        self._check_class_numbers()
         if self.model_share and self.against_model:
             raise InvalidInput(
                 f"The 'model_share' parameter must be 0 unless {self.against_model}."
             )
+
+    def _check_class_numbers(self) -> None:
+        """Refuse class shares and costs that do not fit the classes, or nothing that is known."""
+        for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
+            if isinstance(value, tuple) and len(value) != len(self.classes):
+                raise InvalidInput(
+                    f"The {name!r} parameter must hold {len(self.classes)} numbers, one for each "
+                    f"of 'classes' in their order. Got {len(value)}."
+                )
+        if self.class_prior is not None and abs(math.fsum(self.class_prior) - 1) > _ROUNDED:
+            raise InvalidInput("The 'class_prior' parameter must add up to 1: shares of classes.")
+        if self.cost == BALANCED and self.class_prior is None:
+            raise InvalidInput(
+                f"The 'cost' parameter must be numbers unless 'class_prior' is given: {BALANCED!r} "
+                "takes the inverse of public shares of classes."
+            )
+        if self.plain_decision:
+            return
+        needs = {
+            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
+            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+        }
+        for need, met in needs.items():
+            if not met:
+                raise InvalidInput(
+                    f"The 'class_prior' and 'cost' parameters must be None unless {need}: they "
+                    "need a public number of neighbours, and answers that were asked."
+                )
+
+    @property
+    def class_shares(self) -> npt.NDArray[np.float64]:
+        """How common each class is, (c,): as declared, or equal."""
+        shares = np.asarray(self.class_prior or np.ones(len(self.classes)), dtype=np.float64)
+        return np.asarray(shares / shares.sum())
+
+    @property
+    def class_costs(self) -> npt.NDArray[np.float64]:
+        """What it costs to miss a record of each class, (c,)."""
+        if self.cost == BALANCED:
+            return 1 / self.class_shares
+        return np.asarray(self.cost or np.ones(len(self.classes)), dtype=np.float64)
 
     @property
     def n_coordinates(self) -> int:

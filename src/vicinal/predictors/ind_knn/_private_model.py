@@ -53,6 +53,7 @@ LOUDEST = 0.06
 """Noise on the mean gradient, over clipping bounds, from which on nothing is learnt."""
 
 _LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
+_LEAST_SHARE = 1e-9
 _CHUNK = 8192
 
 
@@ -127,6 +128,10 @@ class PrivateModel:
         """Return what joins the votes, float64 (n, c), in units of their noise."""
         prior = self.model.scores(X) * (PRIOR / self._spread)
         return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
+
+    def shares(self, prior: Floats) -> Floats:
+        """Return the model's probabilities of all classes, float64 (n, c), above 0."""
+        return np.maximum(_softmax(prior * (self._spread / PRIOR)), _LEAST_SHARE)
 
     def sure(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return where the model answers alone, bool (n,)."""

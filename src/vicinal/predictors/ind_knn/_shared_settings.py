@@ -90,6 +90,21 @@ class SharedSettings(Settings):
         """The share of a budget that trains a private model."""
         return 0.0
 
+    @property
+    def class_shares(self) -> npt.NDArray[np.float64]:
+        """How common each class is, (c,): equal unless declared."""
+        return np.full(self.n_coordinates, 1 / self.n_coordinates)
+
+    @property
+    def class_costs(self) -> npt.NDArray[np.float64]:
+        """What it costs to miss a record of each class, (c,)."""
+        return np.ones(self.n_coordinates)
+
+    @property
+    def plain_decision(self) -> bool:
+        """Whether the class with the most votes wins: equal shares, and equal costs."""
+        return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
+
     def check_noise_schedule(self) -> None:
         """Refuse noise that follows usage where noise, radius or count is fixed."""
         needs = {
@@ -132,6 +147,8 @@ class SharedSettings(Settings):
             f"neighbor_count={PUBLIC!r}": not self.private_count,
             f"noise_schedule={PLANNED!r}": not self.follows_usage,
             "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+            "release='votes' (with class shares or costs)": self.plain_decision
+            or not self.label_only,
         }
         return next((need for need, met in needs.items() if not met), "")
 
@@ -167,8 +184,13 @@ class SharedSettings(Settings):
     def charges(self) -> ChargeTable:
         """What labels cost where they alone leave; the order fits many small contributions."""
         return _charges(
-            self.epsilon, self.delta, self.n_coordinates, self.reference_cost, self.parts
+            self.epsilon, self.delta, self.priced_classes, self.reference_cost, self.parts
         )
+
+    @property
+    def priced_classes(self) -> int | None:
+        """The number of classes that a label's price makes use of; None where scores decide."""
+        return self.n_coordinates if self.plain_decision else None
 
     @property
     def spendable(self) -> float:
@@ -196,7 +218,7 @@ class SharedSettings(Settings):
     @property
     def terms(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
-        method = ("label", self.n_coordinates) if self.label_only else (self.accounting,)
+        method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
         return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
 
     def affordable(self, shift: float = 0.0) -> float:
@@ -230,7 +252,9 @@ AnySettings = TypeVar("AnySettings", bound=SharedSettings)
 
 
 @lru_cache(maxsize=16)
-def _charges(epsilon: float, delta: float, n_classes: int, paid: float, parts: int) -> ChargeTable:
+def _charges(
+    epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int
+) -> ChargeTable:
     table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
     left = _less(table.target.budget, table.target.order * paid)
     return replace(table, target=replace(table.target, budget=_part(left, parts)))

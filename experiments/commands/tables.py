@@ -1,0 +1,43 @@
+"""`tables`: records about people, with real and made-up references, beside rivals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.commands.options import OUT, Out, Runs, result_of, with_notes, write_table
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder
+from vicinal.errors import InvalidInput
+
+NAME = "tables"
+
+NOTE = (
+    "Accuracy of the likelier class / balanced accuracy of the class that is likelier than its "
+    "share / AUC. Private: up to 20,000 rows, per person, delta 1e-5; 2,000 public rows; queries "
+    "are of other people. Class shares are public, to two digits. The schema is drafted from the "
+    "real public rows in all columns. Run r has split r and noise seed r. Simulated with seeded "
+    "noise on public data, without a guarantee."
+)
+
+
+def tables(
+    data: Annotated[Path, typer.Option(help="Folder of nassCDS.parquet, rwm5yr.parquet, ...")],
+    runs: Runs = 5,
+    queries: Annotated[str, typer.Option(help="Numbers of queries, comma-separated.")] = "500,2000",
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """Compare on nassCDS, rwm5yr, gss_wages and Fertility; goes on where it was interrupted."""
+    from experiments.tables.data import TASKS
+    from experiments.tables.table import EPSILONS, as_text, cells
+
+    if not any((data / f"{task.file}.parquet").is_file() for task in TASKS):
+        raise InvalidInput(f"The 'data' option must be a folder of these tables. {data} has none.")
+    folder = output_folder(out)
+    wanted = tuple(int(part) for part in queries.split(","))
+    found = list(cells(data, runs, wanted, EPSILONS, folder / f"{NAME}.cells.jsonl"))
+    text = with_notes(as_text(found), NOTE)
+    write_table(out, NAME, result_of(NAME, NOTE, found), text, json=json)

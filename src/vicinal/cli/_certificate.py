@@ -1,0 +1,63 @@
+"""`vicinal certificate`: the page and the JSON that go into a file."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vicinal.cli._options import Json, StorePath
+from vicinal.cli._output import as_json, output_folder, write_file
+from vicinal.cli._shards import AcceptLoss, opened_at
+from vicinal.errors import InvalidInput
+
+Stated = Annotated[str | None, typer.Option(help="The operator's own words.")]
+
+
+def certificate(
+    store: StorePath,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for both files.")],
+    audit: Annotated[
+        list[Path] | None, typer.Option(help="A report of `vicinal audit --out`; repeat for more.")
+    ] = None,
+    controller: Stated = None,
+    purpose: Stated = None,
+    retention: Stated = None,
+    vouched_by: Stated = None,
+    json: Json = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Write certificate.html and certificate.json: what is guaranteed, by what, shown how."""
+    from datetime import UTC, datetime
+
+    from vicinal import __version__
+    from vicinal.reports._certificate_page import certificate_page
+    from vicinal.reports._deployment_certificate import deployment_certificate
+
+    audits = [read_audit(path) for path in audit or []]
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        facts = opened.facts()
+    found = deployment_certificate(
+        facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
+        controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
+        audits=audits,
+    )  # fmt: skip
+    folder = output_folder(out)
+    write_file(folder / "certificate.json", as_json(found) + "\n")
+    write_file(folder / "certificate.html", certificate_page(found))
+    typer.echo(as_json(found) if json else f"Written: {folder / 'certificate.html'} and .json")
+
+
+def read_audit(path: Path) -> dict[str, Any]:
+    """Return a report that `vicinal audit --out` wrote."""
+    try:
+        found = json_module.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"The audit {path} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise InvalidInput(f"The audit {path} is not JSON.") from None
+    if not isinstance(found, dict) or not {"at", "version", "holds", "claims"} <= set(found):
+        raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")
+    return found

@@ -1,0 +1,87 @@
+"""`vicinal evaluate`: how good a store's answers were, on labelled rows of people."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vicinal.cli._options import Json, StorePath
+from vicinal.cli._output import as_json, warnings_said
+from vicinal.cli._records import naming, read_records
+from vicinal.cli._shards import AcceptLoss, opened_at
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal.store import Evaluation
+
+_NAMES = {"accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC"}
+
+
+def evaluate(
+    store: StorePath,
+    data: Annotated[Path, typer.Option(help="Labelled rows: .parquet, .csv, .csv.gz or .npz.")],
+    label: Annotated[str | None, typer.Option(help="Column of labels.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Column of subject ids.")] = None,
+    audience: Annotated[str, typer.Option(help="Whose answers, and whose budgets.")] = "default",
+    share: Annotated[
+        float,
+        typer.Option(help="Part of a full budget that a person evaluated pays.", min=0.001, max=1),
+    ] = 0.05,
+    json: Json = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Compare answers with labels, privately: noisy counts, which the people evaluated pay for.
+
+    Rows count where the same features were asked before, by `vicinal predict` or the service.
+    """
+    from vicinal.store import Store
+
+    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
+        if not isinstance(opened, Store):
+            raise InvalidInput("A cluster cannot be evaluated yet. Evaluate a store.")
+        dataset = read_records(data, opened.schema.extractor, label, subject)
+        if dataset.labels is None:
+            raise InvalidInput("The 'label' option must name the column of labels.")
+        with naming(data):
+            found = opened.evaluate(
+                dataset.features, dataset.labels, dataset.subjects, audience=audience, share=share
+            )
+    typer.echo(as_json(found.to_dict()) if json else described(found))
+
+
+def described(found: Evaluation) -> str:
+    """Return an evaluation in words and tables."""
+    first = (
+        f"About {found.people:.0f} people with rows that were asked before; every count has noise "
+        f"of {found.noise:.1f}. Each paid at most {found.share:.3g} of their budget."
+    )
+    lines = [first]
+    for name, (value, low, high) in found.figures.items():
+        told = "unknown: too few people for the noise"
+        if not math.isnan(value):
+            told = f"{value:.3f} ({low:.3f} to {high:.3f})"
+        lines.append(f"{_NAMES[name]}: {told}")
+    lines += ["", "true class -> answer: people", *_confusion(found)]
+    if found.calibration:
+        lines += ["", "probability -> share that came true (people)", *_bins(found)]
+    return "\n".join(lines)
+
+
+def _confusion(found: Evaluation) -> list[str]:
+    width = max(len(str(name)) for name in found.classes)
+    head = " ".join(f"{name!s:>{max(8, width)}}" for name in found.classes)
+    rows = [
+        f"{name!s:>{width}} " + " ".join(f"{count:>{max(8, width)}.1f}" for count in counts)
+        for name, counts in zip(found.classes, found.confusion, strict=True)
+    ]
+    return [f"{'':>{width}} {head}", *rows]
+
+
+def _bins(found: Evaluation) -> list[str]:
+    return [
+        f"{mean:.3f} -> " + ("unknown" if math.isnan(true) else f"{true:.3f}") + f" ({people:.0f})"
+        for mean, true, people in found.calibration
+    ]

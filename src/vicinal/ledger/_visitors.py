@@ -1,0 +1,50 @@
+"""Budgets of people without records here: kept under their keyed hash, as of those who left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vicinal._checks import SubjectId
+from vicinal.accounting._budget import UNITS
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._departed import join_departed
+from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._protocols import Units
+
+
+def visitor_units(ledger: Ledger, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
+    """Return what each subject, none of whom is enrolled, has left; newcomers a new budget.
+
+    Inside a release: what they have left is joined if it was kept under several spellings.
+    """
+    return np.array([_units(ledger, audience, one) for one in subjects], dtype=np.int64)
+
+
+def _units(ledger: Ledger, audience: Audience, subject: SubjectId) -> int:
+    join_departed(ledger.database, ledger.audiences.values(), ledger.every_hash(subject))
+    rows = ledger.database.execute(
+        "SELECT units FROM departed WHERE hash = ? AND audience = ?",
+        (ledger.hash(subject), audience.number),
+    )
+    return int(rows[0][0]) if rows else audience.initial_budget
+
+
+def keep_visitors(
+    ledger: Ledger, audience: Audience, subjects: Sequence[SubjectId], before: Units, after: Units
+) -> None:
+    """Write what visitors have left, inside a release; what they spent counts as charged."""
+    for subject, had, left in zip(subjects, before.tolist(), after.tolist(), strict=True):
+        key = (ledger.hash(subject), audience.number)
+        query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
+        if ledger.database.execute(query, key):
+            ledger.database.execute(
+                "UPDATE departed SET units = ? WHERE hash = ? AND audience = ?", (left, *key)
+            )
+        else:
+            audience.granted += audience.initial_budget == UNITS
+            ledger.database.execute(
+                "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", (*key, left)
+            )
+        audience.folded += had - left

@@ -1,0 +1,145 @@
+"""Noisy histograms of what people bring along, once, charged to each by what it adds.
+
+Proof note: tally.md. Source: individual filter of Feldman & Zrnic 2021.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.accounting._budget import UNITS, charge, unit_rate
+from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
+from vicinal.noise import NoiseSource
+
+Steps = npt.NDArray[np.int64]
+Units = npt.NDArray[np.int64]
+
+_PLANNED = 20
+"""Tallies that the grid is planned for."""
+
+_INSIDE = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class TallyPlan:
+    """Sizes and price of a tally; public.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Cells of each table.
+    share : float
+        Part of a full budget that a subject pays at most, 0 < share <= 1.
+    budget, delta : float
+        The zCDP that a full budget stands for, and the delta that the grid may use a share of.
+    """
+
+    sizes: tuple[int, ...]
+    share: float
+    budget: float
+    delta: float
+
+
+class NoisyTally:
+    """How many subjects fall into every cell of some tables, each subject weighing one a table.
+
+    Contribution: each of a subject's m rows adds 1 / m to one cell of every table, rounded down to
+    whole steps; all of it is scaled down to what the subject can still pay. Made before anybody is
+    charged; one object is one release.
+
+    Parameters
+    ----------
+    plan : TallyPlan
+        What is counted, and what it may cost.
+    noise : NoiseSource
+        Where noise comes from.
+    slack : DeltaSlackAccountant
+        Meters what the grid costs.
+
+    Raises
+    ------
+    PrivacyRefused
+        If the grid's cost does not fit.
+    """
+
+    def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
+        share = _checks.real("share", plan.share, above=0, most=1)
+        tables, cells = len(plan.sizes), sum(plan.sizes)
+        sigma = max(1.0, math.sqrt(tables / (2 * share * plan.budget)) * (1 + 1e-12))
+        self._grid = VoteGrid.fitting(sigma, _PLANNED, cells, plan.delta)
+        self._scale = self._grid.scale(sigma)
+        self._rate = unit_rate(self._scale, plan.budget)
+        self._sizes, self._noise = plan.sizes, noise
+        self._most = math.floor(share * UNITS)
+        slack.charge([self._scale], cells)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise of a cell, in subjects. Public."""
+        return self._scale / self._grid.steps
+
+    def release(
+        self, cells: Steps, people: Steps, remaining: Units
+    ) -> tuple[list[npt.NDArray[np.float64]], int]:
+        """Charge everybody for what they add, and return noisy tables and all charges.
+
+        Parameters
+        ----------
+        cells : int64 (rows, tables)
+            The cell of every row in every table, from 0.
+        people : int64 (rows,)
+            Whose each row is: a place in `remaining`.
+        remaining : int64 (subjects,)
+            Units left; charged in place.
+
+        Returns
+        -------
+        tables : list of float64 (size,)
+            In subjects; may leave once the charges are durable.
+        spent : int
+            All charges together, in units; private.
+        """
+        flat = cells + np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
+        owners = np.repeat(people, len(self._sizes))
+        weight = _weights(self._grid.steps, people, len(remaining))[owners]
+        size = sum(self._sizes)
+        places, which = np.unique(owners * size + flat.ravel(), return_inverse=True)
+        values = np.zeros(len(places), dtype=np.int64)
+        np.add.at(values, which, weight)
+        spent = self._charge(values, places // size, remaining)
+        sums = np.zeros(size, dtype=np.int64)
+        np.add.at(sums, places % size, values)
+        noisy = (sums + self._noise.discrete_gaussian(self._scale, size)) / self._grid.steps
+        return np.split(noisy, np.cumsum(self._sizes)[:-1]), spent
+
+    def _charge(self, values: Steps, owners: Steps, remaining: Units) -> int:
+        """Scale contributions to what their owners can pay, in place; return all charges."""
+        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        spent = 0
+        for start, stop in zip(starts, [*starts[1:], len(owners)], strict=True):
+            owner, mine = owners[start], values[start:stop]
+            cost = self._fitted(mine, min(int(remaining[owner]), self._most))
+            remaining[owner] -= cost
+            spent += cost
+        return spent
+
+    def _fitted(self, mine: Steps, allowed: int) -> int:
+        """Shrink one contribution in place until it costs at most `allowed`; return its cost."""
+        cost = self._cost(mine)
+        while cost > allowed:
+            mine[:] = np.trunc(mine * (math.sqrt(max(allowed, 0) / cost) * _INSIDE))
+            cost = self._cost(mine)
+        return cost
+
+    def _cost(self, mine: Steps) -> int:
+        return int(charge(int(np.square(mine).sum()), self._rate))
+
+
+def _weights(steps: int, people: Steps, size: int) -> Steps:
+    """Return what each row of every subject weighs, int64 (size,): together at most `steps`."""
+    return steps // np.maximum(np.bincount(people, minlength=size), 1)

@@ -1,0 +1,89 @@
+"""The page of a certificate: one sheet that prints, and needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vicinal.reports._html import Markup, document, table, tag
+
+_TITLE = "Certificate of a private prediction store"
+
+
+def certificate_page(certificate: Mapping[str, Any]) -> str:
+    """Return a certificate as a page of HTML; see :func:`deployment_certificate`."""
+    audiences = [_audience(state) for state in certificate["audiences"]]
+    return document(
+        _TITLE,
+        tag("header", tag("h1", _TITLE), tag("p", _lead(certificate), class_="lead")),
+        tag("main", *audiences, *_sections(certificate)),
+    )
+
+
+def _lead(found: Mapping[str, Any]) -> str:
+    return (
+        f"Store {found['store']}, {found['at']}. Responsible: {found['parties']['controller']}. "
+        f"Purpose: {found['parties']['purpose']}. Protected unit: {found['unit']}."
+    )
+
+
+def _audience(state: Mapping[str, Any]) -> Markup:
+    heading = tag("h2", f"Audience {state['name']}")
+    if not state["holds"]:
+        return tag("section", heading, tag("p", "There is no guarantee."))
+    guess = state["membership_guess"]["to_at_most"]
+    words = (
+        "Somebody who guesses whether a given person's records are in the data, knows all other "
+        f"records and sees every answer, is right at most {guess:.1%} of the time. Without any "
+        "answer it is 50 %."
+    )
+    answers = state["answers"]
+    rows = [
+        ("epsilon", repr(state["epsilon"])),
+        ("delta", repr(state["delta"])),
+        ("what leaves", state["release"]),
+        ("data sets compared", state["neighbouring"]),
+        ("accounting", state["accounting"]),
+        ("answers", f"{answers['given']} of {answers['planned']} given. {state['spent']}"),
+    ]
+    parts = [_listed(name.capitalize(), state[name]) for name in ("protected", "public")]
+    return tag("section", heading, tag("p", words), table(("what", "value"), rows), *parts)
+
+
+def _sections(found: Mapping[str, Any]) -> list[Markup]:
+    assumed = list(dict.fromkeys(w for a in found["audiences"] for w in a["assumptions"]))
+    made = found["mechanism"]
+    name = f"{made['name']}; {made['package']} {made['version']}."
+    proofs = [(note["note"], note["sha256"]) for note in made["proofs"]]
+    return [
+        _listed(f"Assumed. Vouched for by: {found['vouched_by']}", assumed),
+        tag("section", tag("h2", "Mechanism"), tag("p", name),
+            table(("proof note", "sha256"), proofs)),
+        _audits(found["audits"]),
+        _listed("Deletion", [*found["deletion"].values()]),
+        _listed("What this does not mean", found["does_not_mean"]),
+        tag("section", tag("h2", "NIST SP 800-226"),
+            table(("item", "here"), [(r["item"], r["here"]) for r in found["nist_sp_800_226"]])),
+    ]  # fmt: skip
+
+
+def _audits(audits: Iterable[Mapping[str, Any]]) -> Markup:
+    rows = [
+        (
+            f"{claim['mechanism']}: {claim['world']}", f"{report['at']}, {report['version']}",
+            f"{claim['lower']:.3f} of {claim['claim']:.3f}",
+            f"{claim['would_have_seen_epsilon']:.2f}",
+            f"{claim['controls_caught']} of {claim['controls']}",
+        )
+        for report in audits
+        for claim in report["claims"]
+    ]  # fmt: skip
+    heading = tag("h2", "Audits")
+    if not rows:
+        return tag("section", heading, tag("p", "None is on file. Run: vicinal audit"))
+    header = ("attack", "when", "mu proved, of claimed", "epsilon seen from", "broken caught")
+    return tag("section", heading, table(header, rows))
+
+
+def _listed(heading: str, words: Iterable[str]) -> Markup:
+    return tag("section", tag("h2", heading), tag("ul", *(tag("li", word) for word in words)))

@@ -1,0 +1,202 @@
+"""What a data protection officer files about a store, as plain values; everything in it is public.
+
+Fields follow NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025) and
+the tiers of the Differential Privacy Deployments Registry; what is not covered is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from scipy.special import ndtr
+
+from vicinal.accounting._budget import budget
+from vicinal.mechanisms._votes import SLACK_SHARE
+
+NOT_STATED = "not stated by the operator"
+
+_NOTES = {
+    "votes": ("mechanisms/votes.md", "noise/cks20.md"),
+    "label": ("mechanisms/votes.md", "accounting/label_only.md", "noise/cks20.md"),
+}
+
+_MEANS_NOT = (
+    "It does not say that a person cannot be identified from other sources.",
+    "It does not cover what is true of everybody alike, such as that a disease is common.",
+    "It does not cover queries, class names or the public reference.",
+    "It does not cover whoever reads the disk, the memory or the backups.",
+)
+
+_NIST = (
+    ("Privacy parameter", "epsilon and delta of each audience"),
+    ("Unit of privacy", "one subject with all records, see 'unit'"),
+    ("Algorithms and correctness", "mechanism, proof notes and audits"),
+    ("Utility and bias", "not covered: measure accuracy and its differences between groups"),
+    ("Trust model", "central: the operator holds the records; see 'assumptions'"),
+    ("Floating-point attacks", "integer votes, exact discrete noise (noise/cks20.md)"),
+    ("Side channels", "response times: docs/threat-model.md; memory use is not covered"),
+    ("Security and access control", "keys and roles of the service; the machine is not covered"),
+    ("Data collection exposure", "not covered: how the records came to the operator"),
+)
+
+
+def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float:
+    """Return how often the best guess of who is in the data is right, starting from one half.
+
+    Rounded up to a tenth of a percent. For (epsilon, delta) alone (e^eps + delta) / (1 + e^eps);
+    for a filter in Gaussian DP the exact Phi(mu / 2), with what the grid may add.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee.
+    gaussian : bool
+        Whether the releases are Gaussian and composed as such, as Ind-KNN's votes are.
+    """
+    bound = (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
+    if gaussian:
+        mu = math.sqrt(2 * budget(epsilon, delta * (1 - SLACK_SHARE)))
+        bound = min(bound, float(ndtr(mu / 2)) + SLACK_SHARE * delta)
+    return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
+
+
+def deployment_certificate(
+    facts: Mapping[str, Any],
+    version: str,
+    at: str,
+    *,
+    controller: str | None = None,
+    purpose: str | None = None,
+    retention: str | None = None,
+    vouched_by: str | None = None,
+    audits: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return a certificate of a store, from what everybody may know of it.
+
+    Parameters
+    ----------
+    facts : mapping
+        As of ``Store.facts()``, without private numbers.
+    version, at : str
+        Of the package; when this was written.
+    controller, purpose, retention, vouched_by : str, optional
+        What only the operator can state: who is responsible, what for, how long records and
+        backups stay, who vouches for the assumptions.
+    audits : sequence of mapping
+        Reports of ``vicinal audit``, newest first.
+    """
+    audiences = [_audience(name, state) for name, state in facts["audiences"].items()]
+    return {
+        "format": 1,
+        "at": at,
+        "store": facts["identity"],
+        "parties": {"controller": controller or NOT_STATED, "purpose": purpose or NOT_STATED},
+        "unit": "one subject: a person with all records that carry that person's id",
+        "audiences": audiences,
+        "data": {
+            "classes": len(facts["classes"]),
+            "features": facts["features"].get("number"),
+            "version": facts["version"],
+        },
+        "vouched_by": vouched_by or NOT_STATED,
+        "mechanism": {
+            "name": "Ind-KNN, an individual filter over noisy votes of neighbours",
+            "package": "vicinal",
+            "version": version,
+            "proofs": [
+                note
+                for release in sorted({a["release"] for a in audiences})
+                for note in _proofs(release)
+            ],
+        },
+        "audits": [_audit(report) for report in audits],
+        "deletion": {
+            "policy": (
+                "An erasure removes features, labels and id from every file at once. A keyed "
+                "digest of the id stays with what was left of the budget."
+            ),
+            "retention": retention or NOT_STATED,
+        },
+        "does_not_mean": list(_MEANS_NOT),
+        "nist_sp_800_226": [{"item": item, "here": here} for item, here in _NIST],
+        "registry": _registry(controller, purpose, at),
+    }
+
+
+def _audience(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    guarantee, plan, queries = state["guarantee"], state["plan"], state["queries"]
+    gaussian = plan["release"] == "votes" and "Gaussian DP" in guarantee["method"]
+    holds = bool(guarantee["holds"])
+    success = membership_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
+    return {
+        "name": name,
+        "holds": holds,
+        "epsilon": guarantee["epsilon"] if holds else None,
+        "delta": guarantee["delta"],
+        "release": plan["release"],
+        "neighbouring": guarantee["neighbouring"],
+        "protected": list(guarantee["protected"]),
+        "public": list(guarantee["public"]),
+        "assumptions": list(guarantee["assumptions"]),
+        "accounting": guarantee["method"],
+        "answers": {"planned": queries["planned"], "given": queries["used"]},
+        "spent": (
+            "The guarantee covers all planned answers, however many are given. What single people "
+            "have left is private."
+        ),
+        "membership_guess": {"from": 0.5, "to_at_most": success if holds else 1.0},
+    }
+
+
+def _proofs(release: str) -> list[dict[str, str]]:
+    root = files("vicinal")
+    return [
+        {"note": name, "sha256": hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()}
+        for name in _NOTES[release]
+    ]
+
+
+def _audit(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "at": report["at"],
+        "version": report["version"],
+        "holds": report["holds"],
+        "claims": [
+            {
+                **{name: claim[name] for name in ("mechanism", "world", "lower", "claim", "ratio")},
+                "confidence": claim["confidence"],
+                "would_have_seen_epsilon": claim["would_have_seen"]["epsilon"],
+                "controls_caught": sum(control["caught"] for control in claim["controls"]),
+                "controls": len(claim["controls"]),
+            }
+            for claim in report["claims"]
+        ],
+    }
+
+
+def _registry(controller: str | None, purpose: str | None, at: str) -> dict[str, Any]:
+    """Return the fields of the registry's tiers, by where this certificate has them."""
+    return {
+        "tier_1": {
+            "curator": controller or NOT_STATED,
+            "intended_use": purpose or NOT_STATED,
+            "data_product": "answers of a nearest-neighbour classifier",
+            "publication_date": at,
+        },
+        "tier_2": {
+            "flavor": "approximate differential privacy, add or remove one subject",
+            "privacy_unit": "unit",
+            "privacy_loss": "audiences[].epsilon, audiences[].delta",
+            "deployment_model": "central, interactive",
+        },
+        "tier_3": {
+            "unprotected_quantities": "audiences[].public",
+            "accounting": "audiences[].accounting, mechanism.proofs",
+            "implementation": "mechanism, audits",
+            "not_covered": "why these parameters were chosen; accuracy",
+        },
+    }

@@ -1,0 +1,197 @@
+"""Signed receipts: that somebody was erased, or what is guaranteed, at one link of the chain.
+
+A receipt names no person: it holds the keyed digest of an id, which only the store's key can make
+from the id. It holds the clock and the head of the chain, so a store that goes on from there can be
+told from any other. Signatures are Ed25519 (RFC 8032) over the receipt's canonical JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vicinal._checks import SubjectId
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger._chain import descends
+from vicinal.ledger._files import PRIVATE_FILE, guarded
+from vicinal.ledger._ledger import Ledger
+from vicinal.store._opening import OpenStore
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+ERASURE, GUARANTEE = "erasure", "guarantee"
+
+_FORMAT = 1
+_DOMAIN = b"vicinal receipt\x01"
+_SIGNATURE = "signature"
+
+
+class SigningKey:
+    """The key of an installation, in a file that only its owner reads.
+
+    Parameters
+    ----------
+    path : Path
+        The file: 32 bytes. :meth:`create` makes it.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no key there, or others may read the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise InvalidInput(f"There is no key at {path}. Make one with: vicinal receipt key")
+        with guarded(path):
+            mode, content = path.stat().st_mode, path.read_bytes()
+        if mode & 0o077:
+            raise InvalidInput(f"The key {path} may be read by others. Make it 0600.")
+        if len(content) != 32:
+            raise InvalidInput(f"The file {path} is no key: it must hold 32 bytes.")
+        self._key = _private_key(content)
+
+    @classmethod
+    def create(cls, path: Path) -> SigningKey:
+        """Make a new key at `path`, which must be free, and return it."""
+        content = _fresh_private_key().private_bytes_raw()
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+        except FileExistsError:
+            raise InvalidInput(f"{path} exists. A key is never written over.") from None
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return cls(path)
+
+    @property
+    def public(self) -> str:
+        """The public key in hexadecimal digits, for whoever verifies."""
+        return self._key.public_key().public_bytes_raw().hex()
+
+    def signed(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a receipt with this public key and a signature."""
+        content = {**receipt, "public_key": self.public}
+        return {**content, _SIGNATURE: self._key.sign(_message(content)).hex()}
+
+
+def erasure_receipt(
+    parts: OpenStore, subjects: Sequence[SubjectId], key: SigningKey
+) -> dict[str, Any]:
+    """Return a signed receipt that subjects are erased from an open store.
+
+    Raises
+    ------
+    PrivacyRefused
+        If one of them is still there, or never was: then there is nothing to certify.
+    """
+    ledger = parts.ledger
+    if not subjects:
+        raise InvalidInput("The 'subject' option must be given: at least one id.")
+    if not all(_is_erased(ledger, subject) for subject in subjects):
+        raise PrivacyRefused("Not all of these ids were erased from this store. Nothing is signed.")
+    digests = sorted({ledger.hash(subject).hex() for subject in subjects})
+    return key.signed({**_head_of(parts, ERASURE), "digests": digests})
+
+
+def guarantee_receipt(
+    parts: OpenStore, audience: str, guarantee: Mapping[str, Any], key: SigningKey
+) -> dict[str, Any]:
+    """Return a signed receipt of what an audience's answers guarantee."""
+    stated = {"audience": audience, "guarantee": dict(guarantee)}
+    return key.signed({**_head_of(parts, GUARANTEE), **stated})
+
+
+def _head_of(parts: OpenStore, kind: str) -> dict[str, Any]:
+    clock, head = parts.ledger.last_commit
+    return {
+        "format": _FORMAT,
+        "kind": kind,
+        "store": parts.folder.identity,
+        "clock": clock,
+        "chain": head.hex(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _is_erased(ledger: Ledger, subject: SubjectId) -> bool:
+    return subject not in ledger.slot_table.slot_of and ledger.has_budget(subject)
+
+
+def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
+    """Return a receipt whose signature is that of `public_key`.
+
+    Raises
+    ------
+    InvalidInput
+        If it is none, or was changed, or another key signed it.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if not isinstance(receipt, dict) or not {"kind", "public_key", _SIGNATURE} <= set(receipt):
+        raise InvalidInput("The file holds no receipt.")
+    content = {name: value for name, value in receipt.items() if name != _SIGNATURE}
+    try:
+        verifier = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+        verifier.verify(bytes.fromhex(receipt[_SIGNATURE]), _message(content))
+    except (InvalidSignature, ValueError, TypeError):
+        raise InvalidInput("The receipt was changed, or signed with another key.") from None
+    if content["public_key"] != public_key.lower():
+        raise InvalidInput("The receipt names another key than the one that signed it.")
+    return content
+
+
+def faults_of_receipt(
+    parts: OpenStore, receipt: Mapping[str, Any], subjects: Sequence[SubjectId]
+) -> list[str]:
+    """Return in words why a checked receipt is not in force in an open store; empty if it is.
+
+    Parameters
+    ----------
+    receipt : mapping
+        As :func:`check_receipt` returned it.
+    subjects : sequence
+        Ids that it must be about; none to leave that open.
+    """
+    ledger = parts.ledger
+    if receipt["store"] != parts.folder.identity:
+        return ["The receipt belongs to another store."]
+    faults = []
+    if not descends(parts.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
+        faults.append("The store does not go on from where the receipt was written.")
+    digests = set(receipt.get("digests", ()))
+    here = {ledger.hash(subject).hex() for subject in ledger.slot_table.slot_of}
+    if digests & here:
+        faults.append("Somebody whom the receipt names is in the store again.")
+    if any(ledger.hash(subject).hex() not in digests for subject in subjects):
+        faults.append("The receipt is not about all of these ids.")
+    return faults
+
+
+def _message(content: Mapping[str, Any]) -> bytes:
+    return _DOMAIN + json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _private_key(content: bytes) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(content)
+
+
+def _fresh_private_key() -> Ed25519PrivateKey:
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ImportError:
+        raise InvalidInput(
+            "Receipts need the package cryptography: pip install 'vicinal[receipts]'."
+        ) from None
+    return Ed25519PrivateKey.generate()

@@ -1,0 +1,67 @@
+"""Two worlds, with and without one person evaluated: noisy tallies tell no more than they cost.
+
+Noise is the exact one, from the system's entropy. The attacker knows everything but whether the
+victim is there, and tests the released tables by their likelihood ratio.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
+from statistical.worlds import WITH, WITHOUT, measure
+from vicinal.accounting._budget import UNITS
+from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, _tally, randomness
+
+pytestmark = pytest.mark.statistical
+
+BUDGET, SHARE, DELTA = 4.2, 0.1, 1e-5
+CLAIM = float(np.sqrt(2 * SHARE * BUDGET))
+SIZES = (4, 6)
+OTHERS = [[0, 0], [1, 1], [3, 5]]
+
+
+class Silence:
+    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
+        return np.zeros(size, dtype=np.int64)
+
+
+def released(rows, present, noise):
+    """Return all counts, with or without a victim of so many equal rows."""
+    victim = [[2, 3]] * rows if present else []
+    cells = np.array(OTHERS + victim)
+    people = np.array([*range(len(OTHERS)), *[len(OTHERS)] * len(victim)])
+    remaining = np.full(len(OTHERS) + 1, UNITS, dtype=np.int64)
+    plan = TallyPlan(SIZES, SHARE, BUDGET, DELTA)
+    tally = NoisyTally(plan, noise, DeltaSlackAccountant(1.0, needed=False))
+    return np.concatenate(tally.release(cells, people, remaining)[0])
+
+
+def measured(rows, runs):
+    noise = randomness()
+    base, there = (released(rows, present, Silence()) for present in (WITHOUT, WITH))
+    shift = there - base
+
+    def scores(present):
+        trials = [released(rows, present, noise) for _ in range(runs * UNIVERSES)]
+        return (np.array(trials) - base) @ shift / (shift @ shift)
+
+    return measure(scores(WITH), scores(WITHOUT), DELTA)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_person_shows_no_more_than_the_share_and_nearly_as_much(rows):
+    found = measured(rows, RUNS)
+    assert CLAIM / 2 < found.mu <= CLAIM
+
+
+def test_an_audit_finds_a_tally_that_forgets_who_the_rows_belong_to(monkeypatch):
+    """Broken control: every row weighs one and nothing is scaled down, so five rows weigh five."""
+
+    def forgetful(steps, people, size):  # noqa: ARG001 (the interface)
+        return np.full(size, steps, dtype=np.int64)
+
+    monkeypatch.setattr(_tally, "_weights", forgetful)
+    monkeypatch.setattr(NoisyTally, "_fitted", lambda *_: 0)
+    assert measured(5, BROKEN_RUNS).mu > CLAIM
