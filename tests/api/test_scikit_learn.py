@@ -12,7 +12,6 @@ from vicinal.errors import PrivacyRefused
 NOISE = "answers carry fresh noise, so two calls or two fits never agree exactly"
 COPIES = "a fitted classifier refuses to be copied: every copy could spend the same budgets again"
 EXCEPTIONS = {
-    "check_classifier_data_not_an_array": NOISE,
     "check_classifiers_classes": NOISE,
     "check_decision_proba_consistency": NOISE,
     "check_methods_sample_order_invariance": NOISE,

@@ -10,8 +10,8 @@ import pytest
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.test_two_worlds import BUDGET, DELTA, EPSILON, Case, claim_beside, halve_the_noise
-from statistical.worlds import universes
 from vicinal import IndKNNKeywords, IndKNNRegressor
+from vicinal.audit._universes import universes
 from vicinal.mechanisms import VoteRelease
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
