@@ -65,6 +65,6 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing vicinal and its developer tools into $(VENV) ..." >&2
-	@$(INSTALL) '.[dev,text,postgres]'
+	@$(INSTALL) '.[dev,encoders,text,postgres]'
 	@$(INSTALL:--editable=--no-deps) timm # alone: its torchvision would have to fit torch
 	@touch $(CORE) $@
