@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from vicinal.accounting._budget import gdp_delta
 from vicinal.accounting._label_only import LabelBudget
 from vicinal.audit import (
+    AuditResult,
     Guesses,
     RateBounds,
     epsilon_from_guesses,
@@ -235,3 +236,16 @@ def test_a_folder_that_is_no_store_is_one_clear_line(tmp_path):
     found = run(tmp_path)
     assert found.exit_code == 2
     assert "There is no store at" in found.stderr
+
+
+def test_too_few_runs_are_not_a_contradiction(monkeypatch, tmp_path):
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"delta": 1e-5, "releases": [{"kind": "gnmax", "sigma": 40, "count": 9}]}')
+    monkeypatch.setattr(AuditResult, "conclusive", False)
+    found = run(plan, "--minutes", 1e-3)
+    assert found.exit_code == 4
+    assert "would have missed a fault" in found.stdout
+    monkeypatch.setattr(AuditResult, "kept", False)
+    found = run(plan, "--minutes", 1e-3)
+    assert found.exit_code == 1
+    assert "CONTRADICTED: 1 of 1" in found.stdout

@@ -139,10 +139,19 @@ class AuditResult:
         return self.lower / self.claim if self.claim > 0 else 0.0
 
     @property
+    def kept(self) -> bool:
+        """Whether the runs agree with the claim."""
+        return self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether every broken version was caught; where not, there were too few runs."""
+        return all(control.caught for control in self.controls)
+
+    @property
     def holds(self) -> bool:
         """Whether the runs agree with the claim, and every broken version was caught."""
-        kept = self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
-        return kept and all(control.caught for control in self.controls)
+        return self.kept and self.conclusive
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from vicinal.audit import AuditResult
     from vicinal.audit._catalogue import Trials
 
-FAILED = 1
-"""Exit code of an audit that contradicts a claim, or would have missed a broken version."""
+CONTRADICTED = 1
+"""Exit code of an audit that contradicts a claim."""
+
+INCONCLUSIVE = 4
+"""Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
 
 
 def audit(
@@ -43,7 +46,8 @@ def audit(
 ) -> None:
     """Attack the installed code in made-up worlds; compare what it gives away with its claim.
 
-    No private record is read. Ends with 1 if a claim is contradicted, or a broken version missed.
+    No private record is read. Ends with 1 if a claim is contradicted, and with 4 if none is but
+    an attack missed a version that was broken on purpose: it had too few runs to tell.
     """
     from vicinal import _checks
     from vicinal.audit import run_trials
@@ -59,9 +63,12 @@ def audit(
     report = report_of(results, target)
     if out is not None:
         write_file(out, as_json(report) + "\n")
-    typer.echo(as_json(report) if json else "\n".join(map(_described, results)))
-    if not all(result.holds for result in results):
-        raise typer.Exit(FAILED)
+    described = [*map(_described, results), _verdict(results)]
+    typer.echo(as_json(report) if json else "\n".join(described))
+    if not all(result.kept for result in results):
+        raise typer.Exit(CONTRADICTED)
+    if not all(result.conclusive for result in results):
+        raise typer.Exit(INCONCLUSIVE)
 
 
 def report_of(results: list[AuditResult], target: Path | None) -> dict[str, Any]:
@@ -113,9 +120,23 @@ def _chosen(trials: Trials, only: str | None) -> Trials:
     return {name: trials[name] for name in names}
 
 
+def _verdict(results: list[AuditResult]) -> str:
+    """Return what all results together say, in a line."""
+    wrong = sum(not result.kept for result in results)
+    weak = sum(not result.conclusive for result in results)
+    if wrong:
+        return f"CONTRADICTED: {wrong} of {len(results)} claims. Do not rely on this installation."
+    if weak:
+        return (
+            f"No claim is contradicted, but {weak} of {len(results)} attacks would have missed a "
+            "fault: they had too few runs. Raise --minutes, or choose fewer attacks by --only."
+        )
+    return "No claim is contradicted, and every version broken on purpose was caught."
+
+
 def _described(result: AuditResult) -> str:
     """Return a result as a few lines: the figures, what would have been seen, the controls."""
-    kept = "kept" if result.lower <= result.claim else "CONTRADICTED"
+    kept = "kept" if result.kept else "CONTRADICTED"
     measured = (
         f"  mu at least {result.lower:.3f}, claimed {result.claim:.3f} ({kept}), "
         f"ratio {result.ratio:.2f}; epsilon at least {result.epsilon_lower:.3f}, "
@@ -128,7 +149,7 @@ def _described(result: AuditResult) -> str:
     )
     lines = [f"{result.mechanism}: {result.world}", measured, power]
     lines += [
-        f"  broken on purpose, {control.name}: {'caught' if control.caught else 'NOT CAUGHT'}"
+        f"  broken on purpose, {control.name}: {'caught' if control.caught else 'not caught'}"
         for control in result.controls
     ]
     return "\n".join(lines)
