@@ -13,7 +13,7 @@ from vicinal import Store
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
+from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
 from vicinal.noise import NoiseSource
 from vicinal.reports._class_figures import RankingQuality
 from vicinal.store._evaluation import Evaluation, binned_auc
@@ -230,3 +230,13 @@ def test_the_command_says_what_it_found(store, tmp_path):
     assert "Balanced accuracy" in text
     told = json.loads(run("--label", "y", "--subject", "who", "--json").stdout)
     assert set(told["figures"]) == {"accuracy", "balanced_accuracy", "auc"}
+
+
+def test_a_tally_of_nobody_charges_nobody():
+    tally = NoisyTally(
+        TallyPlan((4,), 0.1, 1.0, 1e-5), randomness(0), DeltaSlackAccountant(1e-5, needed=True)
+    )
+    nothing = np.zeros(0, dtype=np.int64)
+    (table,), spent = tally.release(nothing.reshape(0, 1), nothing, nothing)
+    assert table.shape == (4,)
+    assert spent == 0

@@ -324,3 +324,12 @@ def test_a_pipeline_takes_tables_and_learns_nothing_from_them():
     pipeline = make_pipeline(table, model)
     pipeline.fit(rows, y, indknnclassifier__public=reference)
     assert (pipeline.predict(rows.slice(0, 20)) == y[:20]).mean() > 0.8
+
+
+def test_row_numbers_of_pandas_are_no_column(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    from vicinal.datasets import load_table
+
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0]})[1:].loc[[2, 1]]
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert load_table(tmp_path / "t.parquet").features.shape == (2, 1)

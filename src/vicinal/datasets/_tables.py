@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,11 @@ def _read_csv(path: Path) -> pa.Table:
 def _read_parquet(path: Path) -> pa.Table:
     from pyarrow import parquet
 
-    return parquet.read_table(path, partitioning=None)
+    table = parquet.read_table(path, partitioning=None)
+    # What pandas keeps its row numbers in: nobody's feature.
+    return table.select(
+        [c for c in table.column_names if not re.fullmatch(r"__index_level_\d+__", c)]
+    )
 
 
 def _features(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +122,7 @@ class NoisyTally:
         """Scale contributions to what their owners can pay, in place; return all charges."""
         starts = np.flatnonzero(np.diff(owners, prepend=-1))
         spent = 0
-        for start, stop in zip(starts, [*starts[1:], len(owners)], strict=True):
+        for start, stop in pairwise([*starts, len(owners)]):
             owner, mine = owners[start], values[start:stop]
             cost = self._fitted(mine, min(int(remaining[owner]), self._most))
             remaining[owner] -= cost
