@@ -138,7 +138,7 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     wide = steps * STEP
     tile = max(SIDE, _CACHED // wide // SIDE * SIDE)
     rows = np.empty(tile, dtype=np.int64)
-    biases = np.zeros(tile, dtype=np.int32)
+    biases, rests = np.zeros(tile, dtype=np.int32), np.zeros(tile, dtype=np.int32)
     found = np.empty((tile, FOUND), dtype=np.int32)
     sums = _aligned_bytes(4 * SIDE * SIDE)
     copies = _aligned_bytes(tile * wide)
@@ -150,21 +150,24 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
         for i in range(count):
             rows[i] = chosen[first + i] if len(chosen) else first + i
             biases[i] = -(offsets[rows[i]] // factor)
-        records = features.ctypes.data + first * width
-        if len(chosen) or width < wide or count % SIDE:
+            rests[i] = offsets[rows[i]] + biases[i] * factor
+        # A step may read on into the next records, which meet zeros, but not beyond the last one.
+        beyond = (first + -(-count // SIDE) * SIDE - 1) * width + wide > size * width
+        records, stride = features.ctypes.data + first * width, width
+        if len(chosen) or beyond:
             _copy(features, rows, count, wide, copies)
-            records = copies.ctypes.data
+            records, stride = copies.ctypes.data, wide
         for query in range(0, len(limits), SIDE):
             kept = scan_tiles(
                 address,
                 (
-                    records, wide, -(-count // SIDE), steps, tiles.ctypes.data + query * wide,
+                    records, stride, -(-count // SIDE), steps, tiles.ctypes.data + query * wide,
                     limits.ctypes.data + 4 * query, biases.ctypes.data, sums.ctypes.data,
                     found.ctypes.data, shapes.ctypes.data,
                 ),
             )  # fmt: skip
             hits, at = _keep(
-                found, kept, count, rows, offsets, names, floors, factor, query, hits, at
+                found, kept, count, rows, rests, names, floors, factor, query, hits, at
             )
         left[0] -= at - before
         if left[0] < 0:
@@ -175,15 +178,17 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
 
 @compiled
 def _copy(features, rows, count, wide, copies):  # type: ignore[no-untyped-def]
-    """Copy rows next to each other, each `wide` bytes from the next; zeros lie between them."""
+    """Copy rows `wide` bytes apart; what lies between them meets zeros."""
     width = features.shape[1]
     for i in range(count):
-        copies[i * wide : i * wide + width] = features[rows[i]]
+        source, target = features[rows[i]], copies[i * wide : i * wide + width]
+        for j in range(width):
+            target[j] = source[j]
 
 
 @compiled
 def _keep(  # type: ignore[no-untyped-def]
-    found, kept, count, rows, offsets, names, floors, factor, query, hits, at
+    found, kept, count, rows, rests, names, floors, factor, query, hits, at
 ):
     """Append the hits among the first `kept` rows of `found`, checked exactly."""
     for i in range(kept):
@@ -192,15 +197,14 @@ def _keep(  # type: ignore[no-untyped-def]
             return hits, at
         if at + SIDE > len(hits):
             hits = roomier(hits, at)
-        row = rows[position]
-        rest = offsets[row] % factor
+        rest, name = rests[position], names[rows[position]]
         mask = np.uint64(np.uint32(found[i, 1]))
         while mask:
             j = lowest_bit(mask)
             mask &= mask - np.uint64(1)
             value = np.int64(found[i, 2 + j]) * factor - rest
             if query + j < len(floors) and value >= floors[query + j]:
-                hits[at, 0], hits[at, 1], hits[at, 2] = query + j, names[row], value
+                hits[at, 0], hits[at, 1], hits[at, 2] = query + j, name, value
                 at += 1
     return hits, at
 

@@ -77,7 +77,7 @@ declare void @llvm.x86.tdpbssd(i8 immarg, i8 immarg, i8 immarg)
 ; sums     int32 (32, 32), to write into; found int32 (32 groups, 34), to write into
 ; returns  how many rows of `found` are written: position, mask of limits reached, sums with bias
 define i64 @scan(ptr %records, i64 %stride, i64 %groups, i64 %steps, ptr %queries, ptr %limits,
-                 ptr %biases, ptr %sums, ptr %found, ptr %shapes) #0 {
+                 ptr %biases, ptr %sums, ptr %found, ptr %shapes) nounwind {
 entry:
   call void @llvm.x86.ldtilecfg(ptr %shapes)
   %half = mul i64 %stride, 16
@@ -130,8 +130,8 @@ store:
   br label %row
 
 row:
-  %r = phi i64 [0, %store], [%r.next, %row.end]
-  %at.row = phi i64 [%at, %store], [%at.next, %row.end]
+  %r = phi i64 [0, %store], [%r.next, %row]
+  %at.row = phi i64 [%at, %store], [%at.next, %row]
   %position = add i64 %first, %r
   %bias.place = getelementptr i32, ptr %biases, i64 %position
   %bias = load i32, ptr %bias.place, align 4
@@ -152,10 +152,6 @@ row:
   %wide = zext i16 %bits1 to i32
   %high = shl i32 %wide, 16
   %mask = or i32 %low, %high
-  %any = icmp ne i32 %mask, 0
-  br i1 %any, label %keep, label %row.end
-
-keep:
   %place = getelementptr [34 x i32], ptr %found, i64 %at.row
   %mask.place = getelementptr i32, ptr %place, i64 1
   %kept0 = getelementptr i32, ptr %place, i64 2
@@ -165,9 +161,7 @@ keep:
   store i32 %mask, ptr %mask.place, align 4
   store <16 x i32> %sum0, ptr %kept0, align 4
   store <16 x i32> %sum1, ptr %kept1, align 4
-  br label %row.end
-
-row.end:
+  %any = icmp ne i32 %mask, 0
   %one = zext i1 %any to i64
   %at.next = add i64 %at.row, %one
   %r.next = add i64 %r, 1
@@ -183,8 +177,6 @@ done:
   call void @llvm.x86.tilerelease()
   ret i64 %at.next
 }
-
-attributes #0 = { nounwind "target-features"="+amx-tile,+amx-int8" }
 """
 
 
