@@ -121,18 +121,10 @@ def _one_way(stop: int, n: int, size: int, e: float) -> tuple[Array, Array]:
 
 
 def edge_loss(a: int, b: int, size: int, e: float, what: int = LOSS) -> LogInterval:
-    """Return the sum over outcomes of (P - E P')+ for one ordered pair, as an interval.
+    """Return the sum over outcomes of (P - E P')+, or a gain, for one ordered pair.
 
-    Parameters
-    ----------
-    a, b : int
-        Records that both databases have of the first and of the second type.
-    size : int
-        T, at most a + b + 1.
-    e : float
-        E = exp(epsilon), good to two units in the last place.
-    what : int
-        ``LOSS``; ``TRUE_X`` or ``TRUE_OTHER`` for the gains of Lemma 10.
+    Both databases have `a` records of the first type and `b` of the second; size <= a + b + 1. E is
+    good to two units in the last place.
     """
     return LogInterval(*edge(a, b, size, e, what))
 

@@ -177,16 +177,7 @@ def pair_work(sampler: Sampler, least: Array, n: int) -> float:
 def pair_sum(sampler: Sampler, least: Array, n: int, epsilon: float) -> float:
     """Return the logarithm of the mean losses of all ordered pairs of types, rounded up.
 
-    Parameters
-    ----------
-    sampler : FixedSize or Poisson
-        How records are drawn.
-    least : ndarray, shape (m,)
-        f_i, the smallest probability of each type in any world.
-    n : int
-        Number of records.
-    epsilon : float
-        E = exp(epsilon).
+    least[i] is f_i, the smallest probability of type i in any world.
     """
     e = boundary(epsilon)
     size = sampler.size if isinstance(sampler, FixedSize) else 0
