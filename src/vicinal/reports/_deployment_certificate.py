@@ -38,7 +38,7 @@ _NIST = (
     ("Utility and bias", "not covered: measure accuracy and its differences between groups"),
     ("Trust model", "central: the operator holds the records; see 'assumptions'"),
     ("Floating-point attacks", "integer votes, exact discrete noise (noise/cks20.md)"),
-    ("Side channels", "response times: docs/threat-model.md; memory use is not covered"),
+    ("Side channels", "response times: threat-model.md; memory use is not covered"),
     ("Security and access control", "keys and roles of the service; the machine is not covered"),
     ("Data collection exposure", "not covered: how the records came to the operator"),
 )

@@ -99,7 +99,7 @@ def linear_model_note(wish: PlanRequest, n_features: int) -> str | None:
     if not fitting_share(wish.settings(), n_features):
         return None
     return (
-        "on tables a private linear model is mostly ahead of votes alone (docs/tables.md): "
+        "on tables a private linear model is mostly ahead of votes alone (tables.md): "
         "consider --model-share auto, or NoisySGDClassifier."
     )
 

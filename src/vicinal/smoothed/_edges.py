@@ -4,7 +4,7 @@ X has a + 1 records of the one type and b of the other, X' has a and b + 1; T of
 records are drawn without replacement and o of the first type are among them. With u = a + 1 - o
 and w = b + 1 - T + o, what was lost of the first type in X and of the second in X',
 
-    P(o) / P'(o) = (a + 1) w / ((b + 1) u)          (docs/theory.md, section 8b),
+    P(o) / P'(o) = (a + 1) w / ((b + 1) u)          (theory.md, section 8b),
 
 so P - E P' = P (A - B) / A with A = (a + 1) w and B = E (b + 1) u. A - B grows by the same step
 with every o, so it is computed once, in doubled precision, and nothing cancels afterwards. The
@@ -16,7 +16,7 @@ Pairs of types inside larger databases: mixtures over how many of the pair's rec
 Who differs between two neighbours is of one of two types, so given how many records s of these two
 were drawn everything else has the same law in both, and s is published with the counts. The
 divergence is therefore the mean over s of the divergence of two types with sample size s: exactly,
-for drawing without replacement, by coins, and with replacement (docs/theory.md, section 8c).
+for drawing without replacement, by coins, and with replacement (theory.md, section 8c).
 """
 
 from __future__ import annotations

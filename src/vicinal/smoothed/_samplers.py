@@ -48,7 +48,7 @@ class Sampler(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FixedSize(Sampler):
-    """`size` records, uniformly without replacement (T in docs/theory.md, section 8)."""
+    """`size` records, uniformly without replacement (T in theory.md, section 8)."""
 
     size: int
 

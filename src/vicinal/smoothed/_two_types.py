@@ -6,7 +6,7 @@ ratio; so if delta(h) falls and then rises (is quasi-convex), F does too, and it
 end. delta(h) is not always so, because thresholds are whole numbers. Its smallest quasi-convex
 majorant g with a given valley is, hence
 
-    max(F(0), F(n)) <= smoothed delta <= max(F_g(0), F_g(n))        (docs/theory.md, section 8c).
+    max(F(0), F(n)) <= smoothed delta <= max(F_g(0), F_g(n))        (theory.md, section 8c).
 
 Many types or many records: what can be summed of the smoothed delta of published counts.
 
