@@ -51,14 +51,9 @@ _ALL = np.zeros(0, dtype=np.int32)
 class Packed:
     """Queries as the compiled code reads them.
 
-    Attributes
-    ----------
-    rows : uint8 (q, stride)
-        Queries with 128 added.
-    panels : uint8 (columns * 16 * stride,)
-        Panels of up to 64 queries, each as [dword][query][4 bytes]; starts at a multiple of 64.
-    limits : int32 (columns * 16,)
-        ceil(floor / factor); the largest int32 for queries that only fill a column.
+    `rows` (q, stride) are queries with 128 added. `panels` hold up to 64 queries each, as
+    [dword][query][4 bytes], from a multiple of 64 on. `limits` are ceil(floor / factor), and the
+    largest int32 for queries that only fill a column.
     """
 
     rows: npt.NDArray[np.uint8]
@@ -67,13 +62,7 @@ class Packed:
 
 
 class VNNIEngine(ScanEngine):
-    """Scans int8 records whose width is a multiple of 4.
-
-    Raises
-    ------
-    RuntimeError
-        If this processor lacks the instructions.
-    """
+    """Scans int8 records, a multiple of 4 wide; a RuntimeError without the instructions."""
 
     name = "vnni"
 
