@@ -122,7 +122,7 @@ def table(cls: AnyClass) -> AnyClass:
     made = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
     annotations = vars(made)["__init__"].__annotations__
     annotations.update({name: _passed(str(kind)) for name, kind in annotations.items()})
-    return made  # type: ignore[no-any-return]
+    return made  # type: ignore[return-value]
 
 
 def _passed(kind: str) -> str:
