@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from contextlib import suppress
@@ -217,6 +218,17 @@ def test_a_row_that_is_not_what_was_written_is_told(book, change):
     book.database._connection.execute(change)
     with pytest.raises(StorageFailed, match=r"not what was written.*Restore a backup"):
         reopened(book)
+
+
+@pytest.mark.parametrize("size", [2, _chain.LONG - 1, _chain.LONG, 3 * _chain.LONG])
+def test_a_digest_tells_every_byte_and_border_of_its_row(size):
+    """Fails if a long value enters by less than all its bytes, or may be taken for another."""
+    content = bytes(place % 251 for place in range(size))
+    flipped = [content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(size)]
+    rows = [(one, b"") for one in [content, *flipped, content[1:], content + b"\0"]]
+    rows += [(b"", content), (content.decode("latin-1"), b""), (content[:-1], content[-1:])]
+    rows += [(hashlib.sha256(content).digest(), b"")]
+    assert len({_chain._digest_of(b"prefix", row) for row in rows}) == len(rows)
 
 
 def test_every_write_is_digested_however_it_is_made(book):
