@@ -245,11 +245,30 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.put("one", "3")
         raise KeyError
     with database.transaction():  # rows whose digests are known, and were taken away since
+        database.put("one", "2")
         database.put("two", "1")
         database.execute("DELETE FROM meta WHERE name = ?", ("two",))
         database.put("two", "2")
         database.execute("UPDATE meta SET value = ? WHERE name = ?", ("3", "two"))
         database.put("two", "4")
+    row = (9, 9, 0, "5", b"s" * 5000, b"u" * 9000)
+    insert = (
+        "INSERT INTO charges (seq, audience, queries, spent, slots, units) "
+        "VALUES (?, ?, ?, ?, ?, ?)"
+    )
+    for undone in (False, True):  # its digest is known; after a rollback none is
+        with suppress(KeyError), database.transaction():
+            database.execute(insert, row)
+            if undone:
+                raise KeyError
+            database.execute("DELETE FROM charges WHERE seq = ?", (9,))
+    with database.transaction():
+        database.execute_many(insert, [row])
+        database.execute("DELETE FROM charges WHERE seq = ?", (9,))
+        database.execute(insert, row)
+        database.execute("UPDATE charges SET spent = ?", ("6",))
+        database.execute("DELETE FROM charges WHERE seq = ?", (9,))
+        database.execute(insert, row)
     assert chain_faults(database, KEY) == []
     again = reopened(book)
     assert again.database.get("one") == "2"

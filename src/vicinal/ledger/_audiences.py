@@ -98,7 +98,8 @@ class Audience:
         logged = charges_since_checkpoint(database, self.number)
         self.folded += spent + logged[0]
         self.folded_queries += queries + logged[1]
-        database.execute("DELETE FROM charges WHERE audience = ?", (self.number,))
+        rows = database.execute("SELECT seq FROM charges WHERE audience = ?", (self.number,))
+        database.execute_many("DELETE FROM charges WHERE seq = ?", rows)
         self.write(database)
         account.unwritten_pages.clear()
         self.logged_bytes = 0

@@ -118,21 +118,25 @@ class Chain:
         self._note(self.total(table, [added]) - self.total(table, [removed]))
 
     def has_digest(self, table: str, key: Key) -> bool:
-        """Tell whether the digest of a row is known: :meth:`replace` wrote it last."""
+        """Tell whether the digest of a row is known: :meth:`replace` noted it last."""
         return key in self._replaced.get(table, ())
 
-    def replace(self, table: str, key: Key, before: Rows, row: Sequence[Any]) -> None:
-        """Take note of a row that a transaction writes in the place of any of the same key.
+    def replace(self, table: str, key: Key, before: Rows, after: Rows) -> None:
+        """Take note of the row of a key that a transaction writes, takes away, or writes anew.
 
         Parameters
         ----------
         before : sequence
             The row of that key until now, if there is one and its digest is not known.
+        after : sequence
+            The row from now on, if there is one.
         """
         digests = self._replaced.setdefault(table, {})
-        old = digests[key] if key in digests else self.total(table, [before])
-        digests[key] = _digest_of(self._prefix(table), row)
-        self._note(digests[key] - old)
+        old = digests.pop(key, None)
+        new = self.total(table, [after])
+        if after:
+            digests[key] = new
+        self._note(new - (self.total(table, [before]) if old is None else old))
 
     def total(self, table: str, batches: Iterable[Rows], long: int | None = LONG) -> int:
         """Return the sum of the digests of rows, which come a good many at a time."""
@@ -241,9 +245,7 @@ def _earlier_contents(database: Database, chain: Chain) -> tuple[bytes, bytes]:
 
     Those of schema 8 held a digest of one sum a table; an empty table and none are the same.
     """
-    sums = {
-        name: chain.total(name, database.scan(name), long=None) for name in _digested(database)
-    }
+    sums = {name: chain.total(name, database.scan(name), long=None) for name in _digested(database)}
     parts = [b"%b\0%b" % (n.encode(), t.to_bytes(_DIGEST)) for n, t in sorted(sums.items()) if t]
     return content_of(sum(sums.values())), hashlib.sha256(b"".join(parts)).digest()
 
