@@ -43,14 +43,7 @@ _ROUNDING = 8 * 2.0**-53
 class WorstCasePair:
     """Finitely many outcomes of `count` equal releases: masses with the subject, and log ratios.
 
-    Attributes
-    ----------
-    masses : ndarray, shape (m,)
-        Probabilities with the subject; may sum to less than 1.
-    losses : ndarray, shape (m,)
-        Log of (probability with / probability without).
-    count : int
-        How many independent copies.
+    `masses` may sum to less than 1; `losses` are log(probability with / probability without).
     """
 
     masses: Array
