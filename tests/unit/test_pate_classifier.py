@@ -307,7 +307,7 @@ def published(**more):
 def test_publishing_the_cost_is_part_of_the_guarantee():
     """Fails if the estimate is free, or more than one is given."""
     X, y = data()
-    plain = PATEClassifier(range(3), 60, 5.0, release="label", n_queries=60)
+    plain = PATEClassifier(range(3), 60, sigma_votes=5.0, release="label", n_queries=60)
     planned = clone(plain).set_params(smooth_cost=(20.0, 0.02, 30.0))
     both = plain.guarantee().epsilon, planned.guarantee().epsilon
     assert both[0] < both[1] < both[0] + 2

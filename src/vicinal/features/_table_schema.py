@@ -1,7 +1,7 @@
 """The schema of a table: what every column may hold. It is public, and a person edits it.
 
 A schema is one JSON object: "format", "version" and "columns", which maps every column's name to an
-object with "kind" and what docs/tables.md says the kind takes. Names and values are compared in
+object with "kind" and what tables.md says the kind takes. Names and values are compared in
 Unicode's NFC.
 """
 
