@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from made_up import NoNoise, rare
 from vicinal import Store
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._departed import Standing
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
-from vicinal.noise import NoiseSource
 from vicinal.reports._class_figures import RankingQuality
 from vicinal.store import Presence
 from vicinal.store._evaluation import Evaluation, binned_auc
@@ -24,22 +24,8 @@ from vicinal.store._receipts import SigningKey, erasure_receipt
 PRIOR = (0.7, 0.3)
 
 
-class NoNoise(NoiseSource):
-    """Zeros, to see the sums."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (whatever the scale)
-        """Return zeros."""
-        return np.zeros(size, dtype=np.int64)
-
-
 def data(size, seed):
-    rng = np.random.default_rng(seed)
-    y = (rng.random(size) < PRIOR[1]).astype(int)
-    X = rng.normal(size=(size, 4))
-    X[:, 0] += 2.5 * y - 1
-    return X, y
+    return rare(seed, size, PRIOR[1])
 
 
 X, Y = data(400, 0)

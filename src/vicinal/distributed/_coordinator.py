@@ -41,7 +41,7 @@ from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._database import Database
 from vicinal.predictors._common.lock import ForkSafeLock
-from vicinal.predictors._common.parameters import AUTO
+from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.store import Presence, Query, Verification
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state, pinned_plan

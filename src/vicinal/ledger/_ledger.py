@@ -234,13 +234,16 @@ class Ledger:
         """Write what was charged to an account since the last commit, inside a transaction."""
         self.clock += 1
         charges = audience.account.charges()
+        audience.account.mark_committed(charges)
         slots, units = charges.slots.astype("<i4").tobytes(), charges.units.astype("<i8").tobytes()
+        if audience.pages_take_less(len(slots) + len(units)):
+            audience.checkpoint(self.database, charges.spent, queries)
+            return
         self.database.execute(
             "INSERT INTO charges (seq, audience, queries, spent, slots, units) "
             "VALUES (?, ?, ?, ?, ?, ?)",
             (self.clock, audience.number, queries, str(charges.spent), slots, units),
         )
-        audience.account.mark_committed(charges)
         audience.logged_bytes += len(slots) + len(units)
         if audience.needs_checkpoint:
             audience.checkpoint(self.database)
