@@ -32,6 +32,11 @@ def write_file(path: Path, content: str | bytes) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def say(facts: dict[str, Any], text: str, json: bool) -> None:
+    """Print facts: as JSON, or as a text."""
+    typer.echo(as_json(facts) if json else text)
+
+
 @contextmanager
 def warnings_said() -> Iterator[None]:
     """Say warnings of the package in a line each on stderr, without the code that gave them."""
