@@ -143,7 +143,12 @@ def init(
     check_reference(data, public, reference, features)
     plain = _extractor(features, model, weights, schema, columns, public, label, subject)
     names, numbers = _class_names(classes), class_numbers(class_prior, cost)
-    planned = {"classes": names, "epsilon": epsilon, "delta": delta, "release": release}
+    planned: dict[str, Any] = {
+        "classes": names,
+        "epsilon": epsilon,
+        "delta": delta,
+        "release": release,
+    }
     wish = ReferenceWish(public, reference, reference_rows, reference_share, planned)
     with warnings_said(), spread(plain, ray) as unmapped:
         request = _plan_request(records, queries, len(names), reuse, planned)

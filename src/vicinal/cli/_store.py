@@ -241,10 +241,10 @@ def audience(
 def _described(facts: dict[str, Any]) -> str:
     lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
     for name, audience in facts["audiences"].items():
-        asked = audience["queries"]
+        counts = audience["queries"]
         lines.append(
-            f"\nAudience {name}: {asked['used']} of {asked['planned']} answers given, "
-            f"{asked['left']} left\n{_worn(audience['wear'])}{audience['guarantee']['text']}"
+            f"\nAudience {name}: {counts['used']} of {counts['planned']} answers given, "
+            f"{counts['left']} left\n{_worn(audience['wear'])}{audience['guarantee']['text']}"
         )
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
