@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.spread import mean_and_spread
+from vicinal._progress import Step
 from vicinal.features import PublicMap
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Step
 from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE, ParameterGrid, best_first, uphill
 from vicinal.reports._trials import (
     Benchmark,

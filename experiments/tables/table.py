@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.tables.contenders import PLAIN, PRIVATE, TablePlan, probabilities
 from experiments.tables.data import TASKS, TableSplit, TableTask
-from vicinal.reports._class_figures import RankingQuality, balanced_accuracy
+from vicinal.reports._outcomes import RankingQuality, balanced_accuracy
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 QUERIES = (500, 2000)

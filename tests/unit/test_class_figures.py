@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from vicinal.errors import InvalidInput
-from vicinal.reports._class_figures import RankingQuality, balanced_accuracy, recalls
+from vicinal.reports._outcomes import RankingQuality, balanced_accuracy, recalls
 
 
 def test_figures_are_those_of_scikit_learn():

@@ -15,7 +15,7 @@ from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
 from vicinal.noise import NoiseSource
-from vicinal.reports._class_figures import RankingQuality
+from vicinal.reports._outcomes import RankingQuality
 from vicinal.store._evaluation import Evaluation, binned_auc
 
 PRIOR = (0.7, 0.3)

@@ -35,7 +35,7 @@ def account(
     checked = Plan.from_dict(read_plan(plan))
     price = checked.price()
     if plot is not None:
-        from vicinal.reports._account_plot import draw_costs
+        from vicinal.reports._command_plots import draw_costs
 
         write_file(plot, draw_costs(checked, _format(plot)))
     typer.echo(as_json(price) if json else describe(price))

@@ -182,6 +182,6 @@ def _format(plot: Path | None) -> str:
 
 def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:
     if plot is not None:
-        from vicinal.reports._smoothed_plot import draw_audit
+        from vicinal.reports._command_plots import draw_audit
 
         write_file(plot, draw_audit(report, kind))

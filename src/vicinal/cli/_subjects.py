@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.cli._confirm import Yes, confirm
-from vicinal.cli._output import as_json
+from vicinal.cli._output import Yes, as_json, confirm
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product, starmap
 
+from vicinal._progress import Step
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import (
     YARDSTICK_NEIGHBORS,
     Point,
