@@ -29,9 +29,8 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp
 
 from vicinal import _checks
+from vicinal.accounting._divergence import Array, checked_orders
 from vicinal.errors import InvalidInput
-
-Array = npt.NDArray[np.float64]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -190,14 +189,6 @@ def _curve(name: str, values: npt.ArrayLike) -> Array:
     if curve.ndim != 1 or np.isnan(curve).any() or (curve < 0).any():
         raise InvalidInput(f"The {name!r} parameter must be a flat list of costs >= 0.")
     return curve
-
-
-def checked_orders(orders: npt.ArrayLike) -> Array:
-    """Return Renyi orders (n,) as float64, 1 + 1e-6 <= alpha <= 1e12."""
-    values = np.atleast_1d(np.asarray(orders))
-    if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
-        raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
-    return np.array([_checks.real("orders", float(v), least=1 + 1e-6, most=1e12) for v in values])
 
 
 def _up() -> float:

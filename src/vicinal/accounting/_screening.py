@@ -39,7 +39,7 @@ from scipy.special import log_ndtr
 
 from vicinal import _checks
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, log_gap, mixed_ratio, tail_ratios
+from vicinal.accounting._divergence import Array, Pair, log_gap, mixed_ratio, tail_ratios
 
 MAX_VOTES = 10**6
 
@@ -201,7 +201,7 @@ def _all_laws(screening: Screening) -> tuple[Array, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScreeningPair:
+class ScreeningPair(Pair):
     """The pointwise maximum, over t and sign, of the hockey-stick divergences of a screening."""
 
     screening: Screening
@@ -210,10 +210,6 @@ class ScreeningPair:
     def symmetric(self) -> bool:
         """Whether there is no sampling: then swapping the laws mirrors the positions."""
         return self.screening.gamma == 1
-
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
 
     def excess(self, losses: Array) -> Array:
         """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0.

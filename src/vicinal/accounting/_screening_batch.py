@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, mixed_ratio
+from vicinal.accounting._divergence import Array, Pair, mixed_ratio
 from vicinal.accounting._screening import Screening
 
 Cells = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ _SMALLEST_STEP = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
-class ScreeningBatchPair:
+class ScreeningBatchPair(Pair):
     """The worst adaptive choice of votes in a batch of `size` screening answers."""
 
     screening: Screening
@@ -69,12 +69,7 @@ class ScreeningBatchPair:
         """Whether there is no sampling."""
         return self.screening.gamma == 1
 
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
-
     def excess(self, losses: Array) -> Array:
-        """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0."""
         step, values = _profiles(self.screening, BATCH)
         return np.asarray(interpolate(values[self.size], step, losses))
 
