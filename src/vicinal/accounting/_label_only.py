@@ -76,7 +76,7 @@ class LabelBudget:
 class ChargeTable:
     """Charges of label releases at one order, as shares of the Gaussian's alpha mu^2 / 2.
 
-    ``filter.UNITS`` units stand for the target's budget. `density` counts cells per unit of shift
+    ``UNITS`` units stand for the target's budget. `density` counts cells per unit of shift
     over noise scale; `shares` (m,) do not decrease, and the last is 1 and covers all larger shifts.
     """
 
@@ -87,7 +87,7 @@ class ChargeTable:
 
     @property
     def zcdp(self) -> float:
-        """Return R / alpha, rounded down: what ``filter.unit_rate`` takes as its budget."""
+        """Return R / alpha, rounded down: what ``unit_rate`` takes as its budget."""
         return math.nextafter(self.target.budget / self.target.order, 0)
 
     def share(self, mu: float) -> float:
@@ -196,7 +196,7 @@ def label_charge(norm, rate, cells, shares):  # type: ignore[no-untyped-def]
     """Return the cost in whole units of moving one vote by `norm` steps, rounded up.
 
     For a noise of `scale` steps, `rate` is ``unit_rate(scale, table.zcdp)`` and `cells` is
-    ``table.density / scale``. Never decreases in `norm`. As in ``filter.charge``, costs beyond
+    ``table.density / scale``. Never decreases in `norm`. As in ``charge``, costs beyond
     2^62 units are given as 2^62.
     """
     cell = int(min(norm * cells, len(shares) - 1.0))

@@ -11,12 +11,7 @@ teacher, so in every query at most one vote moves from one class to another: squ
 the votes: only :mod:`vicinal.accounting._smooth_cost` says how to publish their sum. They bound
 D_alpha(M(D) | M(D')) for the data set D at hand and every neighbour D', and must never be amplified
 by sampling.
-
-Noisy maxima priced at their own votes, as terms of a composition.
-
-Everything here is as private as the votes: a price that contains one must not be published or
-decided by, and must not be amplified by sampling. How to publish a cost:
-:mod:`vicinal.accounting._smooth_cost`.
+:class:`PrivateMaxima` is such a cost as a term of a composition.
 """
 
 from __future__ import annotations
@@ -61,7 +56,7 @@ def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Array:
     """Return D_alpha = alpha / sigma^2 of GNMax (P18, Prop. 8), float64 (n,).
 
     Also covers the release of all noisy counts. When only the label leaves,
-    ``label_only.two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
+    ``two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
     """
     return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
 
@@ -199,7 +194,7 @@ _MECHANISMS = {
     "gnmax": (private_gnmax_log_error, private_gnmax_rdp),
     "lnmax": (private_lnmax_log_error, private_lnmax_rdp),
 }
-# The functions of pate.py stop here; RDP does not fall with the order.
+# The functions above stop here; RDP does not fall with the order.
 _LEAST_ORDER = 1 + 1e-6
 
 

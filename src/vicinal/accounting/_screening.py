@@ -13,7 +13,7 @@ downward step is an upward one of the complement, at a = (T - t)/sigma. All case
 upward steps at two arithmetic progressions of positions a, k in each.
 
 RDP for many votes. With U = log(r/q) > 0 and V = log((1-r)/(1-q)) < 0,
-(alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of divergence.py. As a
+(alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of `_divergence`. As a
 grows, q grows, U falls (Phi is log-concave) and V falls; G_b grows with |U| and |V|. So over a
 block of positions [a0, a1] the sum is at most q(a1) G_b(U(a0)) + (1 - q(a0)) G_b(V(a1)): a bound
 for all t in the block from its two ends. Blocks whose bound does not exceed the best value found by

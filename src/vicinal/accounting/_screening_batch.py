@@ -3,7 +3,7 @@ r"""Batches of screening answers, worst case over adaptive choices: a tighter do
 The dominating pair of one answer takes the worst t separately for every eps, so composing it lets
 the adversary use all t at once; it is as dear as the Gaussian it thresholds. In truth one t is
 chosen for each answer, if after seeing the earlier answers. For a batch of m answers the worst case
-over such strategies satisfies, with C_0 = 0 and C the excess of pairs.py,
+over such strategies satisfies, with C_0 = 0 and C the excess of pairs,
 
     C_j(eps) = max over t of  C^t(eps) + r C_{j-1}(eps - U) + (1 - r) C_{j-1}(eps - V),
 

@@ -86,8 +86,8 @@ def _check(
     if reference is not None and declared is not None and not stops:
         shared = _shared(declared, table, read_table(reference))
     if json:
-        told = None if shared is None else {**asdict(shared), "suspicious": shared.suspicious}
-        typer.echo(as_json({**_plain(found, fits=not stops), "coincidences": told}))
+        counted = None if shared is None else {**asdict(shared), "suspicious": shared.suspicious}
+        typer.echo(as_json({**_plain(found, fits=not stops), "coincidences": counted}))
     else:
         typer.echo(_report(data, found))
         typer.echo("" if shared is None else str(shared), nl=shared is not None)

@@ -31,8 +31,8 @@ class HyperplaneLSH(Index):
     """L tables of b random hyperplanes; rows of a query come ascending.
 
     Record i is a candidate of query q if they fall into the same bucket of any table: a function
-    of the two and the public seed. Codes are computed in integers, so that no sign can flip with
-    the company that a record is hashed in.
+    of the two and the public seed. Codes are computed in integers, so that no sign depends on
+    what other records are hashed with it.
 
     Parameters
     ----------

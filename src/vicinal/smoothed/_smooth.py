@@ -24,6 +24,7 @@ from vicinal.smoothed._intervals import (
     LogInterval,
     delta_of,
     largest,
+    log_of,
 )
 from vicinal.smoothed._knn import KNNVotes
 from vicinal.smoothed._mechanism import CountMechanism, Counts, Histogram, Mechanism
@@ -209,7 +210,7 @@ def _by_draws(
 ) -> Delta:
     found = estimate(mechanism, population, n, epsilon, draws, seed)
     single = isinstance(population, Heterogeneous) or len(population.vertices) == 1
-    low = math.log(found.lower) if found.lower > 0 else -math.inf
+    low = log_of(found.lower)
     high = math.log(found.upper) if single and found.upper > 0 else 0.0
     note = (
         f"mean of {draws} drawn databases {found.mean:.3g}, standard error {found.error:.2g}; "

@@ -163,8 +163,8 @@ def onnx_model(student: Student) -> onnx.ModelProto:
     model = onnx.helper.make_model(
         proto, opset_imports=opsets, producer_name="vicinal", ir_version=_IR
     )
-    told = {name: json.dumps(value) for name, value in about(student).items()}
-    onnx.helper.set_model_props(model, told)
+    properties = {name: json.dumps(value) for name, value in about(student).items()}
+    onnx.helper.set_model_props(model, properties)
     onnx.checker.check_model(model, full_check=True)
     return model
 
@@ -194,13 +194,13 @@ class _Graph:
 
     def normalised(self, name: str, student: Student) -> str:
         """Add what :class:`vicinal.students._student.Preprocessing` does."""
-        told = student.preprocessing
-        centred = self.node("Sub", [name, self.weight(told.mean)])
-        scaled = self.node("Div", [centred, self.weight(told.deviation)])
-        if len(told.shape) == 1:
+        taken = student.preprocessing
+        centred = self.node("Sub", [name, self.weight(taken.mean)])
+        scaled = self.node("Div", [centred, self.weight(taken.deviation)])
+        if len(taken.shape) == 1:
             return scaled
-        if len(told.shape) == 2:
-            channels, height, width = told.input_shape
+        if len(taken.shape) == 2:
+            channels, height, width = taken.input_shape
             shape = self._helper.make_tensor("shape", 7, (4,), [-1, channels, height, width])
             self.weights.append(shape)
             return self.node("Reshape", [scaled, "shape"])
