@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal._lazy import of_extra
+from vicinal.errors import InvalidInput
 from vicinal.students._networks import build
 from vicinal.students._student import Preprocessing, Student
 
@@ -141,12 +142,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
 
 def onnx_model(student: Student) -> onnx.ModelProto:
     """Return a student as an ONNX model, checked."""
-    try:
-        import onnx
-    except ImportError:
-        raise MissingExtra(
-            "Writing ONNX needs onnx. Install it with: pip install 'vicinal[students]'"
-        ) from None
+    onnx = of_extra("students", "onnx", "Writing ONNX")
     graph = _Graph(onnx.helper)
     last = graph.normalised("examples", student)
     for layer in (*student.network.body, student.network.head):
