@@ -37,6 +37,29 @@ def write_file(path: Path, content: str | bytes) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def read_json(path: Path, what: str) -> Any:
+    """Return what a JSON file holds; `what` is it, in errors: "plan"."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"The {what} {path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise InvalidInput(f"The {what} {path} is not JSON: {error}.") from None
+
+
+def picture_format(plot: Path | None, *formats: str) -> str:
+    """Return the format of a picture, before any work is done for it; "" for none."""
+    if plot is None:
+        return ""
+    kind = plot.suffix.lower().lstrip(".")
+    if kind not in formats:
+        *first, last = (f".{name}" for name in formats)
+        raise InvalidInput(
+            f"The 'plot' parameter must end in {', '.join(first)} or {last}. Got {plot}."
+        )
+    return kind
+
+
 @contextmanager
 def warnings_said() -> Iterator[None]:
     """Say warnings of the package in a line each on stderr, without the code that gave them."""

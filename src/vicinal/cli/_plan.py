@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._options import Delta, Epsilon, Json
-from vicinal.cli._output import as_json, progress, write_file
+from vicinal.cli._output import as_json, picture_format, progress, write_file
 from vicinal.cli._verdicts import numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
@@ -74,9 +74,7 @@ def plan(
 
 def _kind(plot: Path, public: Path | None) -> str:
     """Return the kind of picture, before any work is done for it."""
-    kind = plot.suffix.lower().lstrip(".")
-    if kind not in ("png", "svg"):
-        raise InvalidInput(f"The 'plot' parameter must end in .png or .svg. Got {plot}.")
+    kind = picture_format(plot, "png", "svg")
     if public is None:
         raise InvalidInput("The 'plot' parameter needs --public: without points nothing is played.")
     return kind

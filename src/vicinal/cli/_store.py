@@ -16,6 +16,7 @@ from vicinal.cli._answers import (
     write_answers,
 )
 from vicinal.cli._labellers import share_of
+from vicinal.cli._options import Json, StorePath
 from vicinal.cli._output import Yes, as_json, confirm, warnings_said, write_file
 from vicinal.cli._records import (
     FROM_SCHEMA,
@@ -37,7 +38,6 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 if TYPE_CHECKING:
     from vicinal.store import Reply, StoreExtractor
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
 Data = Annotated[
     Path, typer.Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
 ]
@@ -72,7 +72,6 @@ ModelShare = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Ledger = Annotated[
     str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
 ]
