@@ -142,26 +142,26 @@ def save_onnx(student: Student, path: str | Path) -> None:
 
 def onnx_model(student: Student) -> onnx.ModelProto:
     """Return a student as an ONNX model, checked."""
-    onnx = of_extra("students", "onnx", "Writing ONNX")
-    graph = _Graph(onnx.helper)
+    library = of_extra("students", "onnx", "Writing ONNX")
+    graph = _Graph(library.helper)
     last = graph.normalised("examples", student)
     for layer in (*student.network.body, student.network.head):
         last = graph.layer(last, layer)
     graph.node("Softmax", [last], "probabilities", axis=1)
-    proto = onnx.helper.make_graph(
+    proto = library.helper.make_graph(
         graph.nodes,
         "student",
         [graph.value("examples", ("n", *student.preprocessing.shape))],
         [graph.value("probabilities", ("n", len(student.classes)))],
         graph.weights,
     )
-    opsets = [onnx.helper.make_opsetid("", _OPSET)]
-    model = onnx.helper.make_model(
+    opsets = [library.helper.make_opsetid("", _OPSET)]
+    model: onnx.ModelProto = library.helper.make_model(
         proto, opset_imports=opsets, producer_name="vicinal", ir_version=_IR
     )
     properties = {name: json.dumps(value) for name, value in about(student).items()}
-    onnx.helper.set_model_props(model, properties)
-    onnx.checker.check_model(model, full_check=True)
+    library.helper.set_model_props(model, properties)
+    library.checker.check_model(model, full_check=True)
     return model
 
 
