@@ -179,13 +179,6 @@ def _sigma(name: str, value: float) -> float:
     return _checks.real(name, value, least=1e-6, most=1e9)
 
 
-def _curve(name: str, values: npt.ArrayLike) -> Array:
-    curve = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    if curve.ndim != 1 or np.isnan(curve).any() or (curve < 0).any():
-        raise InvalidInput(f"The {name!r} parameter must be a flat list of costs >= 0.")
-    return curve
-
-
 def _up() -> float:
     return 1 + _SAFETY
 

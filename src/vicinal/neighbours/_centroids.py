@@ -199,7 +199,6 @@ class PublicCentroids(Index):
         self._size = 0
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return self._size
 
     @property

@@ -50,13 +50,6 @@ class ParameterGrid:
         )
         return [other for other in starmap(Point, nearby) if other != point]
 
-    def interior(self, point: Point) -> bool:
-        """Tell whether a point has neighbours on all sides, so that the best is not cut off."""
-        return len(self.around(point)) == _ALL_AROUND
-
-
-_ALL_AROUND = 8
-
 
 def _beside(values: tuple[float, ...], value: float) -> tuple[float, ...]:
     place = values.index(value)
