@@ -60,10 +60,10 @@ def described(found: Evaluation) -> str:
     )
     lines = [first]
     for name, (value, low, high) in found.figures.items():
-        shown = "unknown: too few people for the noise"
+        text = "unknown: too few people for the noise"
         if not math.isnan(value):
-            shown = f"{value:.3f} ({low:.3f} to {high:.3f})"
-        lines.append(f"{_NAMES[name]}: {shown}")
+            text = f"{value:.3f} ({low:.3f} to {high:.3f})"
+        lines.append(f"{_NAMES[name]}: {text}")
     lines += ["", "true class -> answer: people", *_confusion(found)]
     if found.calibration:
         lines += ["", "probability -> share that came true (people)", *_bins(found)]

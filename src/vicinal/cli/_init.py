@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._answers import init_summary
-from vicinal.cli._class_numbers import class_numbers
 from vicinal.cli._labellers import share_of
 from vicinal.cli._options import (
     ClassPrior,
@@ -42,7 +41,13 @@ from vicinal.cli._records import (
     with_names,
 )
 from vicinal.cli._shards import spread
-from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verdict
+from vicinal.cli._verdicts import (
+    class_numbers,
+    say_linear_model,
+    say_thin_reference,
+    say_verdict,
+    warn_about_reference,
+)
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -209,8 +214,6 @@ def _say_about_reference(
     points: npt.NDArray[Any] | None, extractor: StoreExtractor, plan: PlanRequest | None
 ) -> None:
     """Warn of a poor reference; for tables, say where a plan's rival may be ahead."""
-    from vicinal.cli._reference_check import warn_about_reference
-
     if points is None:
         return
     warn_about_reference(points, _feature_names(extractor))

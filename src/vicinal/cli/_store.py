@@ -14,8 +14,6 @@ from vicinal.cli._answers import (
     summary,
     write_answers,
 )
-from vicinal.cli._class_numbers import class_numbers
-from vicinal.cli._confirm import Yes, confirm
 from vicinal.cli._labellers import share_of
 from vicinal.cli._options import (
     Audience,
@@ -36,10 +34,11 @@ from vicinal.cli._options import (
     Subject,
     Witness,
 )
-from vicinal.cli._output import as_json, say, warnings_said, write_file
+from vicinal.cli._output import Yes, as_json, confirm, say, warnings_said, write_file
 from vicinal.cli._records import identified, naming, read_queries, read_records, reused
 from vicinal.cli._shards import AcceptLoss, Ray, opened_at
 from vicinal.cli._subjects import listed_ids
+from vicinal.cli._verdicts import class_numbers
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
