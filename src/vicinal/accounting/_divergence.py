@@ -172,7 +172,7 @@ def gaussian_excess(mu: float, losses: Array) -> Array:
         # Four nodes err by about 1e-12 mu^8 relative.
         rule, weights = _RULES[4 if mu < 0.1 else 12]
         nodes = x[:, None] + (rule + 1) * (mu / 2)
-        mills = math.sqrt(math.pi / 2) * erfcx(nodes * math.sqrt(0.5))
+        mills: Array = math.sqrt(math.pi / 2) * erfcx(nodes * math.sqrt(0.5))
         slopes = 1 - nodes * mills
         log_density = -(x**2) / 2 - math.log(2 * math.pi) / 2
         value = np.exp(log_density) * (slopes @ (weights * (mu / 2)))
