@@ -29,6 +29,7 @@ class Experiments(CommandGroup):
         "robustness": "experiments.commands.methods:robustness",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
+        "tightness": "experiments.commands.audits:tightness",
         "table1-cifar": "experiments.commands.table1_cifar:table1_cifar",
         "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",
         "tables": "experiments.commands.tables:tables",

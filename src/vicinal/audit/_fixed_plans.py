@@ -20,9 +20,10 @@ from sklearn.dummy import DummyClassifier
 
 from vicinal.audit._bounds import Floats
 from vicinal.audit._claims import PlanClaim
-from vicinal.audit._trials import AuditTrial, WeakerNoise
+from vicinal.audit._damage import Heads, WeakerNoise
+from vicinal.audit._trials import AuditTrial
 from vicinal.mechanisms import public_draws
-from vicinal.mechanisms._sampling import BernoulliSource, Bools, NearestOfSample
+from vicinal.mechanisms._sampling import Bools, NearestOfSample
 from vicinal.neighbours import NeighbourLists
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._poisson_knn import Chosen
@@ -300,16 +301,6 @@ def halve_noise(release: Release) -> None:
 
 def forget_subjects(release: Release) -> None:
     """Take every record for a subject of its own; the trial fits without ids."""
-
-
-class Heads(BernoulliSource):
-    """Coins that always come up."""
-
-    exact = False
-
-    def toss(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (as a source has it)
-        """Return true throughout."""
-        return np.ones(size, dtype=np.bool_)
 
 
 def sample_everybody(release: Release) -> None:

@@ -15,15 +15,16 @@ import numpy as np
 
 from vicinal.accounting._budget import UNITS
 from vicinal.audit._bounds import Floats
-from vicinal.audit._claims import GaussianClaim, PlanClaim
-from vicinal.audit._fixed_plans import Heads
-from vicinal.audit._ind_knn import HONEST, Damage, ind_knn_claim
-from vicinal.audit._trials import AuditTrial, WeakerNoise
+from vicinal.audit._claims import GaussianClaim, PlanClaim, ind_knn_claim
+from vicinal.audit._damage import HONEST, Damage, Heads, WeakerNoise
+from vicinal.audit._trials import AuditTrial
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import SystemBernoulli
+from vicinal.predictors import IndKNNClassifier
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
 RUNS = 256
 """Subjects at risk in one release."""
@@ -125,7 +126,7 @@ class PrivateModelTrial(AuditTrial):
 
     def __init__(self, parameters: Mapping[str, Any], damage: Damage = HONEST) -> None:
         self._parameters, self._damage = dict(parameters), damage
-        whole = ind_knn_claim({**parameters, "release": "votes"})
+        whole = ind_knn_claim(IndKNNSettings.of(IndKNNClassifier(**self._parameters)))
         assert isinstance(whole, GaussianClaim)  # noqa: S101 (votes in GDP)
         self._budget = whole.shift**2 / 2
         # Training may take a share of every budget, so that is all that it may show.
