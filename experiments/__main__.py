@@ -16,6 +16,7 @@ class Experiments(CommandGroup):
         "ablation": "experiments.commands.ablation:ablation",
         "accounting": "experiments.commands.accounting:accounting",
         "accuracy": "experiments.commands.methods:accuracy",
+        "audit-service": "experiments.commands.audits:audit_service",
         "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
         "indknn-efficiency": "experiments.commands.efficiency:indknn_efficiency",
         "indknn-fashion": "experiments.commands.comparison:indknn_fashion",
@@ -29,10 +30,10 @@ class Experiments(CommandGroup):
         "robustness": "experiments.commands.methods:robustness",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
-        "tightness": "experiments.commands.audits:tightness",
         "table1-cifar": "experiments.commands.table1_cifar:table1_cifar",
         "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",
         "tables": "experiments.commands.tables:tables",
+        "tightness": "experiments.commands.audits:tightness",
         "wear": "experiments.commands.planning:wear",
     }
 

@@ -1,4 +1,4 @@
-"""`tightness`: how near the best attack known comes to every claim."""
+"""`tightness` and other figures of audits: claims, faults, services."""
 
 from __future__ import annotations
 
@@ -46,3 +46,43 @@ def tightness(
         typer.echo(lines[-1], err=True)
     result = {"experiment": TIGHTNESS, "note": TIGHTNESS_NOTE, "rows": results}
     write_table(folder, TIGHTNESS, result, with_notes("\n".join(lines), TIGHTNESS_NOTE), json=json)
+
+
+SERVICE = "audit-service"
+
+SERVICE_NOTE = (
+    "A made-up store behind the real service, on this machine, every commit durable; chance puts "
+    "the subject into half of the universes. Votes: a lower bound on mu, wrong with probability at "
+    "most .05, against the claim. Times: how likely a request about somebody who is there takes "
+    "longer than one about somebody who is not; .5 if times tell nothing. Other load on the "
+    "machine adds noise to times."
+)
+
+
+def audit_service(
+    pace: Annotated[
+        str, typer.Option(help="Response intervals in ms, comma-separated; 0 for none.")
+    ] = "0,25",
+    universes: Annotated[int, typer.Option(help="Of a store.", min=50, max=500)] = 500,
+    rounds: Annotated[int, typer.Option(help="How often each is asked.", min=1)] = 2,
+    stores: Annotated[int, typer.Option(help="One after the other.", min=1)] = 1,
+    epsilon: Epsilon = 4.0,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """Two worlds over HTTP: what votes and response times of a real service give away."""
+    from experiments.audits import service
+    from vicinal.audit import IndKNNAudit
+
+    folder = output_folder(out)
+    try:
+        paces = [float(part) for part in pace.split(",")]
+    except ValueError:
+        raise InvalidInput("The 'pace' parameter must hold numbers, comma-separated.") from None
+    audit = IndKNNAudit(2, epsilon)
+    found = [service.attacked(audit, each, universes, rounds, stores, 0.95) for each in paces]
+    rows = [seen.to_dict() for seen in found]
+    result = {"experiment": SERVICE, "note": SERVICE_NOTE, "rows": rows}
+    write_table(
+        folder, SERVICE, result, with_notes(service.text_table(found), SERVICE_NOTE), json=json
+    )

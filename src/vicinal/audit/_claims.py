@@ -56,7 +56,7 @@ class Claim(ABC):
     def mu(self, false_alarms: float) -> float:
         """Return the power in units of a Gaussian shift; of a mu-GDP claim mu, anywhere."""
         false_alarms = min(max(false_alarms, _SURE), 1 - _SURE)
-        return float(ndtri(self.power(false_alarms)) - ndtri(false_alarms))
+        return float(ndtri(min(self.power(false_alarms), 1 - _SURE)) - ndtri(false_alarms))
 
     @cached_property
     def advantage(self) -> float:

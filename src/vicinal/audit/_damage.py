@@ -25,6 +25,8 @@ class Damage:
         Who leaves is forgotten, and returns with a full budget.
     forgets_subjects : bool
         Every record counts as a subject of its own.
+    samples_all : bool
+        Coins are forgotten: everybody takes part.
     peeks : bool
         Reuse learns answers as they were before their noise.
     """
@@ -33,6 +35,7 @@ class Damage:
     skips_charges: bool = False
     refills: bool = False
     forgets_subjects: bool = False
+    samples_all: bool = False
     peeks: bool = False
 
 
