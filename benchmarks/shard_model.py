@@ -1,4 +1,4 @@
-"""What a cluster of any size costs, from constants measured on this one; see docs/scaling.md.
+"""What a cluster of any size costs, from constants measured on this one; see scaling.md.
 
 Nothing here is a measurement: it says what follows if machines are as this one and the network
 adds nothing but its delay and its bytes.

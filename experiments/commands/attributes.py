@@ -21,7 +21,7 @@ NOTE = (
     "depend on made features and say nothing of images. A record is an image, as in the paper: "
     "the guarantee protects an image, not a person with 17. Simulated with seeded noise, without a "
     "guarantee. sigma and gamma of the paper are from our notes; what would explain its printed "
-    "epsilons stands in docs/accounting.md. k is ours."
+    "epsilons stands in accounting.md. k is ours."
 )
 
 _TAUS = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)

@@ -33,7 +33,7 @@ DIMENSIONS, BLUR = 64, 2.0
 
 QUERIES = 1200
 SIGMA, TAU = 100.0, 10.0
-"""The paper's, as far as we know them (docs/accounting.md): sigma 100 at tau 10, 1,200 queries."""
+"""The paper's, as far as we know them (accounting.md): sigma 100 at tau 10, 1,200 queries."""
 
 PRINTED = {0.05: 0.67, 0.1: 1.38}
 """Epsilons that ZYCW20 prints in Table 3 for Market-1501, by what we take for their gammas."""

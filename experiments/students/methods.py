@@ -94,7 +94,7 @@ def noisy_sgd(world: World, epsilon: float, run: int) -> Line:
     public_map = PublicMap().fit(public)
     records = public_map.transform(job.extractor.transform(job.records))
     tested = public_map.transform(world.cached.tested(world.tested))
-    classifier = NoisySGDClassifier(world.classes, epsilon, DELTA, simulation_seed=run)
+    classifier = NoisySGDClassifier(world.classes, epsilon, delta=DELTA, simulation_seed=run)
     guesses = classifier.fit(records, world.labels).predict(tested)
     right = float(rightness(guesses, world.truth[world.tested]).mean())
     return Line("NoisySGD, linear, same features", epsilon, run, None, right)

@@ -1,7 +1,7 @@
 """One error tree. Every message says what is wrong, which bound was broken and what to do.
 
 Messages never hold anything private: no features, labels, ids, budgets, charges or counts of
-records (docs/architecture.md, invariant 5).
+records (architecture.md, invariant 5).
 """
 
 from __future__ import annotations

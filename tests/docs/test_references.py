@@ -134,7 +134,7 @@ def test_a_command_that_does_not_exist_is_noticed():
 def test_tests_that_are_named_exist():
     """Every invariant names its guards."""
     tests = "\n".join(text_of(path) for path in (ROOT / "tests").rglob("test_*.py"))
-    named = re.findall(r"`(test_\w+)`", text_of(ROOT / "docs" / "architecture.md"))
+    named = re.findall(r"`(test_\w+)`", text_of(ROOT / "docs" / "explanation" / "architecture.md"))
     assert named
     for name in named:
         assert f"def {name}(" in tests, name
@@ -144,8 +144,8 @@ def test_tests_that_are_named_exist():
 def test_theory_that_code_refers_to_is_in_the_repository(module):
     text = text_of(module)
     assert not re.search(r"\b(?:THEORY|SMOOTHED|DESIGN)\b", text)
-    theory = text_of(ROOT / "docs" / "theory.md")
-    for section in re.findall(r"docs/theory\.md,\s+section (\w+)", text):
+    theory = text_of(ROOT / "docs" / "explanation" / "theory.md")
+    for section in re.findall(r"theory\.md,\s+section (\w+)", text):
         assert re.search(rf"^#+ {section}\. ", theory, flags=re.MULTILINE), section
-    for number in re.findall(r"docs/architecture\.md,\s+invariant (\d)", text):
-        assert f"\n| {number} |" in text_of(ROOT / "docs" / "architecture.md")
+    for number in re.findall(r"architecture\.md,\s+invariant (\d)", text):
+        assert f"\n| {number} |" in text_of(ROOT / "docs" / "explanation" / "architecture.md")

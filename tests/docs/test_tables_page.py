@@ -1,4 +1,4 @@
-"""The tutorial of docs/tables.md and the README's table example are run as they stand."""
+"""The tutorial of tables.md and the README's table example are run as they stand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyarrow import parquet
 import serving_tools as tools
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "tables.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The quickstart of docs/service.md is run as it stands, with its own curl commands."""
+"""The quickstart of service.md is run as it stands, with its own curl commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 
-PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "service.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE, re.S | re.M)
 
 

@@ -274,7 +274,7 @@ def test_an_individual_filter_keeps_its_epsilon():
 def test_the_table_of_the_documentation_is_what_the_command_prints():
     from experiments.accounting.table import as_text, table
 
-    page = (EXAMPLES.parents[1] / "docs" / "accounting.md").read_text()
+    page = (EXAMPLES.parents[1] / "docs" / "explanation" / "accounting.md").read_text()
     assert as_text(table()) in page
 
 

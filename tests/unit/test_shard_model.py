@@ -1,4 +1,4 @@
-"""The cost model of docs/scaling.md: what it must satisfy whatever the constants are."""
+"""The cost model of scaling.md: what it must satisfy whatever the constants are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIVEN = Constants(
 
 
 def test_every_constant_has_a_unit_and_stands_in_the_page():
-    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "scaling.md").read_text()
     assert set(UNITS) == {part.name for part in dataclasses.fields(Constants)}
     assert all(f"`{name}`" in page or not unit for name, unit in UNITS.items())
     assert all(line.split()[0] in page for line in GIVEN.told())

@@ -99,11 +99,8 @@ class Zcdp:
 class Composition:
     """A sum of releases, each with a count; the count is multiplied in once, here.
 
-    Attributes
-    ----------
-    terms : tuple of (PricedRelease, int)
-        Different releases, with how often each is made. Equal releases are merged, and the order in
-        which they were added makes no difference to any result, to the last bit.
+    Equal releases are merged, and the order in which they were added makes no difference to any
+    result, to the last bit.
     """
 
     terms: tuple[tuple[PricedRelease, int], ...] = ()

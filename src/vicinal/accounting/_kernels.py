@@ -110,15 +110,10 @@ def _log_sum(power, log_q, log_miss, up, down):  # type: ignore[no-untyped-def]
 def largest_profiles(own, cells, near, far, reach):  # type: ignore[no-untyped-def]
     """Return C_0 ... C_m of adaptive.py, as (m + 1, 2 h + 1).
 
-    Parameters
-    ----------
-    own : float64 (o, 2 h + 1)
-        The excess of every option alone.
-    cells, near, far : int64 (o, k), float64 (o, k), float64 (o, k)
-        For each outcome of an option the shift of the profile in grid steps, -h <= cell < h, and
-        the weights of the two grid points around it.
-    reach : int64 (m + 1,)
-        How far from the middle C_j is worked out; beyond, the value there, which is larger, stands.
+    `own` (o, 2 h + 1) is the excess of every option alone. `cells`, `near`, `far` (o, k) are, for
+    each outcome of an option, the shift of the profile in grid steps, -h <= cell < h, and the
+    weights of the two grid points around it. `reach` (m + 1,) is how far from the middle C_j is
+    worked out; beyond, the value there, which is larger, stands.
     """
     options, width = own.shape
     half = width // 2

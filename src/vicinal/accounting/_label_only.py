@@ -52,14 +52,10 @@ _EXCESSES = 2 * np.exp(np.linspace(-3, 3, 145))
 
 @dataclass(frozen=True, slots=True)
 class LabelBudget:
-    """A Renyi budget at one order: the interaction is (order, budget)-RDP.
+    """A Renyi budget at one order > 1, fixed before anything is released.
 
-    Attributes
-    ----------
-    order : float
-        alpha > 1, fixed before anything is released.
-    budget : float
-        R, the sum of D_alpha over all releases that a subject may reach.
+    The interaction is (order, budget)-RDP; the budget bounds the sum of D_alpha over all releases
+    that a subject may reach.
     """
 
     order: float
@@ -75,16 +71,8 @@ class LabelBudget:
 class ChargeTable:
     """Charges of label releases at one order, as shares of the Gaussian's alpha mu^2 / 2.
 
-    Attributes
-    ----------
-    target : LabelBudget
-        The order of the charges, and the budget that ``filter.UNITS`` units stand for.
-    classes : int or None
-        The number of classes that the shares make use of.
-    density : float
-        Cells per unit of shift over noise scale.
-    shares : float64 (m,)
-        Share of every cell, not decreasing; the last is 1 and covers all larger shifts.
+    ``filter.UNITS`` units stand for the target's budget. `density` counts cells per unit of shift
+    over noise scale; `shares` (m,) do not decrease, and the last is 1 and covers all larger shifts.
     """
 
     target: LabelBudget
@@ -103,28 +91,12 @@ class ChargeTable:
 
 
 def one_coordinate_rdp(mu: float, orders: npt.ArrayLike, classes: int | None = None) -> Array:
-    """Return D_alpha of a label when one subject moves one class by `mu`, rounded up.
+    """Return D_alpha (n,) of a label when one subject moves one class by `mu`, rounded up.
 
     Valid for any votes of all others, in both directions; within a share of 2e-5 of the supremum
-    over votes and numbers of classes. Proof: label_only.md, sections 1 to 3 and 5.
-
-    Parameters
-    ----------
-    mu : float
-        Shift in units of the noise scale, mu >= 0. The grid needs mu <= 1.
-    orders : array_like (n,)
-        Renyi orders, 1 + 1e-6 <= alpha <= 1e12.
-    classes : int, optional
-        Number of classes, 2 <= c <= 65536. Known, it lowers mu to mu sqrt(1 - 1/c).
-
-    Returns
-    -------
-    float64 (n,)
-
-    Raises
-    ------
-    InvalidInput
-        For values outside of these bounds.
+    over votes and numbers of classes. Proof: label_only.md, sections 1 to 3 and 5. The shift `mu`
+    is in units of the noise scale. A known number of classes, 2 to 65536, lowers mu to mu sqrt(1 -
+    1/c). Orders (n,) are from 1 + 1e-6 to 1e12; the grid needs mu <= 1.
     """
     mu = _checks.real("mu", mu, least=0)
     alphas = _checked_orders(orders)
@@ -142,32 +114,14 @@ def one_coordinate_rdp(mu: float, orders: npt.ArrayLike, classes: int | None = N
 def two_coordinate_rdp(
     sigma: float, gamma: float, orders: npt.ArrayLike, classes: int | None = None
 ) -> Array:
-    """Return D_alpha of a noisy argmax of counts under Poisson sampling, rounded up.
+    """Return D_alpha (n,) of a noisy argmax of counts under Poisson sampling, rounded up.
 
     One subject, sampled with probability gamma, adds one vote to its class and takes one from
     another (the neighbour that it displaces), or displaces nobody. Both directions, any votes,
     within a share of 2e-3 of the supremum. Proof: label_only.md, sections 4 and 5.
 
-    Parameters
-    ----------
-    sigma : float
-        Noise scale in votes, sigma > 0.
-    gamma : float
-        Sampling probability, 0 <= gamma <= 1; 1 stands for no sampling.
-    orders : array_like (n,)
-        Renyi orders, 1 + 1e-6 <= alpha <= 1e12. Above 12 sigma / sqrt(2) the unsampled Gaussian's
-        alpha / sigma^2 is returned.
-    classes : int, optional
-        Number of classes. Two are cheaper; more count as any number.
-
-    Returns
-    -------
-    float64 (n,)
-
-    Raises
-    ------
-    InvalidInput
-        For values outside of these bounds.
+    `sigma` is in votes. For orders above 12 sigma / sqrt(2) the unsampled Gaussian's alpha /
+    sigma^2 is returned. Two classes are cheaper; more count as any number.
     """
     mu = 1 / _checks.real("sigma", sigma, above=0, most=1e9)
     gamma = _checks.real("gamma", gamma, least=0, most=1)
@@ -188,21 +142,8 @@ def label_budget(
 ) -> LabelBudget:
     """Return the order and budget under which most releases of shift `mu` can be afforded.
 
-    Any order is valid; the best one is searched for on a grid. R is rounded down.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The target, epsilon > 0 and 0 < delta < 1, add/remove-one-subject neighbours.
-    mu : float
-        Typical shift over noise scale of one release, as planned; 0 for very many releases.
-    classes : int, optional
-        As in :func:`one_coordinate_rdp`.
-
-    Raises
-    ------
-    InvalidInput
-        If no order leaves a budget.
+    Any order is valid; the best one is searched for on a grid. R is rounded down. `mu` is the
+    typical shift over noise scale of one release, as planned; 0 for very many releases.
     """
     epsilon = _checks.real("epsilon", epsilon, above=0)
     delta = _checks.real("delta", delta, above=0, below=1)
@@ -224,16 +165,8 @@ def charge_table(target: LabelBudget, classes: int | None = None, cells: int = 1
     """Return the shares by which :func:`label_charge` charges label releases.
 
     Every share bounds D_alpha / (alpha mu^2 / 2) over its whole cell of shifts, from mu = 0 on;
-    1,024 cells cost less than 1 % above the bound itself. Proof: label_only.md, section 6.
-
-    Parameters
-    ----------
-    target : LabelBudget
-        Order and budget. Shifts that cost more than the budget share one cell.
-    classes : int, optional
-        As in :func:`one_coordinate_rdp`.
-    cells : int
-        Number of cells, 1 to 65536.
+    1,024 cells cost less than 1 % above the bound itself. Shifts that cost more than the budget
+    share one cell. Proof: label_only.md, section 6.
     """
     order = float(_checked_orders([target.order])[0])
     budget = _checks.real("budget", target.budget, above=0)

@@ -30,14 +30,7 @@ from vicinal.accounting._label_only import LARGEST_ORDER, label_budget, two_coor
 class NoisyLabel:
     """The label with the most noisy votes, under Poisson sampling; no votes leave.
 
-    Parameters
-    ----------
-    sigma : float
-        Noise scale in votes.
-    gamma : float
-        The probability with which each subject takes part, 0 < gamma <= 1.
-    classes : int or None
-        Their number, if it is to be made use of (two are cheaper).
+    `sigma` is in votes. `classes` is given only if it is to be made use of: two are cheaper.
     """
 
     sigma: float
@@ -66,11 +59,8 @@ class NoisyLabel:
 class LabelFilter:
     """An individual filter over labels, at the one order that it charges by.
 
-    Parameters
-    ----------
-    order, budget : float
-        The whole interaction is (order, budget)-RDP, and so (alpha, budget)-RDP at every smaller
-        alpha; above the order nothing is known.
+    The whole interaction is (order, budget)-RDP, and so (alpha, budget)-RDP at every smaller alpha;
+    above the order nothing is known.
     """
 
     order: float

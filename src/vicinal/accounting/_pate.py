@@ -40,21 +40,10 @@ _SMALLEST = -1e300
 
 
 def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Array:
-    """Return D_alpha of LNMax, the class with the most votes after Laplace noise, rounded up.
+    """Return D_alpha (n,) of LNMax, the class with the most votes after Laplace noise, rounded up.
 
     Two Laplace releases of sensitivity 1 (Mironov 2017, Table II). That is never above what pure
     epsilon = 2/scale alone gives, the cost of randomised response.
-
-    Parameters
-    ----------
-    scale : float
-        Scale b of the Laplace noise, in votes, .001 <= b <= 1e6.
-    orders : array_like (n,)
-        Renyi orders, alpha > 1.
-
-    Returns
-    -------
-    float64 (n,)
     """
     rate = 1 / _checks.real("scale", scale, least=1e-3, most=1e6)
     alphas = checked_orders(orders)
@@ -99,20 +88,9 @@ def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Array:
 
 
 def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayLike) -> Array:
-    """Return the data-dependent D_alpha of LNMax queries, never above :func:`lnmax_rdp`.
+    """Return the data-dependent D_alpha (q, n) of LNMax queries, never above :func:`lnmax_rdp`.
 
     PRIVATE. P17, Theorem 3; where it does not apply, the data-independent cost is returned.
-
-    Parameters
-    ----------
-    log_error : array_like (q,) or a number
-        From :func:`private_lnmax_log_error`.
-    scale, orders
-        As in :func:`lnmax_rdp`.
-
-    Returns
-    -------
-    float64 (q, n), or (n,) for a single query.
     """
     general, alphas = lnmax_rdp(scale, orders), checked_orders(orders)
     log_q, epsilon, excess = _log_errors(log_error), 2 / scale, alphas - 1
@@ -124,21 +102,10 @@ def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayL
 
 
 def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Array:
-    """Return the data-dependent D_alpha of GNMax queries, never above :func:`gnmax_rdp`.
+    """Return the data-dependent D_alpha (q, n) of GNMax queries, never above :func:`gnmax_rdp`.
 
     PRIVATE. P18, Theorem 6 at the orders mu_2 = sigma sqrt(-log q), mu_1 = mu_2 + 1 of its Prop.
     10; where a condition of the theorem does not hold, the data-independent cost is returned.
-
-    Parameters
-    ----------
-    log_error : array_like (q,) or a number
-        From :func:`private_gnmax_log_error`.
-    sigma, orders
-        As in :func:`gnmax_rdp`.
-
-    Returns
-    -------
-    float64 (q, n), or (n,) for a single query.
     """
     general, alphas = gnmax_rdp(sigma, orders), checked_orders(orders)
     log_q, excess = _log_errors(log_error), alphas - 1
@@ -249,17 +216,11 @@ _LEAST_ORDER = 1 + 1e-6
 class PrivateMaxima:
     """The labels of several queries, each the class with the most noisy votes.
 
-    Bounds D_alpha(M(D) | M(D')) for the data set D that has these votes and every neighbour D'
-    (P17, Theorem 3; P18, Theorem 6). Only the labels leave.
+    Bounds D_alpha(M(D)
 
-    Parameters
-    ----------
-    mechanism : {"gnmax", "lnmax"}
-        Gaussian or Laplace noise.
-    scale : float
-        Its scale, in votes.
-    votes : tuple of tuples of float, (queries, classes)
-        PRIVATE: counts >= 0, not shown by repr.
+     M(D')) for the data set D that has these votes and every neighbour D' (P17, Theorem 3; P18,
+    Theorem 6). Only the labels leave. The votes (queries, classes) are PRIVATE, and not shown by
+    repr.
     """
 
     mechanism: str

@@ -79,19 +79,7 @@ class SearchRanges:
 
 @dataclasses.dataclass(frozen=True)
 class Screening:
-    """One screening answer.
-
-    Parameters
-    ----------
-    k : int
-        Records that vote, 1 <= k <= 10^6.
-    threshold : float
-        T, in votes; any finite number up to 10^7 in size.
-    sigma : float
-        The noise scale, in votes, 0.01 <= sigma <= 10^9.
-    gamma : float
-        The probability with which each subject takes part, 0 < gamma <= 1.
-    """
+    """One screening answer of k voting records: whether the largest count passes, with noise."""
 
     k: int
     threshold: float
@@ -273,13 +261,6 @@ class ScreeningAt:
     The cost depends on the data through `votes`; publishing it, or deciding by it, needs a release
     of its own. It must not be combined with Poisson sampling: amplification of a data-dependent
     bound is an open problem (Zhu et al. 2020, supplement E), so there is no gamma here.
-
-    Parameters
-    ----------
-    votes : int
-        The query's largest vote t, private, 0 <= votes <= k.
-    k, threshold, sigma
-        As in :class:`Screening`.
     """
 
     votes: int

@@ -63,11 +63,6 @@ def read_plan(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; NaN and infinities are refused with the rest.
 
     A string in place of a release's votes names a CSV file of them, beside the plan.
-
-    Raises
-    ------
-    InvalidInput
-        If the file cannot be read or holds no JSON.
     """
     try:
         plan = json_module.loads(path.read_text(encoding="utf-8"))

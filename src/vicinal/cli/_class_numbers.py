@@ -8,13 +8,7 @@ from vicinal.errors import InvalidInput
 
 
 def class_numbers(class_prior: str | None, cost: str | None) -> dict[str, Any]:
-    """Return those that were given, by the names of the classifier's parameters.
-
-    Raises
-    ------
-    InvalidInput
-        If a list holds something else than numbers.
-    """
+    """Return those that were given, by the names of the classifier's parameters."""
     found = {"class_prior": numbers("class_prior", class_prior), "cost": _cost(cost)}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -15,10 +15,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed witho
 def confirm(consequence: str, *, yes: bool) -> None:
     """Return if somebody agrees to a consequence, which is a sentence; end the program if not.
 
-    Raises
-    ------
-    InvalidInput
-        If there is no terminal to ask at.
+    Without a terminal to ask at, it is refused.
     """
     if yes:
         return

@@ -27,11 +27,7 @@ PLAIN: dict[str, Any] = {
 class CommandGroup(TyperGroup):
     """Commands that are imported when named, and whose errors end the program with a sentence.
 
-    Attributes
-    ----------
-    places : mapping of str to str
-        Each command's name, and where it stands: ``module:function``, or ``module:app`` for a group
-        of commands.
+    `places` says where each command stands: ``module:function``, or ``module:app`` for a group.
     """
 
     places: ClassVar[Mapping[str, str]] = {}

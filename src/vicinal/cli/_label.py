@@ -96,13 +96,7 @@ def label(
 
 
 def class_names(text: str) -> list[int] | list[str]:
-    """Return class names from '0-9', '1,2,5' or 'cat,dog'.
-
-    Raises
-    ------
-    InvalidInput
-        If there are fewer than two.
-    """
+    """Return class names from '0-9', '1,2,5' or 'cat,dog'."""
     first, dash, last = text.partition("-")
     if dash and first.isdecimal() and last.isdecimal():
         numbers = list(range(int(first), int(last) + 1))

@@ -58,13 +58,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class LabellerOptions:
-    """Options of a labeller; those left out are None.
-
-    Raises
-    ------
-    InvalidInput
-        If an option belongs to another labeller, or one of screening's two is missing.
-    """
+    """Options of a labeller; those left out are None. One of another labeller is refused."""
 
     kind: str
     epsilon: float
@@ -94,13 +88,7 @@ class LabellerOptions:
     def labeller(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> IndKNNLabeller | FixedPlanLabeller:
-        """Return who answers; what it costs is known, and at most epsilon.
-
-        Raises
-        ------
-        PrivacyRefused
-            If the noise that was asked for, or the screening, costs more.
-        """
+        """Return who answers; noise or screening that costs more than epsilon is refused."""
         from vicinal.labelling import IndKNNLabeller
 
         labels = dataset.labels

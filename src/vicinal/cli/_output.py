@@ -16,13 +16,7 @@ from vicinal.errors import InvalidInput
 
 
 def output_folder(path: Path) -> Path:
-    """Make a folder for results, before any work is done for them.
-
-    Raises
-    ------
-    InvalidInput
-        If it cannot be made.
-    """
+    """Make a folder for results, before any work is done for them."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -31,13 +25,7 @@ def output_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write bytes, or text in UTF-8.
-
-    Raises
-    ------
-    InvalidInput
-        If it cannot be written.
-    """
+    """Write bytes, or text in UTF-8."""
     try:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:

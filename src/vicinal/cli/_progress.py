@@ -11,13 +11,7 @@ from vicinal.reports._progress import Begin, Step
 
 @contextmanager
 def progress(*, silent: bool = False) -> Iterator[Begin]:
-    """Show bars on stderr if both stdout and stderr are terminals; else show nothing.
-
-    Parameters
-    ----------
-    silent
-        Show nothing in any case, as with ``--json``.
-    """
+    """Show bars on stderr if stdout and stderr are terminals; else, or if `silent`, nothing."""
     if silent or not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield _nobody_watches
         return

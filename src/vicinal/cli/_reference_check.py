@@ -20,12 +20,7 @@ _SHOWN = 5
 def warn_about_reference(points: npt.NDArray[np.floating], names: Sequence[str] | None) -> None:
     """Warn of few rows, constant features, and one feature that swamps the others.
 
-    Parameters
-    ----------
-    points : float (m, d)
-        Features of the public reference.
-    names : sequence of str or None
-        Names of the features; without them they are numbered from 1.
+    Features without names are numbered from 1.
     """
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:

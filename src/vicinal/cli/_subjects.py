@@ -52,13 +52,7 @@ def erase(
 
 
 def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
-    """Return the ids of an option and of a file, each in its one form.
-
-    Raises
-    ------
-    InvalidInput
-        If one is no id.
-    """
+    """Return the ids of an option and of a file, each in its one form."""
     from vicinal import _checks
     from vicinal.datasets import read_ids
 

@@ -24,13 +24,7 @@ def say_verdict(
 def verdict_lines(
     wish: PlanRequest, names: Sequence[Any], shares: Sequence[float] | None, *, known: bool
 ) -> list[str]:
-    """Return the lines of :func:`say_verdict`.
-
-    Raises
-    ------
-    InvalidInput
-        If there are shares of other classes.
-    """
+    """Return the lines of :func:`say_verdict`."""
     from vicinal.reports._plan_verdict import rare_classes, verdict, verdict_without_records
 
     if not known:

@@ -44,13 +44,7 @@ def image_npz(path: str | Path) -> Dataset:
 
 
 def array_npz(path: str | Path) -> Dataset:
-    """Return the data set of an npz file; `load_table` says which keys it may have.
-
-    Raises
-    ------
-    InvalidInput
-        If the file is missing, is no npz file, holds Python objects, or has no features.
-    """
+    """Return the data set of an npz file; `load_table` says which keys it may have."""
     stored = _read(path)
     if "x" in stored:
         return _part(path, stored, "")

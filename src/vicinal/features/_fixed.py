@@ -21,10 +21,7 @@ Network = TypeVar("Network")
 class FixedFeatures(TransformerMixin, BaseEstimator):
     """An extractor that needs no fit: the features of a row are a function of that row alone.
 
-    Attributes
-    ----------
-    edition : int
-        Counts the definitions of its arithmetic: raised whenever any feature changes in any bit.
+    `edition` is raised whenever any feature changes in any bit.
     """
 
     edition = 1
@@ -96,16 +93,10 @@ def in_threads(
 
 
 def image_array(images: npt.ArrayLike, smallest: int, hint: str) -> Images:
-    """Return images of one size as an array of numbers, or say what is wrong with them.
+    """Return images (n, h, w) or (n, h, w, 3) of one size as numbers, or say what is wrong.
 
-    Parameters
-    ----------
-    images
-        Grey (n, h, w) or colour (n, h, w, 3).
-    smallest : int
-        Least height and width.
-    hint : str
-        What that many pixels are, and which parameter makes fewer do: "one block; choose ...".
+    `hint` says what the least height and width stand for, and which parameter makes it fewer: "one
+    block; choose ...".
     """
     try:
         pixels = np.asarray(images)

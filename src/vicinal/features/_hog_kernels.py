@@ -36,10 +36,7 @@ def bin_bounds(orientations: int) -> Doubles:
 def additions(n: int) -> Sums:
     """Return the order in which numpy adds up `n` contiguous numbers, pairwise.
 
-    Returns
-    -------
-    array (parts, 3) of int64
-        Start and stop of every part, and how many sums are merged after it.
+    (parts, 3): start and stop of every part, and how many sums are merged after it.
     """
     return np.array(_parts(0, n, 0), np.int64)
 

@@ -108,13 +108,7 @@ class Lite0Features(LoadedOnce["Any"], FixedImageFeatures):
 
 
 def packaged_weights() -> Path:
-    """Return the file of the weights.
-
-    Raises
-    ------
-    MissingExtra
-        If the package is not installed.
-    """
+    """Return the file of the weights, or say which package to install."""
     return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
 
 

@@ -19,18 +19,9 @@ Spectra = npt.NDArray[np.complex64]
 
 
 def responses(spectra: Spectra, scale: int, orientations: int) -> Spectra:
-    """Return spectra of responses to all wavelets of a scale, of every 2**scale-th pixel.
+    """Return responses of spectra (k, h, w) to all wavelets of a scale, every 2**scale-th pixel.
 
-    Parameters
-    ----------
-    spectra : array (k, h, w)
-        Of images of which the wavelets of scale 0 are the finest.
-    scale, orientations : int
-        Of the wavelets.
-
-    Returns
-    -------
-    array (k * orientations, h / 2**scale, w / 2**scale)
+    Shape (k * orientations, h / 2**scale, w / 2**scale); the wavelets of scale 0 are the finest.
     """
     filters = _pairs(spectra.shape[1:], scale, orientations)
     found = folded(spectra.view(np.float32), filters, 1 << scale)

@@ -1,7 +1,7 @@
 """The schema of a table: what every column may hold. It is public, and a person edits it.
 
 A schema is one JSON object: "format", "version" and "columns", which maps every column's name to an
-object with "kind" and what docs/tables.md says the kind takes. Names and values are compared in
+object with "kind" and what tables.md says the kind takes. Names and values are compared in
 Unicode's NFC.
 """
 
@@ -17,16 +17,8 @@ from typing import Any, Self
 
 from vicinal.errors import InvalidInput
 from vicinal.features._table_cells import date_of, day_number, is_missing, plain_text
-from vicinal.features._table_columns import (
-    CategoryColumn,
-    DateColumn,
-    LevelsColumn,
-    NumberColumn,
-    TableColumn,
-    WholeColumn,
-    YesNoColumn,
-    all_numbers,
-)
+from vicinal.features._table_columns import DateColumn, NumberColumn, TableColumn, WholeColumn
+from vicinal.features._table_declared import CategoryColumn, LevelsColumn, YesNoColumn, all_numbers
 
 FORMAT, VERSION = "vicinal table schema", 1
 

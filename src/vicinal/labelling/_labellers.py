@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -208,9 +208,9 @@ class IndKNNLabeller:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
         settings = IndKNNSettings.of(self._classifier)
         if self._fitted:
-            settings = replace(settings, model_share=self._classifier.model_share_)
+            settings = settings.changed(model_share=self._classifier.model_share_)
         elif settings.may_train:  # not known yet; what is stated covers both
-            settings = replace(settings, model_share=settings.model_share or SHARE)
+            settings = settings.changed(model_share=settings.model_share or SHARE)
         return ind_knn_guarantee(settings)
 
     def digest(self) -> str:

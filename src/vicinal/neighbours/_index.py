@@ -256,17 +256,7 @@ Positions = npt.NDArray[np.int64]
 
 
 class GrowableArray:
-    """Rows of one width and type, in blocks of equal length.
-
-    Parameters
-    ----------
-    width : int or None
-        Numbers in a row; None for a plain column of numbers.
-    dtype
-        Their type.
-    block : int
-        Rows of a block.
-    """
+    """Rows of one width (None: plain numbers) and type, in blocks of `block` rows."""
 
     def __init__(self, width: int | None, dtype: npt.DTypeLike, block: int) -> None:
         self._tail = () if width is None else (width,)
@@ -320,14 +310,8 @@ class GrowableArray:
 class FeatureRows:
     """Integer features with offsets and names, ready to be scanned.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Its precision and its offsets.
-    n_features : int
-        d; rows of int8 are stored a multiple of 4 wide, for the engines.
-    block : int, optional
-        Records of a block of memory; without it, what fills :data:`BLOCK_BYTES`.
+    Rows of int8 are stored a multiple of 4 wide, for the engines. Without `block`, the records of a
+    block of memory fill :data:`BLOCK_BYTES`.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, block: int | None = None) -> None:

@@ -170,11 +170,6 @@ class PresampledNoise:
     whole batches whose sizes follow from public call sizes alone. So its duration tells nothing
     about its own noise, and about noise of later calls no more than the total work of a batch.
     The first call of a law, and one larger than what is ready, waits for its own batch.
-
-    Parameters
-    ----------
-    draw : Callable[[int], int64 (size,)]
-        Returns that many independent draws.
     """
 
     def __init__(self, draw: Callable[[int], Draws]) -> None:

@@ -32,13 +32,8 @@ _COLOURS = {
 def draw_costs(plan: Plan, kind: str = "png") -> bytes:
     """Return a picture of epsilon against the share of all counts, and against gamma.
 
-    Parameters
-    ----------
-    plan : Plan
-        The second panel is drawn if a release of it is sampled; there every such release has the
-        gamma on the axis.
-    kind : {"png", "svg", "pdf"}
-        What the bytes are.
+    The second panel is drawn if a release of the plan is sampled; there every such release has the
+    gamma on the axis.
     """
     sampled = [step for step in plan.steps if step.release.values.get("gamma", 1) < 1]
     figure = Figure(figsize=(10 if sampled else 5.4, 4), layout="constrained")

@@ -19,15 +19,9 @@ from vicinal.errors import InvalidInput
 class RankingQuality:
     """The area under the ROC curve: how often a case scores above one that is none.
 
-    Attributes
-    ----------
-    auc : float
-        The area; ties count half. NaN if there are no cases, or nothing else.
-    low, high : float
-        Interval of DeLong, DeLong & Clarke-Pearson (1988), inside [0, 1].
+    Ties count half; NaN if there are no cases, or nothing else. `low` and `high` are the interval
+    of DeLong, DeLong & Clarke-Pearson (1988), inside [0, 1].
 
-    Examples
-    --------
     >>> RankingQuality.of([0.1, 0.4, 0.35, 0.8], [False, False, True, True]).auc
     0.75
     """
@@ -38,13 +32,7 @@ class RankingQuality:
 
     @classmethod
     def of(cls, scores: npt.ArrayLike, cases: npt.ArrayLike, confidence: float = 0.95) -> Self:
-        """Return the area of scores (q,) for cases, bool (q,).
-
-        Raises
-        ------
-        InvalidInput
-            If shapes differ, or a score is not finite.
-        """
+        """Return the area of scores (q,) for cases, bool (q,)."""
         confidence = _checks.real("confidence", confidence, above=0, below=1)
         values, there = np.asarray(scores, dtype=np.float64), np.asarray(cases, dtype=np.bool_)
         if values.ndim != 1 or values.shape != there.shape or not np.isfinite(values).all():

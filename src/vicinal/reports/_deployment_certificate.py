@@ -38,7 +38,7 @@ _NIST = (
     ("Utility and bias", "not covered: measure accuracy and its differences between groups"),
     ("Trust model", "central: the operator holds the records; see 'assumptions'"),
     ("Floating-point attacks", "integer votes, exact discrete noise (noise/cks20.md)"),
-    ("Side channels", "response times: docs/threat-model.md; memory use is not covered"),
+    ("Side channels", "response times: threat-model.md; memory use is not covered"),
     ("Security and access control", "keys and roles of the service; the machine is not covered"),
     ("Data collection exposure", "not covered: how the records came to the operator"),
 )
@@ -49,13 +49,6 @@ def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float
 
     Rounded up to a tenth of a percent. For (epsilon, delta) alone (e^eps + delta) / (1 + e^eps);
     for a filter in Gaussian DP the exact Phi(mu / 2), with what the grid may add.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The guarantee.
-    gaussian : bool
-        Whether the releases are Gaussian and composed as such, as Ind-KNN's votes are.
     """
     bound = (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
     if gaussian:
@@ -77,17 +70,9 @@ def deployment_certificate(
 ) -> dict[str, Any]:
     """Return a certificate of a store, from what everybody may know of it.
 
-    Parameters
-    ----------
-    facts : mapping
-        As of ``Store.facts()``, without private numbers.
-    version, at : str
-        Of the package; when this was written.
-    controller, purpose, retention, vouched_by : str, optional
-        What only the operator can state: who is responsible, what for, how long records and
-        backups stay, who vouches for the assumptions.
-    audits : sequence of mapping
-        Reports of ``vicinal audit``, newest first.
+    `facts` are those of ``Store.facts()``, without private numbers. Only the operator can state who
+    is responsible, what for, how long records and backups stay, and who vouches for the
+    assumptions. `audits` are reports of ``vicinal audit``, newest first.
     """
     audiences = [_audience(name, state) for name, state in facts["audiences"].items()]
     return {

@@ -15,20 +15,7 @@ from vicinal.reports._plots import LIGHT, figure_bytes
 
 
 def draw_options(found: Sequence[Option], kind: str = "png") -> bytes:
-    """Draw which share of answers noise and wear leave unchanged, with 95 % intervals.
-
-    Parameters
-    ----------
-    found : sequence of Option
-        The options, as simulated.
-    kind : {"png", "svg"}
-        What the bytes are.
-
-    Raises
-    ------
-    InvalidInput
-        If nothing was simulated.
-    """
+    """Draw which share of answers noise and wear leave unchanged, with 95 % intervals."""
     played = [(option.name, option.outlook) for option in found if option.outlook is not None]
     if not played:
         raise InvalidInput("A picture of a plan needs public points that it is played through on.")

@@ -15,15 +15,7 @@ LEAST_LOG10 = -400.0
 
 
 def draw_audit(report: dict[str, Any], kind: str = "png") -> bytes:
-    """Return a picture of an audit: the smoothed interval and the worst case against epsilon.
-
-    Parameters
-    ----------
-    report : dict
-        As :func:`vicinal.reports._smoothed_audit.audit` returns it.
-    kind : {"png", "svg", "pdf"}
-        What the bytes are.
-    """
+    """Return a picture of an audit: the smoothed interval and the worst case against epsilon."""
     rows = report["rows"]
     figure, axes = power_axes("epsilon", "delta, as a power of ten")
     places = [row["epsilon"] for row in rows]

@@ -97,18 +97,8 @@ def best_first(found: dict[Point, Outcome]) -> list[Point]:
 class Sweep:
     """Accuracy against epsilon on one trial; simulated, so it carries no guarantee.
 
-    Attributes
-    ----------
-    epsilons : tuple of float
-        The guarantees simulated.
-    default, published : tuple of Outcome
-        One for every epsilon; the published algorithm at its best point.
-    points : tuple of Point
-        Where that was.
-    grid_size : int
-        How many points it was chosen from.
-    yardstick : Outcome
-        A majority vote without privacy.
+    One outcome for every epsilon: of the default, of the published algorithm at its best of
+    `grid_size` points, and of a majority vote without privacy (`yardstick`).
     """
 
     epsilons: tuple[float, ...]

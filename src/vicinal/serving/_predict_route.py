@@ -22,11 +22,8 @@ LONGEST_KEY = 200
 async def predict(request: Request) -> Response:
     """Answer queries; returns after the charges have become durable.
 
-    Raises
-    ------
-    Problem
-        In all cases in which there is no answer; then nothing was charged, but for 500 and 503,
-        after which the same Idempotency-Key gets whatever was charged.
+    A problem means that nothing was charged, but for 500 and 503, after which the same
+    Idempotency-Key gets whatever was charged.
     """
     state = AppState.of(request)
     key = state.admit(request)

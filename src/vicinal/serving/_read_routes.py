@@ -140,13 +140,7 @@ def wants_outcome(request: Request) -> bool:
 
 
 def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
-    """Return ids in their one form, all of which a path of this service can name.
-
-    Raises
-    ------
-    Problem
-        422, naming the fault.
-    """
+    """Return ids in their one form, all of which a path of this service can name; else 422."""
     for subject in subjects:
         fault = _checks.id_fault(subject) or _path_fault(str(subject))
         if fault is not None:

@@ -132,13 +132,7 @@ def server_of(
 
 
 def connection_limit() -> int:
-    """Return how many connections leave the store its descriptors.
-
-    Raises
-    ------
-    InvalidInput
-        If the limit of open files leaves none.
-    """
+    """Return how many connections leave the store its descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS

@@ -58,17 +58,7 @@ def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> A
 
 
 def maximum(table: Array, vertices: Array, n: int) -> tuple[LogInterval, tuple[int, ...]]:
-    """Return the largest expected delta over multisets of vertices, and which it is.
-
-    Parameters
-    ----------
-    table : ndarray
-        As :func:`listed_deltas` returns it.
-    vertices : ndarray, shape (l, m)
-        Distributions.
-    n : int
-        Number of records.
-    """
+    """Return the largest expected delta over multisets of vertices (l, m), and which it is."""
     scale = float(table[1].max())
     if scale == -math.inf:
         return LogInterval(-math.inf, -math.inf), (0,) * n

@@ -95,14 +95,10 @@ class Average(CountMechanism):
             yield from (_log(sums, level) for level in range(len(laws)) if level != value)
 
     def _laws(self, database: Counts) -> Iterator[tuple[int, Array]]:
-        """Yield every value that occurs, with the laws of the outcome for all replacements.
+        """Yield every level that may be replaced, with the laws (levels, outcomes) of replacements.
 
-        Yields
-        ------
-        value : int
-            Index of the level of the record that is replaced.
-        laws : ndarray, shape (levels, outcomes)
-            Row v: the law when that record is at level v, so row `value` is the database's own.
+        Row v is the law when that record is at level v, so the row of its own level is the
+        database's.
         """
         share = self.size / int(database.sum())
         outcome = self._outcomes()

@@ -4,7 +4,7 @@ X has a + 1 records of the one type and b of the other, X' has a and b + 1; T of
 records are drawn without replacement and o of the first type are among them. With u = a + 1 - o
 and w = b + 1 - T + o, what was lost of the first type in X and of the second in X',
 
-    P(o) / P'(o) = (a + 1) w / ((b + 1) u)          (docs/theory.md, section 8b),
+    P(o) / P'(o) = (a + 1) w / ((b + 1) u)          (theory.md, section 8b),
 
 so P - E P' = P (A - B) / A with A = (a + 1) w and B = E (b + 1) u. A - B grows by the same step
 with every o, so it is computed once, in doubled precision, and nothing cancels afterwards. The
@@ -16,7 +16,7 @@ Pairs of types inside larger databases: mixtures over how many of the pair's rec
 Who differs between two neighbours is of one of two types, so given how many records s of these two
 were drawn everything else has the same law in both, and s is published with the counts. The
 divergence is therefore the mean over s of the divergence of two types with sample size s: exactly,
-for drawing without replacement, by coins, and with replacement (docs/theory.md, section 8c).
+for drawing without replacement, by coins, and with replacement (theory.md, section 8c).
 """
 
 from __future__ import annotations
@@ -121,18 +121,10 @@ def _one_way(stop: int, n: int, size: int, e: float) -> tuple[Array, Array]:
 
 
 def edge_loss(a: int, b: int, size: int, e: float, what: int = LOSS) -> LogInterval:
-    """Return the sum over outcomes of (P - E P')+ for one ordered pair, as an interval.
+    """Return the sum over outcomes of (P - E P')+, or a gain, for one ordered pair.
 
-    Parameters
-    ----------
-    a, b : int
-        Records that both databases have of the first and of the second type.
-    size : int
-        T, at most a + b + 1.
-    e : float
-        E = exp(epsilon), good to two units in the last place.
-    what : int
-        ``LOSS``; ``TRUE_X`` or ``TRUE_OTHER`` for the gains of Lemma 10.
+    Both databases have `a` records of the first type and `b` of the second; size <= a + b + 1. E is
+    good to two units in the last place.
     """
     return LogInterval(*edge(a, b, size, e, what))
 

@@ -163,14 +163,7 @@ _FARTHEST = 700.0
 def sum_log_pmf(counts: Counts, chances: Array, low: int, high: int) -> tuple[Array, Array]:
     """Return log Pr[sum = k] for low <= k < high, and the largest error of each.
 
-    Parameters
-    ----------
-    counts : ndarray, shape (g,)
-        Coins in each group.
-    chances : ndarray, shape (g,)
-        Their probability, in [0, 1].
-    low, high : int
-        Which sums, inside 0 .. number of coins + 1.
+    Group g has counts[g] coins of probability chances[g]; 0 <= low, high <= coins + 1.
     """
     sure = int(counts[chances == 1].sum())
     open_ = (chances > 0) & (chances < 1) & (counts > 0)

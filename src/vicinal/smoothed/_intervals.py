@@ -71,16 +71,8 @@ def weighted_excess(
 ) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+ times a weight.
 
-    Parameters
-    ----------
-    log_p, log_ratio : ndarray, shape (r,)
-        log P, and log P / P', which may be infinite.
-    log_e : float
-        The logarithm of E, so epsilon.
-    slack : ndarray, shape (r,), or float
-        Largest absolute error of `log_p` and `log_ratio`.
-    log_weight : ndarray, shape (r,)
-        Logarithms of the weights, at most 0; good to twice the slack.
+    `log_ratio` is log P / P' and may be infinite; `log_e` is epsilon. `slack` bounds the errors of
+    both logs, and half of that of `log_weight` <= 0.
     """
     wrong = slack + 4 * UNIT * (abs(log_e) + 1)
     rounding = UNIT * (len(log_p) + 16)

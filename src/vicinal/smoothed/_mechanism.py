@@ -34,12 +34,8 @@ Law = Mapping[Hashable, float]
 class Loss:
     """What one neighbouring database x' gives away, in both directions.
 
-    Attributes
-    ----------
-    change : str
-        How x' differs from x, in words. As private as the database.
-    forward, backward : LogInterval
-        Sum of (P_x - E P_x')+, and of (P_x' - E P_x)+, over all outcomes.
+    `change` says how x' differs from x, and is as private as the database. `forward` and `backward`
+    are the sums over all outcomes of (P_x - E P_x')+ and (P_x' - E P_x)+.
     """
 
     change: str
@@ -56,25 +52,11 @@ class Mechanism(ABC):
 
     @abstractmethod
     def check(self, database: npt.ArrayLike) -> Counts:
-        """Return a database in the form the mechanism works with, or refuse it.
-
-        Raises
-        ------
-        InvalidInput
-            If it is no database for this mechanism.
-        """
+        """Return a database in the form the mechanism works with, or refuse it."""
 
     @abstractmethod
     def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
-        """Yield the losses of a checked database, at least one neighbour for every different loss.
-
-        Parameters
-        ----------
-        database : ndarray
-            As `check` returned it.
-        epsilon : float
-            E = exp(epsilon).
-        """
+        """Yield losses of a checked database; at least one neighbour for every different loss."""
 
     @abstractmethod
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
@@ -194,13 +176,7 @@ def aligned(own: Law, other: Law) -> tuple[Array, Array]:
 
 
 def whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
-    """Return values as int64 if all are whole and not negative; they are never echoed.
-
-    Raises
-    ------
-    InvalidInput
-        For anything else: fractions, negative numbers, NaN, text.
-    """
+    """Return values as int64; fractions, negative numbers, NaN and text are refused unechoed."""
     must = f"The {name!r} parameter must hold whole numbers >= 0."
     array: npt.NDArray[Any] = np.asarray(values)
     if array.dtype.kind not in "iuf" or not array.size:

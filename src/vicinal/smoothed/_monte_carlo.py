@@ -19,16 +19,10 @@ CONFIDENCE = 1 - 1e-3
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over drawn databases.
+    """A mean over drawn databases, its standard error, and an interval that holds the expectation.
 
-    Attributes
-    ----------
-    mean, error : float
-        The mean delta and its standard error.
-    lower, upper : float
-        An interval that holds the expectation with the confidence asked for.
-    deltas : ndarray, shape (draws,)
-        Upper ends of the single deltas. Of invented databases: nothing about them is private.
+    `deltas` are upper ends, one a database. The databases are invented: nothing about them is
+    private.
     """
 
     mean: float
@@ -44,17 +38,9 @@ def estimate(
 ) -> Estimate:  # fmt: skip
     """Return the mean delta over databases drawn from one world.
 
-    Parameters
-    ----------
-    mechanism, population, n, epsilon
-        As for :func:`vicinal.smoothed.smoothed_delta`.
-    draws, seed : int
-        How many databases, and which.
-    share : float
-        Of a population with two vertices: the share of records from the second.
-    confidence : float
-        Of the interval, by the empirical Bernstein inequality (Maurer and Pontil 2009), which
-        needs no assumption about the tail: deltas are between 0 and the chance of being sampled.
+    `share` is that of the records from the second of two vertices. The interval is the empirical
+    Bernstein inequality's (Maurer and Pontil 2009), which needs no assumption about the tail:
+    deltas are between 0 and the chance of being sampled.
     """
     deltas = np.array(
         [

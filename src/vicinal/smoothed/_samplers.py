@@ -26,13 +26,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def check(self, n: int) -> None:
-        """Refuse a database of n records that cannot be sampled so.
-
-        Raises
-        ------
-        InvalidInput
-            If the sample is larger than the database.
-        """
+        """Refuse a database of n records that cannot be sampled so."""
 
     @abstractmethod
     def touched(self, n: int) -> float:
@@ -42,16 +36,9 @@ class Sampler(ABC):
     def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:
         """Return the divergence when the sampled counts of all types are published.
 
-        Parameters
-        ----------
-        a, b : int
-            X has a + 1 records of one type and b of another; in X' it is a and b + 1.
-        n : int
-            All records, those of further types too.
-        epsilon : float
-            E = exp(epsilon) in the sum over outcomes of (P - E P')+.
-        what : int
-            Whether that sum or a gain of the adversary (:mod:`vicinal.smoothed._edges`).
+        X has a + 1 records of one type and b of another, X' has a and b + 1; n are all records,
+        those of further types too. `what` is the sum over outcomes of (P - E P')+, or a gain
+        (:mod:`vicinal.smoothed._edges`).
         """
 
     @abstractmethod
@@ -61,7 +48,7 @@ class Sampler(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FixedSize(Sampler):
-    """`size` records, uniformly without replacement (T in docs/theory.md, section 8)."""
+    """`size` records, uniformly without replacement (T in theory.md, section 8)."""
 
     size: int
 

@@ -49,7 +49,7 @@ WARNINGS = (
     "Publishing more finely (precincts, many queries) makes types rarer: rare types are revealed.",
     "Neighbours replace one record.",
 )
-"""What has to be said with every smoothed delta (docs/theory.md, section 8d)."""
+"""What has to be said with every smoothed delta (theory.md, section 8d)."""
 
 _CLOSE = 1e-6
 _MOST_COLUMNS = 3000

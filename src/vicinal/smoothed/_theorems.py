@@ -1,6 +1,6 @@
 r"""Theorems about publishing the counts of T of n records: bounds above and a floor below.
 
-With lambda = 1 - T/n, E = exp(epsilon) and KL(a||b) the divergence of two coins (docs/theory.md,
+With lambda = 1 - T/n, E = exp(epsilon) and KL(a||b) the divergence of two coins (theory.md,
 section 8b; types i have probability at least f_i in every plausible distribution):
 
 * one-sided, E > 1 / lambda, K = KL(1 - 1/E || T/n): smoothed delta is at most the sum over types

@@ -6,7 +6,7 @@ ratio; so if delta(h) falls and then rises (is quasi-convex), F does too, and it
 end. delta(h) is not always so, because thresholds are whole numbers. Its smallest quasi-convex
 majorant g with a given valley is, hence
 
-    max(F(0), F(n)) <= smoothed delta <= max(F_g(0), F_g(n))        (docs/theory.md, section 8c).
+    max(F(0), F(n)) <= smoothed delta <= max(F_g(0), F_g(n))        (theory.md, section 8c).
 
 Many types or many records: what can be summed of the smoothed delta of published counts.
 
@@ -177,16 +177,7 @@ def pair_work(sampler: Sampler, least: Array, n: int) -> float:
 def pair_sum(sampler: Sampler, least: Array, n: int, epsilon: float) -> float:
     """Return the logarithm of the mean losses of all ordered pairs of types, rounded up.
 
-    Parameters
-    ----------
-    sampler : FixedSize or Poisson
-        How records are drawn.
-    least : ndarray, shape (m,)
-        f_i, the smallest probability of each type in any world.
-    n : int
-        Number of records.
-    epsilon : float
-        E = exp(epsilon).
+    least[i] is f_i, the smallest probability of type i in any world.
     """
     e = boundary(epsilon)
     size = sampler.size if isinstance(sampler, FixedSize) else 0

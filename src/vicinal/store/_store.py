@@ -1,7 +1,7 @@
 """The store: private records on disk, budgets that outlive the process, answers that are paid for.
 
-Order of durability (docs/theory.md, section 7): charge and answer become durable together, then the
-answer is returned. See docs/store.md for what a reader of the folder finds where.
+Order of durability (theory.md, section 7): charge and answer become durable together, then the
+answer is returned. See store.md for what a reader of the folder finds where.
 """
 
 from __future__ import annotations

@@ -118,16 +118,8 @@ def virtual_adversarial_loss(
 ) -> Tensor:
     """Return the mean divergence between answers to examples and to their worst neighbours.
 
-    Parameters
-    ----------
-    model : callable
-        Examples to logits.
-    examples : Tensor (n, *shape)
-        Labelled or not; their labels are not looked at.
-    reach : float
-        Length of the push, per example (the paper's epsilon, which is not a privacy loss).
-    generator : torch.Generator
-        Draws where the search for the worst direction starts.
+    `reach` is the length of the push per example (the paper's epsilon, which is not a privacy
+    loss). The generator draws where the search for the worst direction starts.
     """
     # Asked in the same company as the pushed examples: batch normalisation looks at all of a batch.
     with torch.no_grad():

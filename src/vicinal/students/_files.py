@@ -140,13 +140,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
 
 
 def onnx_model(student: Student) -> onnx.ModelProto:
-    """Return a student as an ONNX model, checked.
-
-    Raises
-    ------
-    MissingExtra
-        If onnx is not installed.
-    """
+    """Return a student as an ONNX model, checked."""
     try:
         import onnx
     except ImportError:

@@ -120,29 +120,12 @@ def train(
     progress: Progress | None = None,
     guide: Tensor | None = None,
 ) -> Network:
-    """Return the averaged student.
+    """Return the averaged student; the network, with fresh weights, is trained in place.
 
-    Parameters
-    ----------
-    network : Network
-        With fresh weights; is trained in place.
-    examples : Tensor (m, *shape)
-        Those with answers, normalised.
-    targets : Tensor (m, c)
-        The answers as distributions over the classes.
-    unlabelled : Tensor (u, *shape)
-        All public examples; those with answers may be among them.
-    recipe : Recipe
-        How.
-    progress : callable, optional
-        Called with the number of steps just done.
-    guide : Tensor (u, c), optional
-        How likely every class is for all public examples; needed if the recipe is guided.
-
-    Raises
-    ------
-    InvalidInput
-        If the recipe is guided and there is no guide, or one of another shape.
+    Examples (m, *shape) are normalised, their targets (m, c) distributions over the classes.
+    `unlabelled` (u, *shape) are all public examples; those with answers may be among them. A guided
+    recipe needs the `guide` (u, c): how likely every class is for each of these. `progress` is
+    called with the number of steps just done.
     """
     if recipe.guided and (guide is None or guide.shape != (len(unlabelled), targets.shape[1])):
         raise InvalidInput("A guided recipe needs a guide: a row for each public example.")

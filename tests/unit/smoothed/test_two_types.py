@@ -120,7 +120,7 @@ def test_deltas_far_below_the_smallest_float():
 
 
 def test_a_true_maximum_in_the_middle_is_enclosed():
-    """With n = 40, T = 3, E = 1: neither pure world is the worst (docs/theory.md, section 8c)."""
+    """With n = 40, T = 3, E = 1: neither pure world is the worst (theory.md, section 8c)."""
     from vicinal.smoothed._two_types import largest_mean
 
     mechanism, population = Histogram(FixedSize(3)), Vertices([[0.4, 0.6], [0.6, 0.4]])
