@@ -16,6 +16,8 @@ class Experiments(CommandGroup):
         "ablation": "experiments.commands.ablation:ablation",
         "accounting": "experiments.commands.accounting:accounting",
         "accuracy": "experiments.commands.methods:accuracy",
+        "audit-controls": "experiments.commands.audits:audit_controls",
+        "audit-errors": "experiments.commands.audits:audit_errors",
         "audit-service": "experiments.commands.audits:audit_service",
         "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
         "indknn-efficiency": "experiments.commands.efficiency:indknn_efficiency",

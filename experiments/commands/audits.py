@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,12 @@ from experiments.commands.options import OUT, Out, with_notes, write_table
 from vicinal.cli._options import Epsilon, Json
 from vicinal.cli._output import output_folder
 from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from experiments.audits.tightness import Makers
+
+Only = Annotated[str | None, typer.Option(help="Attacks, comma-separated.")]
+Classes = Annotated[int, typer.Option(help="Of Ind-KNN.", min=2, max=100)]
 
 TIGHTNESS = "tightness"
 
@@ -25,8 +31,8 @@ TIGHTNESS_NOTE = (
 def tightness(
     runs: Annotated[int, typer.Option(help="Of each world of each attack.", min=100)] = 1_000_000,
     seconds: Annotated[float, typer.Option(help="For one attack, at most.")] = 600.0,
-    only: Annotated[str | None, typer.Option(help="Attacks, comma-separated.")] = None,
-    classes: Annotated[int, typer.Option(help="Of Ind-KNN.", min=2, max=100)] = 10,
+    only: Only = None,
+    classes: Classes = 10,
     epsilon: Epsilon = 1.0,
     json: Json = False,
     out: Out = OUT,
@@ -34,18 +40,85 @@ def tightness(
     """For every mechanism: its claim, the best lower bound, their ratio and the time it took."""
     from experiments.audits import tightness as made
 
-    makers = made.cases(classes, epsilon)
-    names = list(makers) if only is None else [name.strip() for name in only.split(",")]
-    if not set(names) <= set(makers):
-        raise InvalidInput(f"The 'only' parameter must name attacks among: {', '.join(makers)}.")
+    makers = _chosen(made.cases(classes, epsilon), only)
     folder = output_folder(out)
     lines, results = [made.text_row("")], {}
-    for name, found in made.measured({name: makers[name] for name in names}, runs, seconds):
+    for name, found in made.measured(makers, runs, seconds):
         lines.append(made.text_row(name, found))
         results[name] = found.to_dict()
         typer.echo(lines[-1], err=True)
     result = {"experiment": TIGHTNESS, "note": TIGHTNESS_NOTE, "rows": results}
     write_table(folder, TIGHTNESS, result, with_notes("\n".join(lines), TIGHTNESS_NOTE), json=json)
+
+
+def _chosen(makers: Makers, only: str | None) -> Makers:
+    names = list(makers) if only is None else [name.strip() for name in only.split(",")]
+    if not set(names) <= set(makers):
+        raise InvalidInput(f"The 'only' parameter must name attacks among: {', '.join(makers)}.")
+    return {name: makers[name] for name in names}
+
+
+ERRORS = "audit-errors"
+
+ERRORS_NOTE = (
+    "Small audits of the installed code with its real noise, in worlds that meet the claim. Above: "
+    "audits whose lower bound passed the claim, wrongly, on mu or on epsilon. Allowed: what the "
+    "confidence allows."
+)
+
+
+def audit_errors(
+    audits: Annotated[int, typer.Option(help="Of each attack.", min=1)] = 10_000,
+    runs: Annotated[int, typer.Option(help="Of each world of an audit.", min=20)] = 100,
+    confidence: Annotated[float, typer.Option(help="Of an audit.")] = 0.9,
+    only: Only = "votes,count,private-knn-all,private-knn,pate,noisy-sgd",
+    classes: Classes = 2,
+    epsilon: Epsilon = 4.0,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """How often small audits of honest mechanisms put them above their claims, wrongly."""
+    from experiments.audits import power, tightness
+
+    makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
+    lines, rows = [power.WRONG_HEAD], []
+    for found in power.wrong(makers, audits, runs, confidence):
+        lines.append(found.text())
+        rows.append(found.to_dict())
+        typer.echo(lines[-1], err=True)
+    result = {"experiment": ERRORS, "note": ERRORS_NOTE, "runs": runs, "rows": rows}
+    write_table(folder, ERRORS, result, with_notes("\n".join(lines), ERRORS_NOTE), json=json)
+
+
+CONTROLS = "audit-controls"
+
+CONTROLS_NOTE = (
+    "Versions broken on purpose, each audited several times until it is caught, wrong with "
+    "probability at most 1e-6, or the seconds are over. Runs and seconds: median, and the most of "
+    "any audit; seconds are of a busy machine where it was one."
+)
+
+
+def audit_controls(
+    audits: Annotated[int, typer.Option(help="Of each broken version.", min=1)] = 10,
+    seconds: Annotated[float, typer.Option(help="For one audit, at most.")] = 60.0,
+    only: Only = None,
+    classes: Classes = 2,
+    epsilon: Epsilon = 1.0,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """How often, and how soon, an audit catches each version that is broken on purpose."""
+    from experiments.audits import power, tightness
+
+    makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
+    lines, rows = [power.CAUGHT_HEAD], []
+    for found in power.caught(makers, audits, seconds, 1 - 1e-6):
+        lines.append(found.text())
+        rows.append(found.to_dict())
+        typer.echo(lines[-1], err=True)
+    result = {"experiment": CONTROLS, "note": CONTROLS_NOTE, "rows": rows}
+    write_table(folder, CONTROLS, result, with_notes("\n".join(lines), CONTROLS_NOTE), json=json)
 
 
 SERVICE = "audit-service"

@@ -24,7 +24,7 @@ from vicinal.audit._one_run import (
     mu_from_guesses,
     one_run,
 )
-from vicinal.audit._schedule import carry_out, carry_out_all, try_control
+from vicinal.audit._schedule import carry_out, carry_out_all, proved, try_control
 from vicinal.audit._trials import AuditResult, AuditTrial, ControlResult
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "one_run",
     "one_run_of_each",
     "plan_trials",
+    "proved",
     "rate_bounds",
     "run_trials",
     "store_audit",

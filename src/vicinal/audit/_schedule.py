@@ -65,13 +65,30 @@ class _Runs:
         """
         return math.sqrt(self.block / max(1, len(self.absent[-1])))
 
-    def rates(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return the test that comes nearest to the claim, and the least epsilon of any test."""
+    def proved(self, confidence: float) -> tuple[RateBounds, float]:
+        """Return what the runs so far prove of the trial's claim, see :func:`proved`."""
         present, absent = np.concatenate(self.present), np.concatenate(self.absent)
-        claim, both = self.trial.claim, 1 - (1 - confidence) / 2
-        nearest = rate_bounds(present, absent, both, lambda rates: _share(rates, claim))
-        steepest = rate_bounds(present, absent, both, lambda rates: rates.epsilon(claim.delta))
-        return nearest, max(nearest.epsilon(claim.delta), steepest.epsilon(claim.delta))
+        return proved(self.trial.claim, present, absent, confidence)
+
+
+def proved(
+    claim: Claim, present: Floats, absent: Floats, confidence: float
+) -> tuple[RateBounds, float]:
+    """Return the test that comes nearest to the claim, and the least epsilon of any test.
+
+    Parameters
+    ----------
+    claim : Claim
+        What is promised.
+    present, absent : float64 (n,)
+        Scores of independent runs in the worlds with and without the subject.
+    confidence : float
+        Of both together, 0 < confidence < 1.
+    """
+    both = 1 - (1 - confidence) / 2
+    nearest = rate_bounds(present, absent, both, lambda rates: _share(rates, claim))
+    steepest = rate_bounds(present, absent, both, lambda rates: rates.epsilon(claim.delta))
+    return nearest, max(nearest.epsilon(claim.delta), steepest.epsilon(claim.delta))
 
 
 def carry_out(
@@ -173,7 +190,7 @@ def try_control(
     each = 1 - (1 - confidence) / LOOKS
     while True:
         found.play_on(math.inf, max(1, 2 * len(found)))
-        rates, epsilon = found.rates(each)
+        rates, epsilon = found.proved(each)
         claim = control.claim.allowed(rates)
         caught = rates.mu > claim or epsilon > control.claim.epsilon()
         if caught or time.monotonic() >= deadline or len(found) >= runs:
@@ -189,7 +206,7 @@ def _share(rates: RateBounds, claim: Claim) -> float:
 
 
 def _result(found: _Runs, confidence: float, controls: tuple[ControlResult, ...]) -> AuditResult:
-    rates, epsilon = found.rates(confidence)
+    rates, epsilon = found.proved(confidence)
     trial, runs = found.trial, len(found)
     claim, delta = trial.claim.allowed(rates), trial.claim.delta
     seen = visible_mu(claim, runs, 1 - (1 - confidence) / 2)

@@ -20,6 +20,9 @@ from vicinal.mechanisms._votes import BlockRelease
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 
+Estimator = IndKNNEstimator[Any]
+
+
 REPEATS = 32
 """Runs that share one pass of charging: noise is drawn for each anew."""
 
@@ -56,7 +59,7 @@ class Visits:
     world: Universes
     rounds: int
     returns: bool = False
-    estimator: type[IndKNNEstimator] = IndKNNClassifier
+    estimator: type[Estimator] = IndKNNClassifier
     repeats: int = REPEATS
 
     @property
@@ -102,7 +105,7 @@ class Visits:
                 found.append(charged_block(classifier, self.world.queries))
         return found
 
-    def fitted(self, present: bool, damage: Damage = HONEST) -> IndKNNEstimator:
+    def fitted(self, present: bool, damage: Damage = HONEST) -> Estimator:
         """Return an estimator of one world, broken as `damage` says."""
         people = self.world.people(present)
         subjects = None if damage.forgets_subjects else people.subjects
@@ -112,7 +115,7 @@ class Visits:
             draw_from(classifier, WeakerNoise(damage.noise_divisor))
         return classifier
 
-    def _between_rounds(self, classifier: IndKNNEstimator, present: bool, damage: Damage) -> None:
+    def _between_rounds(self, classifier: Estimator, present: bool, damage: Damage) -> None:
         if damage.skips_charges:
             refill(classifier)
         if not self.returns:
@@ -125,7 +128,7 @@ class Visits:
             classifier.add(victims.X, victims.y, victims.subjects)
 
 
-def charged_block(classifier: IndKNNEstimator, queries: Floats) -> ChargedBlock:
+def charged_block(classifier: Estimator, queries: Floats) -> ChargedBlock:
     """Charge for queries as the classifier does, and return the release before its noise."""
     engine = classifier._engine
     integers = classifier._encoded(queries)
@@ -135,7 +138,7 @@ def charged_block(classifier: IndKNNEstimator, queries: Floats) -> ChargedBlock:
     return ChargedBlock(release, sums)
 
 
-def draw_from(classifier: IndKNNEstimator, noise: NoiseSource) -> None:
+def draw_from(classifier: Estimator, noise: NoiseSource) -> None:
     """Let one fitted classifier draw from `noise` instead of its own."""
     engine = classifier._engine
     engine.votes.noise = noise
@@ -143,6 +146,6 @@ def draw_from(classifier: IndKNNEstimator, noise: NoiseSource) -> None:
         engine.count._noise = noise
 
 
-def refill(classifier: IndKNNEstimator) -> None:
+def refill(classifier: Estimator) -> None:
     """Broken: give everybody of one fitted classifier a whole budget."""
     classifier._shard.ledger.remaining[:] = UNITS

@@ -13,11 +13,10 @@ from scipy.special import log_ndtr
 from vicinal.audit._bounds import Floats
 from vicinal.audit._damage import HONEST, Damage
 from vicinal.audit._trials import AuditTrial
-from vicinal.audit._visits import Visits, refill
+from vicinal.audit._visits import Estimator, Visits, refill
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_reuse import AnswerReuse, Places, PublicVotes
-from vicinal.predictors.ind_knn._base import IndKNNEstimator
-from vicinal.predictors.ind_knn._shared_settings import NEIGHBORS
+from vicinal.predictors.ind_knn._parameter_tables import NEIGHBORS
 
 MANY, COMPANY = 30, 5
 """Records of the subject at risk, and of others, where neighbours are counted."""
@@ -108,7 +107,7 @@ class ReuseTrial(VotesTrial):
                 earlier[np.arange(len(earlier)), answers.labels] += 1
         return np.asarray(gain / self._length)
 
-    def _fitted(self, present: bool) -> IndKNNEstimator:
+    def _fitted(self, present: bool) -> Estimator:
         classifier = self._visits.fitted(present, self._damage)
         if self._damage.peeks:
             engine = classifier._engine
