@@ -65,7 +65,7 @@ class Visits:
     @property
     def claim(self) -> Claim:
         """What the estimator promises."""
-        return ind_knn_claim(self.estimator(**self.parameters)._checked_settings())
+        return ind_knn_claim(self.estimator._plans.of(self.estimator(**self.parameters)))
 
     @property
     def noise(self) -> float:

@@ -15,9 +15,9 @@ from vicinal.errors import InvalidInput, StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vicinal._progress import Step
     from vicinal.audit import AuditResult, IndKNNAudit, OneRunResult
     from vicinal.audit._catalogue import Trials
-    from vicinal.reports._progress import Step
 
     Result = AuditResult | OneRunResult
 
