@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
@@ -18,6 +17,7 @@ from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors._common.html import GuaranteeDisplay
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
 from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage, ProxyNoiseSchedule
@@ -28,7 +28,7 @@ _LOOKED_AT = 256
 """Queries that are compared with the public reference, to warn where they are unlike it."""
 
 
-class IndKNNEstimator(BaseEstimator):
+class IndKNNEstimator(GuaranteeDisplay):
     """Answers queries from private records; every subject has a budget of its own.
 
     A subclass says what its parameters are, what a record carries, and what it makes of the noisy
