@@ -44,6 +44,7 @@ class Workload:
         classifier = IndKNNClassifier(
             range(self.classes), n_queries=max(10**6, self.queries), noise_multiplier=5.0,
             n_neighbors=data.n_neighbors, n_records=self.n,
+            interactions="public",
         ).fit(
             np.concatenate(list(data.batches())), np.arange(self.n) % self.classes,
             subjects=np.arange(self.n) // self.owned, public=data.draw(2000, 1),

@@ -92,7 +92,7 @@ def measure(n: int, d: int, share: float, repeats: int) -> Times:
     data = BenchmarkData(n, d, share)
     classifier = IndKNNClassifier(
         range(CLASSES), n_queries=10**6, n_neighbors=data.n_neighbors, noise_multiplier=5.0,
-        n_records=n,
+        n_records=n, interactions="public",
     ).fit(
         np.concatenate(list(data.batches())), np.arange(n) % CLASSES, public=data.draw(2000, 1)
     )  # fmt: skip

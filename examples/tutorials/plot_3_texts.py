@@ -81,7 +81,7 @@ for text, row, weight, sigma in zip(queries, words, weights, noise):
     print(text, "->", [str(word) for word, w in zip(row, weight) if w > 3 * sigma])
 
 # %%
-# The words come from tickets of *other* customers. A second interaction with the same customers would
-# add to what the first gives away, and is refused unless both were told of it (``interactions=2``).
+# The words come from tickets of *other* customers. A second interaction with the same customers
+# would add to what the first gives away, and is refused unless both were told of it (``interactions=2``).
 
 print(keywords.guarantee())

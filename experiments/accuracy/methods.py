@@ -162,7 +162,7 @@ def _facts(trial: Trial) -> calibrated.Facts:
 
 def _noisy_sgd(trial: Trial, setting: Setting, seed: int) -> Reply:
     model = NoisySGDClassifier(
-        trial.classes, setting.epsilon, setting.delta, simulation_seed=seed
+        trial.classes, setting.epsilon, delta=setting.delta, simulation_seed=seed
     ).fit(trial.records, trial.labels)
     labels = model.predict(trial.queries)
     asked = np.zeros(len(labels), dtype=bool)  # the model is public; asking it is not

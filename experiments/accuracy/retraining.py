@@ -17,11 +17,11 @@ import numpy as np
 
 from experiments.accuracy.table import pipes
 from experiments.spread import mean_and_spread
+from vicinal._progress import Step
 from vicinal.accounting._calibrate import calibrate
 from vicinal.accounting._plan import account
 from vicinal.predictors import NoisySGDClassifier
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import Setting, Trial, fitted
 
 TRAININGS = (1, 4, 12, 52)
@@ -70,7 +70,7 @@ def share_of_each(epsilon: float, delta: float, trainings: int) -> float:
     PrivacyRefused
         If no noise keeps the target.
     """
-    (steps,) = NoisySGDClassifier(range(2), epsilon, delta, n_records=1).plan()["releases"]
+    (steps,) = NoisySGDClassifier(range(2), epsilon, delta=delta, n_records=1).plan()["releases"]
     together = {"delta": delta, "releases": [{**steps, "count": steps["count"] * trainings}]}
     sigma = calibrate(together, epsilon, "sigma").value
     one = {"delta": delta, "releases": [{**steps, "sigma": sigma}]}
@@ -101,7 +101,11 @@ def _trained(
         stay = ~_leaving(trial, seed)
         start = time.perf_counter()
         model = NoisySGDClassifier(
-            trial.classes, each, setting.delta, n_records=int(stay.sum()), simulation_seed=seed
+            trial.classes,
+            each,
+            delta=setting.delta,
+            n_records=int(stay.sum()),
+            simulation_seed=seed,
         ).fit(trial.records[stay], trial.labels[stay])
         seconds.append(time.perf_counter() - start)
         accuracies.append(Outcome.of(model.predict(trial.queries), trial.truth).accuracy)

@@ -87,7 +87,7 @@ def _noisy_sgd(plan: TablePlan) -> Floats:
     X, _, Q = plan.split.features("real", 0.0, plan.seed)
     labels, subjects = _records(plan)
     classifier = NoisySGDClassifier(
-        [0, 1], plan.epsilon, DELTA, n_records=len(X), simulation_seed=plan.seed
+        [0, 1], plan.epsilon, delta=DELTA, n_records=len(X), simulation_seed=plan.seed
     )
     return classifier.fit(X, labels, subjects).predict_proba(Q)[:, 1]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier, PATEClassifier
 from vicinal.accounting import Guarantee
-from vicinal.cli import _progress
+from vicinal.cli import _output as _progress
 from vicinal.cli._group import CommandGroup
 from vicinal.cli._main import Commands, app
 

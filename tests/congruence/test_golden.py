@@ -86,7 +86,7 @@ def test_the_others_answer_and_cost_as_before(world, name):
         classifier.fit(X, y, subjects)
     else:
         classifier = NoisySGDClassifier(
-            range(3), 1.0, 1e-5, n_steps=50, gamma=0.1, n_records=900, simulation_seed=5
+            range(3), 1.0, n_steps=50, gamma=0.1, n_records=900, simulation_seed=5
         ).fit(X, y, subjects)
     found = {"labels": classifier.predict(queries).tolist()}
     if name == "noisy_sgd":

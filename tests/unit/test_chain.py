@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from contextlib import suppress
@@ -219,6 +220,17 @@ def test_a_row_that_is_not_what_was_written_is_told(book, change):
         reopened(book)
 
 
+@pytest.mark.parametrize("size", [2, _chain.LONG - 1, _chain.LONG, 3 * _chain.LONG])
+def test_a_digest_tells_every_byte_and_border_of_its_row(size):
+    """Fails if a long value enters by less than all its bytes, or may be taken for another."""
+    content = bytes(place % 251 for place in range(size))
+    flipped = [content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(size)]
+    rows = [(one, b"") for one in [content, *flipped, content[1:], content + b"\0"]]
+    rows += [(b"", content), (content.decode("latin-1"), b""), (content[:-1], content[-1:])]
+    rows += [(hashlib.sha256(content).digest(), b"")]
+    assert len({_chain._digest_of(b"prefix", row) for row in rows}) == len(rows)
+
+
 def test_every_write_is_digested_however_it_is_made(book):
     database = book.database
     database.put("one", "1")  # outside a transaction
@@ -233,11 +245,30 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.put("one", "3")
         raise KeyError
     with database.transaction():  # rows whose digests are known, and were taken away since
+        database.put("one", "2")
         database.put("two", "1")
         database.execute("DELETE FROM meta WHERE name = ?", ("two",))
         database.put("two", "2")
         database.execute("UPDATE meta SET value = ? WHERE name = ?", ("3", "two"))
         database.put("two", "4")
+    row = (9, 9, 0, "5", b"s" * 5000, b"u" * 9000)
+    insert = (
+        "INSERT INTO charges (seq, audience, queries, spent, slots, units) "
+        "VALUES (?, ?, ?, ?, ?, ?)"
+    )
+    for undone in (False, True):  # its digest is known; after a rollback none is
+        with suppress(KeyError), database.transaction():
+            database.execute(insert, row)
+            if undone:
+                raise KeyError
+            database.execute("DELETE FROM charges WHERE seq = ?", (9,))
+    with database.transaction():
+        database.execute_many(insert, [row])
+        database.execute("DELETE FROM charges WHERE seq = ?", (9,))
+        database.execute(insert, row)
+        database.execute("UPDATE charges SET spent = ?", ("6",))
+        database.execute("DELETE FROM charges WHERE seq = ?", (9,))
+        database.execute(insert, row)
     assert chain_faults(database, KEY) == []
     again = reopened(book)
     assert again.database.get("one") == "2"

@@ -317,7 +317,7 @@ def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark, case, relea
 def test_several_trainings_keep_the_guarantee_together():
     each = retraining.share_of_each(1.0, 1e-5, 4)
     assert 1 / 4 < each < 1.0
-    model = NoisySGDClassifier(range(CLASSES), each, 1e-5, n_records=100)
+    model = NoisySGDClassifier(range(CLASSES), each, n_records=100)
     plan = model.plan()
     (steps,) = plan["releases"]
     together = {**plan, "releases": [{**steps, "count": 4 * steps["count"]}]}

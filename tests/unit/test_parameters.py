@@ -1,4 +1,4 @@
-"""Parameters are declared once: signature and docstring agree, and bad values are refused."""
+"""Parameters are declared once: all else follows, and bad values are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vicinal import (
     PrivateKNNClassifier,
 )
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors._common.parameters import REQUIRED
+from vicinal.predictors._common.parameters import REQUIRED, checks, declared
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
 from vicinal.predictors.ind_knn._vector_settings import (
     KeywordSettings,
@@ -53,20 +53,32 @@ every_estimator = pytest.mark.parametrize(
 
 
 @every_estimator
-def test_the_signature_has_the_declared_names_order_and_defaults(estimator, settings):
+def test_estimator_and_settings_have_the_same_declared_parameters(estimator, settings):
+    """Fails if either has a parameter that the other's tables lack, or an __init__ of its own."""
     parameters = inspect.signature(estimator).parameters.values()
     signature = {
         each.name: REQUIRED if each.default is each.empty else each.default for each in parameters
     }
-    assert list(signature.items()) == list(settings.defaults().items())
+    assert signature == {each.name: each.default for each in declared(settings)}
+    assert sorted(signature) == sorted(made(estimator).get_params())
 
 
 @every_estimator
-def test_the_docstring_has_the_declared_names_order_and_types(estimator, settings):
+def test_the_docstring_describes_every_parameter(estimator, settings):
     section = inspect.getdoc(estimator).split("Parameters\n-")[1].split("\nAttributes\n")[0]
-    lines = re.findall(r"^(\w[\w, ]*) : (.+)$", section, flags=re.MULTILINE)
-    described = [(name, kind) for names, kind in lines for name in names.split(", ")]
-    assert described == [(name, check.type_name) for name, check in settings.checks()]
+    described = re.findall(r"^(\w+) : (.+)$\n    (.+)", section, flags=re.MULTILINE)
+    assert [(name, kind) for name, kind, _ in described] == [
+        (name, check.type_name) for name, check in checks(settings)
+    ]
+    assert all(each.metadata["doc"].endswith(".") for each in declared(settings))
+
+
+def test_settings_do_not_change():
+    settings = IndKNNSettings.of(IndKNNClassifier(range(3)))
+    with pytest.raises(AttributeError, match="changed"):
+        settings.epsilon = 2.0
+    assert settings.changed(epsilon=2.0).epsilon == 2.0
+    assert settings.epsilon == 1.0
 
 
 @every_estimator
@@ -79,7 +91,7 @@ def test_defaults_are_accepted(estimator, settings):
     [
         pytest.param(estimator, name, check, id=f"{estimator.__name__}-{name}")
         for estimator, settings in SETTINGS.items()
-        for name, check in settings.checks()
+        for name, check in checks(settings)
     ],
 )
 def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, name, check):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 
 import pytest
 from hypothesis import given
@@ -66,29 +67,40 @@ def test_every_id_stands_in_the_file_in_one_piece(tmp_path):
     assert all(one in content for one in ids)
 
 
-def with_earlier_content(database):
-    """Let the last link hold what schema 8 wrote: a digest of one sum a table."""
+def with_earlier_content(database, schema):
+    """Let the last link hold what an earlier schema wrote."""
     chain, number = database.chain, database.chain.last.number
     (head,) = database.execute("SELECT head FROM chain WHERE number = ?", (number - 1,))[0]
-    content = _chain._earlier_content(_chain.sums_of(database, chain))
+    content = _chain._earlier_contents(database, chain)[schema == 8]
+    assert content != chain.last.content, "nothing to tell the schemas apart by"
     chain.last = link = _chain.ChainLink.after(head, number, chain.last.clock, content)
     row = (link.content, link.head, number)
     database._run("UPDATE chain SET content = ?, head = ? WHERE number = ?", row)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A closed store whose subjects are rows, as schema 8 had them, with digests."""
-    path = tmp_path_factory.mktemp("made") / "store"
+def as_schema_nine(database):
+    database.put("schema", "9")
+
+
+def made_as(path, schema, undo):
+    """Make a closed store of an earlier schema, with long values in it."""
     with tools.make(path) as store:
         store.erase(["person-3"])
         store.predict(tools.Q[:5])
         database = store._parts.database
+        (units,) = database.execute("SELECT units FROM pages")[0]
+        assert len(units) >= _chain.LONG
         with database.transaction():
-            tools.as_schema_eight(database)
-        with_earlier_content(database)
+            undo(database)
+        with_earlier_content(database, schema)
         store._parts.mark_change()
     return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A closed store whose subjects are rows, as schema 8 had them, with digests."""
+    return made_as(tmp_path_factory.mktemp("made") / "store", 8, tools.as_schema_eight)
 
 
 @pytest.fixture
@@ -107,6 +119,23 @@ def test_a_store_whose_subjects_are_rows_opens_with_the_same_budgets(path):
         assert store.verify(["person-3", "person-7"])
     with Store.open(path) as store:
         assert store.verify(["person-3", "person-7"])
+
+
+def test_long_values_that_were_digested_whole_are_known_and_damage_is_told(tmp_path):
+    """Fails if a store of schema 9 is refused, or if any sum is taken for its."""
+    path = made_as(tmp_path / "made" / "store", 9, as_schema_nine)
+    shutil.copytree(path.parent, tmp_path / "copy")
+    connection = sqlite3.connect(tmp_path / "copy" / "store" / "ledger.db")
+    (units,) = connection.execute("SELECT units FROM pages").fetchone()
+    connection.execute("UPDATE pages SET units = ?", (bytes([units[0] ^ 1]) + units[1:],))
+    connection.commit()
+    connection.close()
+    with pytest.raises(StorageFailed, match="its rows differ"):
+        Store.open(tmp_path / "copy" / "store")
+    with Store.open(path) as store:
+        assert store._parts.database.get("schema") == str(len(STEPS))
+        assert store.predict(tools.Q[:5]).charged == 0
+        assert store.verify(["person-3"])
 
 
 def test_a_damaged_row_of_an_earlier_schema_is_told_and_nothing_is_written(path):

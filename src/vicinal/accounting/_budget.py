@@ -100,12 +100,7 @@ def rdp_epsilon(rho: float, delta: float) -> float:
 def budget(epsilon: float, delta: float, method: str = "gdp") -> float:
     """Return the largest budget B that keeps an interaction (epsilon, delta)-DP, rounded down.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The target, epsilon > 0 and 0 < delta < 1, add/remove-one-subject neighbours.
-    method : {"gdp", "rdp"}
-        How the budget is read, see the module's text.
+    `method` says how the budget is read, see the module's text.
     """
     epsilon = _checks.real("epsilon", epsilon, above=0)
     delta = _checks.real("delta", delta, above=0, below=1)
@@ -168,12 +163,8 @@ _UPWARD = 1 + Fraction(1, 1 << 50)
 def unit_rate(scale: int, budget: float) -> float:
     """Return the cost in units of one squared grid step, rounded up.
 
-    Parameters
-    ----------
-    scale : int
-        Noise scale s in grid steps, 1 <= s <= 2^40.
-    budget : float
-        The budget B that ``UNITS`` units stand for, in zCDP.
+    `scale` is the noise scale s in grid steps, 1 <= s <= 2^40; `budget` the zCDP that ``UNITS``
+    units stand for.
     """
     scale = _checks.integer("scale", scale, least=1, most=MAX_SCALE)
     exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(_checks.real("budget", budget, above=0)))

@@ -49,7 +49,7 @@ MAX_COUNT = 10**9
 _COARSE = 1 + np.geomspace(1e-4, 1e9, 27)
 _ZOOMS = 4
 _SHARES = np.linspace(0, 1, 11)
-# Curves are good to a few 1e-12; see divergence.py.
+# Curves are good to a few 1e-12; see `_divergence`.
 _SAFETY = 1 + 1e-10
 
 
@@ -99,11 +99,8 @@ class Zcdp:
 class Composition:
     """A sum of releases, each with a count; the count is multiplied in once, here.
 
-    Attributes
-    ----------
-    terms : tuple of (PricedRelease, int)
-        Different releases, with how often each is made. Equal releases are merged, and the order in
-        which they were added makes no difference to any result, to the last bit.
+    Equal releases are merged, and the order in which they were added makes no difference to any
+    result, to the last bit.
     """
 
     terms: tuple[tuple[PricedRelease, int], ...] = ()

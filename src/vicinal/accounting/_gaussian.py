@@ -57,19 +57,14 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, GaussianPair, mixed_ratio
+from vicinal.accounting._divergence import Array, GaussianPair, Pair, mixed_ratio
 from vicinal.accounting._pate import lnmax_rdp
 
 
 def grid_excess(scale: float, shift: float) -> float:
     """Return tau of the module's claim: how far the discrete divergence may exceed the other.
 
-    Parameters
-    ----------
-    scale : float
-        The noise scale s, in grid steps, at least 1.
-    shift : float
-        The distance D between the two centres, in grid steps, 0 <= D <= s.
+    `scale` s >= 1 and `shift` 0 <= D <= s are in grid steps.
     """
     scale = _checks.real("scale", scale, least=1)
     ratio = _checks.real("shift", shift, least=0, most=scale) / scale
@@ -88,14 +83,9 @@ def grid_slack(scale: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Laplace:
-    """Laplace noise on a number that one subject moves by at most 1.
+    """Laplace noise of scale .001 <= b <= 10^6 on a number that one subject moves by at most 1.
 
     LNMax changes two counts by one each, and is a function of two such releases.
-
-    Parameters
-    ----------
-    scale : float
-        Scale b of the noise, .001 <= b <= 10^6.
     """
 
     scale: float
@@ -113,15 +103,11 @@ class Laplace:
 
 
 @dataclasses.dataclass(frozen=True)
-class LaplacePair:
+class LaplacePair(Pair):
     """Laplace laws of scale 1 that lie `distance` apart."""
 
     distance: float
     symmetric = True
-
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
 
     def excess(self, losses: Array) -> Array:
         """Return the excess at `losses` (m,): 1 - e^{(eps - distance)/2} at 0 <= eps <= distance.
@@ -142,12 +128,7 @@ _MOST_NODES = 1 << 17
 class SubsampledGaussian:
     """A Gaussian release of noise multiplier `sigma` on a Poisson sample at rate `gamma`.
 
-    Parameters
-    ----------
-    sigma : float
-        Noise scale over L2 sensitivity, 1e-3 <= sigma <= 1e9.
-    gamma : float
-        The probability with which each subject takes part, 0 < gamma <= 1; 1 is no sampling.
+    1e-3 <= sigma <= 1e9 is noise scale over L2 sensitivity; 0 < gamma <= 1, and 1 is no sampling.
     """
 
     sigma: float

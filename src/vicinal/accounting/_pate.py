@@ -11,12 +11,7 @@ teacher, so in every query at most one vote moves from one class to another: squ
 the votes: only :mod:`vicinal.accounting._smooth_cost` says how to publish their sum. They bound
 D_alpha(M(D) | M(D')) for the data set D at hand and every neighbour D', and must never be amplified
 by sampling.
-
-Noisy maxima priced at their own votes, as terms of a composition.
-
-Everything here is as private as the votes: a price that contains one must not be published or
-decided by, and must not be amplified by sampling. How to publish a cost:
-:mod:`vicinal.accounting._smooth_cost`.
+:class:`PrivateMaxima` is such a cost as a term of a composition.
 """
 
 from __future__ import annotations
@@ -29,9 +24,8 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp
 
 from vicinal import _checks
+from vicinal.accounting._divergence import Array, checked_orders
 from vicinal.errors import InvalidInput
-
-Array = npt.NDArray[np.float64]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -40,21 +34,10 @@ _SMALLEST = -1e300
 
 
 def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Array:
-    """Return D_alpha of LNMax, the class with the most votes after Laplace noise, rounded up.
+    """Return D_alpha (n,) of LNMax, the class with the most votes after Laplace noise, rounded up.
 
     Two Laplace releases of sensitivity 1 (Mironov 2017, Table II). That is never above what pure
     epsilon = 2/scale alone gives, the cost of randomised response.
-
-    Parameters
-    ----------
-    scale : float
-        Scale b of the Laplace noise, in votes, .001 <= b <= 1e6.
-    orders : array_like (n,)
-        Renyi orders, alpha > 1.
-
-    Returns
-    -------
-    float64 (n,)
     """
     rate = 1 / _checks.real("scale", scale, least=1e-3, most=1e6)
     alphas = checked_orders(orders)
@@ -73,7 +56,7 @@ def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Array:
     """Return D_alpha = alpha / sigma^2 of GNMax (P18, Prop. 8), float64 (n,).
 
     Also covers the release of all noisy counts. When only the label leaves,
-    ``label_only.two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
+    ``two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
     """
     return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
 
@@ -99,20 +82,9 @@ def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Array:
 
 
 def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayLike) -> Array:
-    """Return the data-dependent D_alpha of LNMax queries, never above :func:`lnmax_rdp`.
+    """Return the data-dependent D_alpha (q, n) of LNMax queries, never above :func:`lnmax_rdp`.
 
     PRIVATE. P17, Theorem 3; where it does not apply, the data-independent cost is returned.
-
-    Parameters
-    ----------
-    log_error : array_like (q,) or a number
-        From :func:`private_lnmax_log_error`.
-    scale, orders
-        As in :func:`lnmax_rdp`.
-
-    Returns
-    -------
-    float64 (q, n), or (n,) for a single query.
     """
     general, alphas = lnmax_rdp(scale, orders), checked_orders(orders)
     log_q, epsilon, excess = _log_errors(log_error), 2 / scale, alphas - 1
@@ -124,21 +96,10 @@ def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayL
 
 
 def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Array:
-    """Return the data-dependent D_alpha of GNMax queries, never above :func:`gnmax_rdp`.
+    """Return the data-dependent D_alpha (q, n) of GNMax queries, never above :func:`gnmax_rdp`.
 
     PRIVATE. P18, Theorem 6 at the orders mu_2 = sigma sqrt(-log q), mu_1 = mu_2 + 1 of its Prop.
     10; where a condition of the theorem does not hold, the data-independent cost is returned.
-
-    Parameters
-    ----------
-    log_error : array_like (q,) or a number
-        From :func:`private_gnmax_log_error`.
-    sigma, orders
-        As in :func:`gnmax_rdp`.
-
-    Returns
-    -------
-    float64 (q, n), or (n,) for a single query.
     """
     general, alphas = gnmax_rdp(sigma, orders), checked_orders(orders)
     log_q, excess = _log_errors(log_error), alphas - 1
@@ -218,21 +179,6 @@ def _sigma(name: str, value: float) -> float:
     return _checks.real(name, value, least=1e-6, most=1e9)
 
 
-def _curve(name: str, values: npt.ArrayLike) -> Array:
-    curve = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    if curve.ndim != 1 or np.isnan(curve).any() or (curve < 0).any():
-        raise InvalidInput(f"The {name!r} parameter must be a flat list of costs >= 0.")
-    return curve
-
-
-def checked_orders(orders: npt.ArrayLike) -> Array:
-    """Return Renyi orders (n,) as float64, 1 + 1e-6 <= alpha <= 1e12."""
-    values = np.atleast_1d(np.asarray(orders))
-    if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
-        raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
-    return np.array([_checks.real("orders", float(v), least=1 + 1e-6, most=1e12) for v in values])
-
-
 def _up() -> float:
     return 1 + _SAFETY
 
@@ -241,7 +187,7 @@ _MECHANISMS = {
     "gnmax": (private_gnmax_log_error, private_gnmax_rdp),
     "lnmax": (private_lnmax_log_error, private_lnmax_rdp),
 }
-# The functions of pate.py stop here; RDP does not fall with the order.
+# The functions above stop here; RDP does not fall with the order.
 _LEAST_ORDER = 1 + 1e-6
 
 
@@ -249,17 +195,11 @@ _LEAST_ORDER = 1 + 1e-6
 class PrivateMaxima:
     """The labels of several queries, each the class with the most noisy votes.
 
-    Bounds D_alpha(M(D) | M(D')) for the data set D that has these votes and every neighbour D'
-    (P17, Theorem 3; P18, Theorem 6). Only the labels leave.
+    Bounds D_alpha(M(D)
 
-    Parameters
-    ----------
-    mechanism : {"gnmax", "lnmax"}
-        Gaussian or Laplace noise.
-    scale : float
-        Its scale, in votes.
-    votes : tuple of tuples of float, (queries, classes)
-        PRIVATE: counts >= 0, not shown by repr.
+     M(D')) for the data set D that has these votes and every neighbour D' (P17, Theorem 3; P18,
+    Theorem 6). Only the labels leave. The votes (queries, classes) are PRIVATE, and not shown by
+    repr.
     """
 
     mechanism: str

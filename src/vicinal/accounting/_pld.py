@@ -22,7 +22,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft
 
 from vicinal.accounting._divergence import GaussianPair, Pair
 
@@ -60,12 +59,6 @@ def pld_epsilon(pairs: Sequence[tuple[Pair, int]], delta: float) -> float:
     """
     totals = _totals(pairs, max(delta * 1e-6, 1e-18))
     return max(total.epsilon(delta) for total in totals) if totals else math.inf
-
-
-def pld_delta(pairs: Sequence[tuple[Pair, int]], epsilon: float) -> float:
-    """Return delta <= 1 of all `pairs`, each with its count, at `epsilon` >= 0, rounded up."""
-    totals = _totals(pairs, 1e-15)
-    return min(1.0, max(total.delta(epsilon) for total in totals)) if totals else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +182,8 @@ def _convolve(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> ComposedLoss:
     """Return the law of the sum, with all that was left out counted as infinite loss."""
+    from scipy import fft  # takes a quarter of a second; not every plan needs it
+
     low, high = _window(masses, counts, step, spread, tail)
     start = math.floor(low / step)
     size = fft.next_fast_len(math.ceil(high / step) - start + 2, real=True)

@@ -13,7 +13,7 @@ downward step is an upward one of the complement, at a = (T - t)/sigma. All case
 upward steps at two arithmetic progressions of positions a, k in each.
 
 RDP for many votes. With U = log(r/q) > 0 and V = log((1-r)/(1-q)) < 0,
-(alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of divergence.py. As a
+(alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of `_divergence`. As a
 grows, q grows, U falls (Phi is log-concave) and V falls; G_b grows with |U| and |V|. So over a
 block of positions [a0, a1] the sum is at most q(a1) G_b(U(a0)) + (1 - q(a0)) G_b(V(a1)): a bound
 for all t in the block from its two ends. Blocks whose bound does not exceed the best value found by
@@ -39,7 +39,7 @@ from scipy.special import log_ndtr
 
 from vicinal import _checks
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, log_gap, mixed_ratio, tail_ratios
+from vicinal.accounting._divergence import Array, Pair, log_gap, mixed_ratio, tail_ratios
 
 MAX_VOTES = 10**6
 
@@ -79,19 +79,7 @@ class SearchRanges:
 
 @dataclasses.dataclass(frozen=True)
 class Screening:
-    """One screening answer.
-
-    Parameters
-    ----------
-    k : int
-        Records that vote, 1 <= k <= 10^6.
-    threshold : float
-        T, in votes; any finite number up to 10^7 in size.
-    sigma : float
-        The noise scale, in votes, 0.01 <= sigma <= 10^9.
-    gamma : float
-        The probability with which each subject takes part, 0 < gamma <= 1.
-    """
+    """One screening answer of k voting records: whether the largest count passes, with noise."""
 
     k: int
     threshold: float
@@ -213,7 +201,7 @@ def _all_laws(screening: Screening) -> tuple[Array, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScreeningPair:
+class ScreeningPair(Pair):
     """The pointwise maximum, over t and sign, of the hockey-stick divergences of a screening."""
 
     screening: Screening
@@ -222,10 +210,6 @@ class ScreeningPair:
     def symmetric(self) -> bool:
         """Whether there is no sampling: then swapping the laws mirrors the positions."""
         return self.screening.gamma == 1
-
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
 
     def excess(self, losses: Array) -> Array:
         """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0.
@@ -273,13 +257,6 @@ class ScreeningAt:
     The cost depends on the data through `votes`; publishing it, or deciding by it, needs a release
     of its own. It must not be combined with Poisson sampling: amplification of a data-dependent
     bound is an open problem (Zhu et al. 2020, supplement E), so there is no gamma here.
-
-    Parameters
-    ----------
-    votes : int
-        The query's largest vote t, private, 0 <= votes <= k.
-    k, threshold, sigma
-        As in :class:`Screening`.
     """
 
     votes: int

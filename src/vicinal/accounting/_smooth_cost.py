@@ -15,7 +15,8 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
 from vicinal import _checks
-from vicinal.accounting._pate import Array, checked_orders, gaps_behind, private_gnmax_rdp
+from vicinal.accounting._divergence import Array, checked_orders
+from vicinal.accounting._pate import gaps_behind, private_gnmax_rdp
 from vicinal.errors import InvalidInput
 
 _SAFETY = 1e-9
@@ -34,14 +35,6 @@ def smooth_release_rdp(beta: float, sigma: float, orders: npt.ArrayLike) -> Arra
 
     and either part is largest at an end of the range of t (of P18's Theorem 23, without its
     factor of 2). Infinite where v <= 0 at the lower end.
-
-    Parameters
-    ----------
-    beta : float
-        Smoothness of S, beta > 0.
-    sigma : float
-        Noise multiplier, sigma > 0.
-    orders : array_like (n,)
     """
     beta = _checks.real("beta", beta, above=0)
     sigma = _checks.real("sigma", sigma, least=1e-6, most=1e9)
@@ -59,13 +52,7 @@ def smooth_release_rdp(beta: float, sigma: float, orders: npt.ArrayLike) -> Arra
 
 @dataclass(frozen=True)
 class SmoothRelease:
-    """One publication of a data-dependent cost, as a term of a composition.
-
-    Parameters
-    ----------
-    beta, sigma : float
-        As in :func:`smooth_release_rdp`; beta at most 4.
-    """
+    """One publication of a data-dependent cost, as a term of a composition; beta is at most 4."""
 
     beta: float
     sigma: float
@@ -92,14 +79,7 @@ class SmoothCost:
     classes' terms moves at most as if all were equal. The cost is read off a table that does not
     increase in z, with cells of width h/16.
 
-    Attributes
-    ----------
-    sigma, order : float
-        Noise of GNMax in votes, and the Renyi order.
-    classes : int
-        Number of classes c.
-    table : float64 (m,)
-        Cost of every cell of z, rounded up, not increasing.
+    `table` (m,) holds the cost of every cell of z, rounded up, not increasing.
     """
 
     sigma: float

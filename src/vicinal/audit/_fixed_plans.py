@@ -245,7 +245,14 @@ def private_knn_screening(
     """Return the attack on what a screening lets pass; answers have noise that hides all."""
     k, threshold = 2, 2.0 - 1.5 * sigma
     classifier = PrivateKNNClassifier(
-        range(2), k, gamma, sigma, threshold, 1e6, n_queries=1, delta=delta
+        range(2),
+        k,
+        gamma,
+        sigma_screen=sigma,
+        threshold=threshold,
+        sigma_votes=1e6,
+        n_queries=1,
+        delta=delta,
     )
     law = AnswerLaw(
         np.array([0.0, float(k)]), np.array([1.0, -1.0]), gamma, 1e6, screen=(threshold, sigma)
@@ -279,8 +286,8 @@ def pate_votes(sigma: float = 2.0, queries: int = 2, delta: float = 1e-5) -> PAT
     """Return the attack on votes of teachers."""
     teachers = 50
     classifier = PATEClassifier(
-        range(2), teachers, sigma, teacher=DummyClassifier(strategy="constant", constant=1),
-        n_queries=queries, delta=delta,
+        range(2), teachers, sigma_votes=sigma,
+        teacher=DummyClassifier(strategy="constant", constant=1), n_queries=queries, delta=delta,
     )  # fmt: skip
     law = AnswerLaw(np.array([float(teachers), 0.0]), np.array([-1.0, 1.0]), 1.0, sigma)
     damages: dict[str, Callable[[Release], None]] = {

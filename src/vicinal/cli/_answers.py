@@ -64,17 +64,7 @@ def _standard_input() -> bytes:
 
 
 def answer_table(reply: Reply, classes: list[Any], first: dict[str, Any]) -> pa.Table:
-    """Return answers as a table: what identifies a query, label, confidence, probabilities.
-
-    Parameters
-    ----------
-    reply : Reply
-        What the store answered.
-    classes : list
-        Class names.
-    first : dict of columns
-        What comes before the answers.
-    """
+    """Return what identifies a query (`first`), label, confidence and probabilities, as a table."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {**first, "label": pa.array(reply.labels.tolist())}
@@ -145,10 +135,7 @@ def _as_npy(table: pa.Table) -> bytes:
 def summary(keys: list[bytes], reply: Reply, audience: str) -> str:
     """Return three lines on the answers: how many, which queries look alike, what is left.
 
-    Parameters
-    ----------
-    keys : list of bytes
-        What the store sees of each query; equal for queries that it cannot tell apart.
+    `keys` are what the store sees of each query; equal for queries that it cannot tell apart.
     """
     rows_of: dict[bytes, list[int]] = {}
     for row, key in enumerate(keys, 1):

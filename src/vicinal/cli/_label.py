@@ -9,8 +9,7 @@ import typer
 
 from vicinal.cli import _labellers
 from vicinal.cli._options import Delta, Json
-from vicinal.cli._output import as_json
-from vicinal.cli._progress import progress
+from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -96,13 +95,7 @@ def label(
 
 
 def class_names(text: str) -> list[int] | list[str]:
-    """Return class names from '0-9', '1,2,5' or 'cat,dog'.
-
-    Raises
-    ------
-    InvalidInput
-        If there are fewer than two.
-    """
+    """Return class names from '0-9', '1,2,5' or 'cat,dog'."""
     first, dash, last = text.partition("-")
     if dash and first.isdecimal() and last.isdecimal():
         numbers = list(range(int(first), int(last) + 1))

@@ -58,13 +58,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class LabellerOptions:
-    """Options of a labeller; those left out are None.
-
-    Raises
-    ------
-    InvalidInput
-        If an option belongs to another labeller, or one of screening's two is missing.
-    """
+    """Options of a labeller; those left out are None. One of another labeller is refused."""
 
     kind: str
     epsilon: float
@@ -94,13 +88,7 @@ class LabellerOptions:
     def labeller(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> IndKNNLabeller | FixedPlanLabeller:
-        """Return who answers; what it costs is known, and at most epsilon.
-
-        Raises
-        ------
-        PrivacyRefused
-            If the noise that was asked for, or the screening, costs more.
-        """
+        """Return who answers; noise or screening that costs more than epsilon is refused."""
         from vicinal.labelling import IndKNNLabeller
 
         labels = dataset.labels
@@ -168,18 +156,18 @@ def tell_price(
     labeller: IndKNNLabeller | FixedPlanLabeller, plan: LabellingPlan, *, json: bool
 ) -> None:
     """Print what is known before the first question."""
-    told = price_of(labeller, plan)
-    typer.echo(as_json(told) if json else price_text(told))
+    price = price_of(labeller, plan)
+    typer.echo(as_json(price) if json else price_text(price))
 
 
 def price_of(labeller: IndKNNLabeller | FixedPlanLabeller, plan: LabellingPlan) -> dict[str, Any]:
     """Return what is known before the first question, for JSON: rounds, releases, guarantee."""
     from vicinal.labelling import FixedPlanLabeller
 
-    told: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
+    price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
     if isinstance(labeller, FixedPlanLabeller):
-        told["plan"] = labeller.plan()
-    return told | {"guarantee": labeller.guarantee().to_dict()}
+        price["plan"] = labeller.plan()
+    return price | {"guarantee": labeller.guarantee().to_dict()}
 
 
 def price_text(price: dict[str, Any]) -> str:

@@ -136,18 +136,8 @@ def schema_for(path: Path, label: str | None, subject: str | None) -> dict[str, 
 class ReferenceWish:
     """Where the public reference comes from, and the plan that pays for it if it costs.
 
-    Attributes
-    ----------
-    public : Path or None
-        A file.
-    made : str or None
-        How to make rows up.
-    rows : int
-        How many.
-    share : float
-        Part of everybody's budget that noisy marginals may cost.
-    plan : dict
-        Parameters of the plan: classes, epsilon, delta, release.
+    It is a file, or `rows` made up by a method. `share` is the part of every budget that noisy
+    marginals may cost; `plan` holds classes, epsilon, delta, release.
     """
 
     public: Path | None

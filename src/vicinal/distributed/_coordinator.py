@@ -26,8 +26,6 @@ from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.distributed._membership import ShardRecord, ShardRecords
 from vicinal.distributed._messages import (
-    ENROLLED,
-    ERASED,
     Backup,
     DeleteVotes,
     Facts,
@@ -43,7 +41,7 @@ from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._database import Database
 from vicinal.predictors._common.lock import ForkSafeLock
-from vicinal.predictors._common.parameters import AUTO
+from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.store import Presence, Query, Verification
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state, pinned_plan
@@ -215,8 +213,7 @@ class Coordinator(BaseStore[ShardedReply]):
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
         with self._whole():
             known = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
-        enrolled, erased = int((known == ENROLLED).sum()), int((known == ERASED).sum())
-        return Presence(enrolled, erased, len(ids) - enrolled - erased)
+        return Presence.of(known.tolist())
 
     def open_audience(self, name: str, **plan: Any) -> None:
         """Give every subject a further budget, as :meth:`vicinal.store.Store.open_audience` does.

@@ -1,4 +1,4 @@
-r"""Projections and norms of rows that are exact, and therefore the same in any company.
+r"""Projections and norms of rows that are exact, and therefore the same beside any others.
 
 A floating-point matrix product adds up in an order that depends on the shape of the whole matrix,
 so a record's projection changes in its last bits with the records beside it. The rows are rounded
@@ -53,19 +53,10 @@ def rounded_directions(directions: Doubles) -> Doubles:
 
 
 def projected(rows: Doubles, directions: Doubles) -> Doubles:
-    """Return the exact products of rows (n, d), each up to a factor of its own, and directions.
+    """Return the exact products (n, c) of rows, each up to a factor of its own, and directions.
 
-    Parameters
-    ----------
-    rows
-        Finite numbers; each row is rounded on its own grid first.
-    directions
-        What `rounded_directions` returned, (d, c).
-
-    Returns
-    -------
-    array (n, c) of float64
-        In units of a power of two that differs from row to row.
+    Rows (n, d) are rounded on their own grids first; directions (d, c) are those of
+    `rounded_directions`. The unit is a power of two that differs from row to row.
     """
     grid, _ = on_grid(rows, _product_bits(rows.shape[1]))
     return np.asarray(grid @ directions)

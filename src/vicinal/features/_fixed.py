@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 
 Images = npt.NDArray[Any]
 Vectors = npt.NDArray[np.float32]
-Progress = Callable[[int], None]
 
 Network = TypeVar("Network")
 
@@ -21,10 +21,7 @@ Network = TypeVar("Network")
 class FixedFeatures(TransformerMixin, BaseEstimator):
     """An extractor that needs no fit: the features of a row are a function of that row alone.
 
-    Attributes
-    ----------
-    edition : int
-        Counts the definitions of its arithmetic: raised whenever any feature changes in any bit.
+    `edition` is raised whenever any feature changes in any bit.
     """
 
     edition = 1
@@ -67,7 +64,7 @@ class LoadedOnce(Generic[Network]):
         return {name: value for name, value in state.items() if name != "_loaded"}  # type: ignore[attr-defined]
 
 
-def in_order(parts: Iterable[Vectors], progress: Progress | None) -> Vectors:
+def in_order(parts: Iterable[Vectors], progress: Step | None) -> Vectors:
     """Return consecutive parts as one array (n, d), telling `progress` how long each of them is."""
     done = []
     for part in parts:
@@ -96,16 +93,10 @@ def in_threads(
 
 
 def image_array(images: npt.ArrayLike, smallest: int, hint: str) -> Images:
-    """Return images of one size as an array of numbers, or say what is wrong with them.
+    """Return images (n, h, w) or (n, h, w, 3) of one size as numbers, or say what is wrong.
 
-    Parameters
-    ----------
-    images
-        Grey (n, h, w) or colour (n, h, w, 3).
-    smallest : int
-        Least height and width.
-    hint : str
-        What that many pixels are, and which parameter makes fewer do: "one block; choose ...".
+    `hint` says what the least height and width stand for, and which parameter makes it fewer: "one
+    block; choose ...".
     """
     try:
         pixels = np.asarray(images)

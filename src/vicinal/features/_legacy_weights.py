@@ -68,13 +68,7 @@ class _TensorUnpickler(pickle.Unpickler):
 
 
 def read_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the tensors of a state dict by name.
-
-    Raises
-    ------
-    InvalidInput
-        If the file is none, or holds anything else.
-    """
+    """Return the tensors of a state dict by name; a file that holds anything else is refused."""
     try:
         with path.open("rb") as file:
             return _tensors(file)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
@@ -208,9 +209,9 @@ class IndKNNLabeller:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
         settings = IndKNNSettings.of(self._classifier)
         if self._fitted:
-            settings = replace(settings, model_share=self._classifier.model_share_)
+            settings = settings.changed(model_share=self._classifier.model_share_)
         elif settings.may_train:  # not known yet; what is stated covers both
-            settings = replace(settings, model_share=settings.model_share or SHARE)
+            settings = settings.changed(model_share=settings.model_share or SHARE)
         return ind_knn_guarantee(settings)
 
     def digest(self) -> str:
@@ -224,9 +225,6 @@ class IndKNNLabeller:
 
 Examples = npt.NDArray[Any]
 Places = npt.NDArray[np.int64]
-Step = Callable[[int], None]
-Begin = Callable[[str, int], Step]
-"""Announces a piece of work by name and size, and returns what to call as it proceeds."""
 
 Guide = Callable[[], npt.NDArray[np.float32]]
 """Computes, when it is called, how likely every class is for all public examples, (m, c)."""

@@ -82,17 +82,24 @@ class Audience:
             ),
         )  # fmt: skip
 
-    def checkpoint(self, database: Database) -> None:
-        """Write all changed pages, and fold the charges that they now hold into their sums."""
+    def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
+        """Write all changed pages, and fold the charges that they now hold into their sums.
+
+        Parameters
+        ----------
+        spent, queries : int
+            Units and answers of charges that have no row.
+        """
         account = self.account
         pages = [
             (self.number, page, account.page(page)) for page in sorted(account.unwritten_pages)
         ]
         database.execute_many(_UPSERT_PAGE, pages)
-        spent, queries = charges_since_checkpoint(database, self.number)
-        self.folded += spent
-        self.folded_queries += queries
-        database.execute("DELETE FROM charges WHERE audience = ?", (self.number,))
+        logged = charges_since_checkpoint(database, self.number)
+        self.folded += spent + logged[0]
+        self.folded_queries += queries + logged[1]
+        rows = database.execute("SELECT seq FROM charges WHERE audience = ?", (self.number,))
+        database.execute_many("DELETE FROM charges WHERE seq = ?", rows)
         self.write(database)
         account.unwritten_pages.clear()
         self.logged_bytes = 0
@@ -101,6 +108,10 @@ class Audience:
     def needs_checkpoint(self) -> bool:
         """Whether the charges on record take so much space that folding pays."""
         return self.logged_bytes > max(FOLD_BYTES, 2 * self.account.durable.nbytes)
+
+    def pages_take_less(self, charged_bytes: int) -> bool:
+        """Tell whether charges of one block take so much space that pages alone are shorter."""
+        return charged_bytes > max(FOLD_BYTES, self.account.durable.nbytes)
 
 
 def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, int]:

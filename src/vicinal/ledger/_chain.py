@@ -3,7 +3,8 @@
 **Digests.** The ledger has a sum, modulo 2^128, of a keyed digest of every row and its table's name
 (a multiset hash: Bellare & Micciancio 1997, with a secret key). A commit adds the rows that it
 wrote and subtracts those that it took away, so it costs what it changes. Opening adds up all rows
-and compares: a bit that flipped, a row that is gone, twice there or older gives another sum.
+and compares: a bit that flipped, a row that is gone, twice there or older gives another sum. A long
+value enters the digest of its row by its SHA-256, which processors have instructions for.
 
 **Chain.** Every transaction that writes rows adds a link: the number of the link before plus one,
 the clock, the sum, and a head, SHA-256 over these and the head before. A head
@@ -37,6 +38,9 @@ NO_HEAD = bytes(HEAD)
 
 WITHOUT_DIGESTS = frozenset({"chain", "sums"})
 """Tables that hold digests, and so have none; schema 8 and earlier ones kept the sums, too."""
+
+LONG = 1 << 10
+"""Bytes of a value from which on its row's digest covers its SHA-256 instead."""
 
 _DIGEST = 16
 _MODULUS = 1 << 8 * _DIGEST
@@ -114,26 +118,30 @@ class Chain:
         self._note(self.total(table, [added]) - self.total(table, [removed]))
 
     def has_digest(self, table: str, key: Key) -> bool:
-        """Tell whether the digest of a row is known: :meth:`replace` wrote it last."""
+        """Tell whether the digest of a row is known: :meth:`replace` noted it last."""
         return key in self._replaced.get(table, ())
 
-    def replace(self, table: str, key: Key, before: Rows, row: Sequence[Any]) -> None:
-        """Take note of a row that a transaction writes in the place of any of the same key.
+    def replace(self, table: str, key: Key, before: Rows, after: Rows) -> None:
+        """Take note of the row of a key that a transaction writes, takes away, or writes anew.
 
         Parameters
         ----------
         before : sequence
             The row of that key until now, if there is one and its digest is not known.
+        after : sequence
+            The row from now on, if there is one.
         """
         digests = self._replaced.setdefault(table, {})
-        old = digests[key] if key in digests else self.total(table, [before])
-        digests[key] = _digest_of(self._prefix(table), row)
-        self._note(digests[key] - old)
+        old = digests.pop(key, None)
+        new = self.total(table, [after])
+        if after:
+            digests[key] = new
+        self._note(new - (self.total(table, [before]) if old is None else old))
 
-    def total(self, table: str, batches: Iterable[Rows]) -> int:
+    def total(self, table: str, batches: Iterable[Rows], long: int | None = LONG) -> int:
         """Return the sum of the digests of rows, which come a good many at a time."""
         prefix = self._prefix(table)
-        return sum(_digest_of(prefix, row) for rows in batches for row in rows) % _MODULUS
+        return sum(_digest_of(prefix, row, long) for rows in batches for row in rows) % _MODULUS
 
     def forget(self) -> None:
         """Take note that a transaction was rolled back."""
@@ -182,14 +190,14 @@ def attach(database: Database, key: bytes) -> Chain:
     )
     if rows:
         last, *earlier = [_link_of(row) for row in rows]
-        sums = sums_of(database, chain)
-        if not _agree(sums, last):
+        total = _total(database, chain)
+        if not _agree(database, chain, total, last):
             raise StorageFailed(f"{_OTHER_ROWS} Restore a backup.")
         if not last.follows(earlier[0] if earlier else _NO_LINK):
             raise StorageFailed(
                 "The ledger is not what was written: its last link differs. Restore a backup."
             )
-        chain.resume(sum(sums.values()), last)
+        chain.resume(total, last)
         database.chain = chain
         return chain
     database.chain = chain
@@ -200,9 +208,8 @@ def attach(database: Database, key: bytes) -> Chain:
     return chain
 
 
-def sums_of(database: Database, chain: Chain) -> dict[str, int]:
-    """Return the sums of all tables as they are."""
-    return {name: chain.total(name, database.scan(name)) for name in _digested(database)}
+def _total(database: Database, chain: Chain) -> int:
+    return sum(chain.total(name, database.scan(name)) for name in _digested(database))
 
 
 def has_digests(database: Database) -> bool:
@@ -216,8 +223,8 @@ def has_digests(database: Database) -> bool:
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
     links = list(_links_backward(database))[::-1]
-    agree = _agree(sums_of(database, Chain(key)), links[-1] if links else _NO_LINK)
-    found = [] if agree else [_OTHER_ROWS]
+    chain, last = Chain(key), links[-1] if links else _NO_LINK
+    found = [] if _agree(database, chain, _total(database, chain), last) else [_OTHER_ROWS]
     if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
         found.append("The chain of commits is broken.")
     return found
@@ -228,15 +235,19 @@ def content_of(total: int) -> bytes:
     return (total % _MODULUS).to_bytes(_DIGEST)
 
 
-def _agree(sums: dict[str, int], last: ChainLink) -> bool:
-    """Tell whether the rows, given a sum for each table, are what the last link says."""
-    return last.content in (content_of(sum(sums.values())), _earlier_content(sums))
+def _agree(database: Database, chain: Chain, total: int, last: ChainLink) -> bool:
+    """Tell whether the rows are what the last link says."""
+    return last.content == content_of(total) or last.content in _earlier_contents(database, chain)
 
 
-def _earlier_content(sums: dict[str, int]) -> bytes:
-    """Return what links of schema 8 and earlier hold; an empty table and none are the same."""
+def _earlier_contents(database: Database, chain: Chain) -> tuple[bytes, bytes]:
+    """Return what links of schema 9, and of 8 and earlier, hold: long values were digested whole.
+
+    Those of schema 8 held a digest of one sum a table; an empty table and none are the same.
+    """
+    sums = {name: chain.total(name, database.scan(name), long=None) for name in _digested(database)}
     parts = [b"%b\0%b" % (n.encode(), t.to_bytes(_DIGEST)) for n, t in sorted(sums.items()) if t]
-    return hashlib.sha256(b"".join(parts)).digest()
+    return content_of(sum(sums.values())), hashlib.sha256(b"".join(parts)).digest()
 
 
 def descends(database: Database, clock: int, head: bytes) -> bool:
@@ -276,18 +287,25 @@ def _digested(database: Database) -> list[str]:
     return [name for name in database.tables() if name not in WITHOUT_DIGESTS]
 
 
-def _digest_of(prefix: bytes, row: Sequence[Any]) -> int:
+def _digest_of(prefix: bytes, row: Sequence[Any], long: int | None = LONG) -> int:
     """Return the digest of a row, in an encoding that no other row has."""
-    encoded = prefix + b"".join(map(_value, row))
+    encoded = prefix + b"".join([_value(value, long) for value in row])
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=_DIGEST).digest(), "little")
 
 
-def _value(value: Any) -> bytes:
+def _value(value: Any, long: int | None) -> bytes:
     if isinstance(value, bytes):
-        return b"b%d:%b" % (len(value), value)
+        return _content(b"b", value, long)
     if isinstance(value, int):
         return b"i%d;" % value
     if isinstance(value, str):
-        text = value.encode("utf-8", "surrogatepass")
-        return b"s%d:%b" % (len(text), text)
+        return _content(b"s", value.encode("utf-8", "surrogatepass"), long)
     return b"n;" if value is None else b"o" + repr(value).encode() + b";"
+
+
+def _content(kind: bytes, content: bytes, long: int | None) -> bytes:
+    """Return kind and length, and the content or, if it is long, its digest."""
+    size = len(content)
+    if long is None or size < long:
+        return b"%b%d:%b" % (kind, size, content)
+    return b"%b%d#%b" % (kind, size, hashlib.sha256(content).digest())

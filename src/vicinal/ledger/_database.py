@@ -217,26 +217,18 @@ class Database(ABC):
     def _digested(self, write: Write, statement: str, values: Sequence[Value]) -> None:
         """Carry out a statement, and digest the rows that it takes away and writes."""
         assert self.chain is not None  # noqa: S101 (else there is no write)
+        key = tuple(write.chosen(values)) if write.keyed else None
+        known = key is not None and self.chain.has_digest(write.table, key)
+        before = () if known or write.condition is None else self._chosen(write, values)
+        self._run(statement, values)
         if write.kind is WriteKind.INSERTION:
-            self._digested_insertion(write, statement, values)
-            return
-        before = self._chosen(write, values)
-        self._run(statement, values)
-        after = self._chosen(write, values) if write.kind is WriteKind.UPDATE else ()
-        self.chain.enter(write.table, before, after)
-
-    def _digested_insertion(self, write: Write, statement: str, values: Sequence[Value]) -> None:
-        """Write one row, and digest it; one of the same key goes."""
-        assert self.chain is not None  # noqa: S101 (else there is no write)
-        key = tuple(write.chosen(values))
-        known = write.condition is None or self.chain.has_digest(write.table, key)
-        before = [] if known else self._chosen(write, values)
-        self._run(statement, values)
-        row = self._row(write, values)
-        if write.condition is None:
-            self.chain.enter(write.table, (), [row])
+            after: Sequence[Sequence[Value]] = [self._row(write, values)]
         else:
-            self.chain.replace(write.table, key, before, row)
+            after = self._chosen(write, values) if write.kind is WriteKind.UPDATE else ()
+        if key is None:
+            self.chain.enter(write.table, before, after)
+        else:
+            self.chain.replace(write.table, key, before, after)
 
     def _chosen(self, write: Write, values: Sequence[Value]) -> list[Row]:
         """Return the rows that a statement is about to take away, or has changed."""

@@ -25,6 +25,10 @@ _COLUMN = re.compile(r"(\w+) [=<>]")
 _REPLACED = re.compile(r"(\w+) = excluded\.\1(?:, |$)")
 
 
+_KEYS = {"charges": ("seq",)}
+"""The primary key of tables whose rows are long, and go soon after they have been written."""
+
+
 class WriteKind(Enum):
     """What becomes of rows: the values are the new row; others must be read again; none is left."""
 
@@ -48,7 +52,9 @@ class Write:
     condition : str or None
         Which rows it takes away or changes, as SQL; None for an insertion of new rows.
     places : tuple of int
-        Which of the statement's values the condition takes.
+        Which of the statement's values the condition takes, or of an insertion the key.
+    keyed : bool
+        Whether these are the primary key of the only row that is written or taken away.
     """
 
     kind: WriteKind
@@ -56,9 +62,10 @@ class Write:
     columns: tuple[str, ...]
     condition: str | None
     places: tuple[int, ...]
+    keyed: bool = False
 
     def chosen(self, values: Sequence[object]) -> list[object]:
-        """Return the values of the condition."""
+        """Return the values of the condition, or the key."""
         return [values[place] for place in self.places]
 
 
@@ -83,13 +90,15 @@ def _insertion(found: re.Match[str]) -> Write:
     table, columns, _, keys, changes = found.groups()
     named = _names(columns)
     if keys is None:
-        return Write(WriteKind.INSERTION, table, named, None, ())
+        key = _KEYS.get(table, ()) if named else ()
+        places = tuple(named.index(column) for column in key)
+        return Write(WriteKind.INSERTION, table, named, None, places, bool(key))
     chosen = _names(keys)
     if {*chosen, *_REPLACED.findall(changes)} != {*named} or _REPLACED.sub("", changes):
         raise InvalidInput("The statement must replace the whole row.")
     condition = "WHERE " + " AND ".join(f"{key} = ?" for key in chosen)
     places = tuple(named.index(key) for key in chosen)
-    return Write(WriteKind.INSERTION, table, named, condition, places)
+    return Write(WriteKind.INSERTION, table, named, condition, places, keyed=True)
 
 
 def _update(found: re.Match[str]) -> Write:
@@ -107,7 +116,9 @@ def _where(kind: WriteKind, table: str, condition: str | None, first: int) -> Wr
     if condition is None:
         return Write(kind, table, (), "", ())
     places = tuple(range(first, first + condition.count("?")))
-    return Write(kind, table, (), f"WHERE {condition}", places)
+    by_key = " AND ".join(f"{key} = ?" for key in _KEYS.get(table, ()))
+    keyed = kind is WriteKind.DELETION and condition == by_key
+    return Write(kind, table, (), f"WHERE {condition}", places, keyed)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

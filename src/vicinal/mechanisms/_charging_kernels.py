@@ -14,12 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._compiled import compiled
+from vicinal._prefetch import prefetch
 from vicinal.accounting._budget import MAX_NORM, afford, charge
 from vicinal.accounting._label_only import label_afford, label_charge
 from vicinal.mechanisms._record_vectors import towards_zero
 from vicinal.neighbours._kernels import LEVELS
 
 _LOW = (1 << 24) - 1
+
+_AHEAD = 12
+"""Hits between the hint that a subject's numbers are wanted and their use.
+
+With many records most of a walk is waiting for memory, and hints make it a third. They change no
+number. They stand in the loops, because handing arrays to a function costs more than they save.
+"""
 
 
 class NeighbourArrays(NamedTuple):
@@ -96,6 +104,9 @@ def charge_votes(neighbours, labels, subjects, kernel, prices, votes):  # type: 
         )  # fmt: skip
         several = 0
         for hit in range(starts[j], starts[j + 1]):
+            if hit + 2 * _AHEAD < len(rows):
+                prefetch(rows[hit + 2 * _AHEAD], slots, labels)
+                prefetch(slots[rows[hit + _AHEAD]], records, remaining)
             row = rows[hit]
             slot = slots[row]
             if records[slot] > 1:
@@ -106,8 +117,7 @@ def charge_votes(neighbours, labels, subjects, kernel, prices, votes):  # type: 
             cost = _charge_one(weight, price)
             remaining[slot] -= cost
             votes[j, labels[row]] += weight
-            high += cost >> 24
-            low += cost & _LOW
+            high, low = high + (cost >> 24), low + (cost & _LOW)
         if several == 0:
             continue
         order = _hits_by_subject(starts[j], starts[j + 1], rows, slots, records, several)
@@ -122,8 +132,7 @@ def charge_votes(neighbours, labels, subjects, kernel, prices, votes):  # type: 
             cost = scale_down(vector, every, remaining[slot], price)
             remaining[slot] -= cost
             votes[j] += vector
-            high += cost >> 24
-            low += cost & _LOW
+            high, low = high + (cost >> 24), low + (cost & _LOW)
             first = last
     return high, low
 
@@ -151,6 +160,9 @@ def charge_vectors(neighbours, vectors, subjects, kernel, prices, sums):  # type
         )  # fmt: skip
         several = 0
         for hit in range(starts[j], starts[j + 1]):
+            if hit + 2 * _AHEAD < len(rows):
+                prefetch(rows[hit + 2 * _AHEAD], slots, vectors.starts)
+                prefetch(slots[rows[hit + _AHEAD]], records, remaining)
             row = rows[hit]
             slot = slots[row]
             if records[slot] > 1:
@@ -161,8 +173,7 @@ def charge_vectors(neighbours, vectors, subjects, kernel, prices, sums):  # type
             cost = scale_down(vector, touched[:size], remaining[slot], price)
             remaining[slot] -= cost
             _move_to(sums[j], vector, moved, touched[:size])
-            high += cost >> 24
-            low += cost & _LOW
+            high, low = high + (cost >> 24), low + (cost & _LOW)
         if several == 0:
             continue
         order = _hits_by_subject(starts[j], starts[j + 1], rows, slots, records, several)
@@ -178,8 +189,7 @@ def charge_vectors(neighbours, vectors, subjects, kernel, prices, sums):  # type
             cost = scale_down(vector, touched[:size], remaining[slot], price)
             remaining[slot] -= cost
             _move_to(sums[j], vector, moved, touched[:size])
-            high += cost >> 24
-            low += cost & _LOW
+            high, low = high + (cost >> 24), low + (cost & _LOW)
             first = last
     return high, low
 
@@ -204,8 +214,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
             if steps <= scale and cost <= remaining[slot]:
                 remaining[slot] -= cost
                 counts[j] += steps
-                high += cost >> 24
-                low += cost & _LOW
+                high, low = high + (cost >> 24), low + (cost & _LOW)
                 part[hit] = True
         if several == 0:
             continue
@@ -220,8 +229,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
             if contribution <= scale and cost <= remaining[slot]:
                 remaining[slot] -= cost
                 counts[j] += contribution
-                high += cost >> 24
-                low += cost & _LOW
+                high, low = high + (cost >> 24), low + (cost & _LOW)
                 for hit in order[first:last]:
                     part[hit] = True
             first = last
@@ -241,8 +249,7 @@ def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[
         if contribution <= scale and cost <= remaining[slot]:
             remaining[slot] -= cost
             total += contribution
-            high += cost >> 24
-            low += cost & _LOW
+            high, low = high + (cost >> 24), low + (cost & _LOW)
     return total, high, low
 
 

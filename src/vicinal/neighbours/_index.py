@@ -183,28 +183,14 @@ _TASKS = 4
 """Tasks for every thread, so that none waits long for another."""
 
 
-class ExactIndex(Index):
-    """All records in growing memory, searched exhaustively; rows of a query come ascending.
+class RowIndex(Index):
+    """An index that keeps all its records in one store of rows, in the order they came."""
 
-    A record is a candidate of every query, which meets the privacy condition at once.
-
-    Parameters
-    ----------
-    kernel, n_features, engine
-        See :class:`vicinal.neighbours._index.Index`.
-    tile : int
-        Records that a thread takes at a time, at most.
-    """
-
-    def __init__(
-        self, kernel: Kernel, n_features: int, tile: int = TILE, engine: str | None = None
-    ) -> None:
+    def __init__(self, kernel: Kernel, n_features: int, engine: str | None = None) -> None:
         super().__init__(kernel, n_features, engine)
-        self._tile = tile
         self.store = FeatureRows(kernel, n_features)
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.store)
 
     @property
@@ -228,14 +214,32 @@ class ExactIndex(Index):
         kept = len(self.store) - len(rows)
         self.store.remove(rows[rows < kept], movers, kept, names=False)
 
+
+class ExactIndex(RowIndex):
+    """All records in growing memory, searched exhaustively; rows of a query come ascending.
+
+    A record is a candidate of every query, which meets the privacy condition at once.
+
+    Parameters
+    ----------
+    kernel, n_features, engine
+        See :class:`vicinal.neighbours._index.Index`.
+    tile : int
+        Records that a thread takes at a time, at most.
+    """
+
+    def __init__(
+        self, kernel: Kernel, n_features: int, tile: int = TILE, engine: str | None = None
+    ) -> None:
+        super().__init__(kernel, n_features, engine)
+        self._tile = tile
+
     def _scan(
         self,
         queries: IntegerMatrix,  # noqa: ARG002 (everybody is a candidate)
         block: QueryBlock,
         room: HitBudget,
     ) -> list[Hits] | None:
-        """Scan everybody."""
-
         def scan(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, room) if room else None
 
@@ -256,17 +260,7 @@ Positions = npt.NDArray[np.int64]
 
 
 class GrowableArray:
-    """Rows of one width and type, in blocks of equal length.
-
-    Parameters
-    ----------
-    width : int or None
-        Numbers in a row; None for a plain column of numbers.
-    dtype
-        Their type.
-    block : int
-        Rows of a block.
-    """
+    """Rows of one width (None: plain numbers) and type, in blocks of `block` rows."""
 
     def __init__(self, width: int | None, dtype: npt.DTypeLike, block: int) -> None:
         self._tail = () if width is None else (width,)
@@ -320,14 +314,8 @@ class GrowableArray:
 class FeatureRows:
     """Integer features with offsets and names, ready to be scanned.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Its precision and its offsets.
-    n_features : int
-        d; rows of int8 are stored a multiple of 4 wide, for the engines.
-    block : int, optional
-        Records of a block of memory; without it, what fills :data:`BLOCK_BYTES`.
+    Rows of int8 are stored a multiple of 4 wide, for the engines. Without `block`, the records of a
+    block of memory fill :data:`BLOCK_BYTES`.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, block: int | None = None) -> None:

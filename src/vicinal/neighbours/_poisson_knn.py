@@ -51,20 +51,9 @@ def candidates(k: int, gamma: float) -> float:
 class PoissonKNN:
     """Records of subjects, ready to be walked from the nearest on.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel whose exact integer similarities order the records.
-    integers : int8 or float32 (n, d)
-        Integer features of the records.
-    slots : int32 (n,)
-        Subject of every record, 0 <= slot < `n_subjects`.
-    n_subjects : int
-        Number of subjects.
-    k : int
-        How many subjects are to be found.
-    gamma : float
-        The probability of every coin.
+    The kernel's exact integer similarities order the records: features (n, d), and the subject of
+    each, 0 <= slot < n_subjects. `k` subjects are to be found; every coin comes up with probability
+    `gamma`.
     """
 
     def __init__(
@@ -100,19 +89,11 @@ class PoissonKNN:
         return self._index.search(queries, np.full(len(queries), _EVERYBODY, dtype=np.int64))
 
     def first(self, near: NeighbourLists, coins: npt.NDArray[np.bool_]) -> Chosen:
-        """Return the nearest record of each of the k nearest subjects whose coin came up.
+        """Return, int32 (q, k), the nearest record of each of the k nearest subjects with a coin.
 
-        Parameters
-        ----------
-        near : NeighbourLists
-            Candidates, from :meth:`near` or :meth:`everybody`.
-        coins : bool (hits,)
-            One for each hit. A subject goes by the coin of its first hit; the others are ignored.
-
-        Returns
-        -------
-        int32 (q, k)
-            Rows in no order; :data:`NOBODY` where fewer subjects came up.
+        Candidates come from :meth:`near` or :meth:`everybody`. There is a coin for each hit; a
+        subject goes by that of its first hit. Rows are in no order; :data:`NOBODY` where fewer came
+        up.
         """
         chosen = np.full((len(near), self.k), NOBODY, dtype=np.int32)
         seen = np.zeros(self.n_subjects if self._several else 0, dtype=np.int64)

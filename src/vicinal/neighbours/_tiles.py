@@ -30,23 +30,10 @@ CHUNK = 64
 def compress_tile(products, offsets, names, floors, factor):  # type: ignore[no-untyped-def]
     """Keep the pairs with ``factor * products - offsets >= floors``.
 
-    Parameters
-    ----------
-    products : float32 or int32 (q, rows)
-        Exact integer products of a block of queries with a tile of records.
-    offsets, names : int32 (rows,)
-        What each record takes off its similarity; what it is called.
-    floors : int64 (q,)
-        The radius of each query, plus the query's own offset.
-    factor : int
-        The kernel's product factor.
-
-    Returns
-    -------
-    counts : int64 (q,)
-        Hits of each query.
-    names, values : int32 (hits,)
-        Who, and similarities before the query's own offset, query by query.
+    Products (q, rows) are exact integers of a block of queries and a tile of records; `offsets` and
+    `names` are the records'; `floors` (q,) are radii plus the queries' own offsets. Returns the
+    hits of each query, who they are, and their similarities before the query's own offset, query by
+    query.
     """
     n_queries, n_rows = products.shape
     counts = np.zeros(n_queries, dtype=np.int64)
@@ -155,15 +142,7 @@ def rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
 
 
 def fill_holes(rows: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """Return which of the last records fill the holes that removing sorted `rows` leaves.
-
-    Parameters
-    ----------
-    rows : int64 (m,)
-        Sorted positions to remove, each below `size`.
-    size : int
-        Number of records before the removal.
-    """
+    """Return which of the last of `size` records fill the holes of the removed, sorted `rows`."""
     tail = np.arange(size - len(rows), size)
     return tail[~np.isin(tail, rows)]
 
@@ -228,12 +207,7 @@ class NeighbourLists:
 def joined_hits(parts: Sequence[Hits], own: npt.NDArray[np.int32]) -> NeighbourLists:
     """Return the hits of all parts, in the order of the parts.
 
-    Parameters
-    ----------
-    parts : sequence of Hits
-        Hits of the same block of queries among different records.
-    own : int32 (q,)
-        The queries' own offsets, still to be taken off the similarities.
+    The queries' `own` offsets are still to be taken off the similarities.
     """
     starts, rows, similarities = merge_tiles(parts, len(own))
     if own.any():

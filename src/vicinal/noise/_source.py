@@ -1,10 +1,8 @@
 """Discrete noise on the integers: what a source must deliver, and one for simulations.
 
-Exact noise from the operating system's entropy: the only source that carries a guarantee.
-
-Draws made ahead: what an answer is noised with was drawn before the answer was asked for.
-
-Secret keys from the system's entropy.
+Only exact noise from the operating system's entropy carries a guarantee. Its draws are made ahead:
+what an answer is noised with was drawn before the answer was asked for. Secret keys come from the
+same entropy.
 """
 
 from __future__ import annotations
@@ -170,11 +168,6 @@ class PresampledNoise:
     whole batches whose sizes follow from public call sizes alone. So its duration tells nothing
     about its own noise, and about noise of later calls no more than the total work of a batch.
     The first call of a law, and one larger than what is ready, waits for its own batch.
-
-    Parameters
-    ----------
-    draw : Callable[[int], int64 (size,)]
-        Returns that many independent draws.
     """
 
     def __init__(self, draw: Callable[[int], Draws]) -> None:

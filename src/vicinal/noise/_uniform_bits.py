@@ -58,12 +58,8 @@ def next_bits(words, place, count):  # type: ignore[no-untyped-def]
 class BitBuffer:
     """Bits from `entropy`, handed to compiled samplers; used by one thread at a time.
 
-    Parameters
-    ----------
-    entropy : Callable[[int], bytes]
-        Returns that many independent, uniform bytes.
-    block : int
-        Bytes to ask for at a time, a multiple of 8.
+    `entropy` returns that many independent, uniform bytes; it is asked for `block` at a time, a
+    multiple of 8.
     """
 
     def __init__(self, entropy: Callable[[int], bytes], block: int) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports._class_figures import balanced_accuracy
-from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Begin
+from vicinal.reports._outcomes import Outcome, balanced_accuracy
 from vicinal.reports._sweep import ParameterGrid, Sweep, sweep, sweep_work
 from vicinal.reports._trials import Trial, image_benchmark, split
 
@@ -45,20 +44,9 @@ _SPLIT_SEED = 0
 class PublicPlan:
     """What was fixed before the first answer; everybody may know all of it.
 
-    Attributes
-    ----------
-    n_records : int
-        Private records, as estimated once with noise.
-    n_reference, n_queries : int
-        Public reference points; answers planned for.
-    n_neighbors : int
-        k, the records expected to take part in an answer.
-    noise_multiplier : float
-        sigma2: the noise on each class's votes has standard deviation sigma2 sqrt(k).
-    budget : float
-        B, what each person may lose in zero-concentrated terms, over all answers.
-    features : str
-        The feature map in words.
+    `n_records` was estimated once with noise. The noise on each class's votes has standard
+    deviation noise_multiplier sqrt(n_neighbors). `budget` is what each subject may lose in zCDP
+    over all answers; `features` is the map in words.
     """
 
     n_records: int
@@ -74,16 +62,8 @@ class PublicPlan:
 class DemoAnswers:
     """What one run with real noise gave: answers, and what may be told about them.
 
-    Attributes
-    ----------
-    labels, truth : arrays (q,)
-        Answers, and the queries' true labels.
-    confidence : array (q,)
-        Lead of the best class over the next, in standard deviations of the noise on that lead.
-    guarantee : Guarantee
-        What holds for every private record.
-    plan : PublicPlan
-        How it was done.
+    `confidence` (q,) is the lead of the best class over the next, in standard deviations of the
+    noise on that lead.
     """
 
     labels: npt.NDArray[Any]
@@ -100,7 +80,7 @@ class DemoAnswers:
     @property
     def balanced_accuracy(self) -> float:
         """The mean share of right answers over classes."""
-        return balanced_accuracy(self.labels, self.truth, np.unique(self.truth))
+        return balanced_accuracy(self.labels, self.truth)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,13 +94,7 @@ class Prepared:
 def prepare(
     dataset: Dataset, n_queries: int, begin: Begin, classes: Sequence[int] = CLASSES
 ) -> Prepared:
-    """Split the test part, extract features, and map them by what the reference teaches.
-
-    Raises
-    ------
-    InvalidInput
-        If the test part is too small for that many queries.
-    """
+    """Split the test part, extract features, and map them by what the reference teaches."""
     _, test = dataset.split()
     n_reference = min(MOST_REFERENCE, len(test) - n_queries)
     if n_reference < LEAST_REFERENCE:

@@ -32,24 +32,7 @@ WRONG_TILES = 8
 class Page:
     """What the page shows; none of it depends on what is left of anybody's budget.
 
-    Attributes
-    ----------
-    data : str
-        Name of the data set.
-    answers : DemoAnswers
-        The run with real noise.
-    images : array (q, h, w) or (q, h, w, 3)
-        The queries.
-    classes : sequence
-        Class names.
-    sweep : Sweep or None
-        The simulated comparison, if there is one.
-    command, version : str
-        How to repeat it, and with what.
-    seconds : float
-        Wall time until the page was written.
-    memory : int or None
-        Peak memory of the process in bytes.
+    `seconds` is wall time until the page was written; `memory` the peak of the process in bytes.
     """
 
     data: str
@@ -120,8 +103,8 @@ def _guarantee(answers: DemoAnswers) -> Markup:
 
 
 def _meaning(answers: DemoAnswers) -> Markup:
-    told = words.meaning(answers.guarantee, answers.plan.budget, answers.plan.n_queries)
-    items = [tag("li", tag("b", f"{lead} "), text) for lead, text in told.items()]
+    statements = words.meaning(answers.guarantee, answers.plan.budget, answers.plan.n_queries)
+    items = [tag("li", tag("b", f"{lead} "), text) for lead, text in statements.items()]
     return _section("What this means", tag("ul", *items, class_="plain"))
 
 

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from scipy.special import ndtr
-
 from vicinal.accounting._budget import budget
 from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.reports._text import gaussian_guess_limit, guess_limit
 
 NOT_STATED = "not stated by the operator"
 
@@ -49,18 +48,11 @@ def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float
 
     Rounded up to a tenth of a percent. For (epsilon, delta) alone (e^eps + delta) / (1 + e^eps);
     for a filter in Gaussian DP the exact Phi(mu / 2), with what the grid may add.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The guarantee.
-    gaussian : bool
-        Whether the releases are Gaussian and composed as such, as Ind-KNN's votes are.
     """
-    bound = (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
+    bound = guess_limit(epsilon, delta)
     if gaussian:
-        mu = math.sqrt(2 * budget(epsilon, delta * (1 - SLACK_SHARE)))
-        bound = min(bound, float(ndtr(mu / 2)) + SLACK_SHARE * delta)
+        spendable = budget(epsilon, delta * (1 - SLACK_SHARE))
+        bound = min(bound, gaussian_guess_limit(spendable, SLACK_SHARE * delta))
     return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
 
 
@@ -77,17 +69,9 @@ def deployment_certificate(
 ) -> dict[str, Any]:
     """Return a certificate of a store, from what everybody may know of it.
 
-    Parameters
-    ----------
-    facts : mapping
-        As of ``Store.facts()``, without private numbers.
-    version, at : str
-        Of the package; when this was written.
-    controller, purpose, retention, vouched_by : str, optional
-        What only the operator can state: who is responsible, what for, how long records and
-        backups stay, who vouches for the assumptions.
-    audits : sequence of mapping
-        Reports of ``vicinal audit``, newest first.
+    `facts` are those of ``Store.facts()``, without private numbers. Only the operator can state who
+    is responsible, what for, how long records and backups stay, and who vouches for the
+    assumptions. `audits` are reports of ``vicinal audit``, newest first.
     """
     audiences = [_audience(name, state) for name, state in facts["audiences"].items()]
     return {

@@ -61,15 +61,7 @@ def image(data: bytes, kind: str, alt: str) -> Markup:
 
 
 def plot(draw: Callable[[Style], bytes], alt: str) -> Markup:
-    """Return a plot that suits light and dark, wide and narrow screens.
-
-    Parameters
-    ----------
-    draw
-        Draws the plot in a style, as SVG.
-    alt
-        What it shows, in words.
-    """
+    """Return a plot that suits light and dark, wide and narrow screens; `draw` returns SVG."""
 
     def source(style: Style, media: str) -> Markup:
         return tag("source", media=media, srcset=_data_url(draw(style), "svg+xml"))

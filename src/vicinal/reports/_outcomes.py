@@ -1,4 +1,4 @@
-"""How often the answers were right, and how sure one can be of that."""
+"""How often the answers were right, of every class too, and how sure one can be of that."""
 
 from __future__ import annotations
 
@@ -16,25 +16,9 @@ from vicinal.errors import InvalidInput
 
 
 def wilson_interval(correct: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the score interval of Wilson (1927) for a share.
+    """Return the score interval of Wilson (1927) for a share: lower and upper end.
 
     Unlike the textbook's plus-or-minus it stays inside [0, 1] and holds near both ends.
-
-    Parameters
-    ----------
-    correct, total : int
-        Successes, and trials of which there is at least one.
-    confidence : float
-        How often such intervals hold the true share, between 0 and 1.
-
-    Returns
-    -------
-    Lower and upper end, as shares.
-
-    Raises
-    ------
-    InvalidInput
-        If there are no trials, more successes than trials, or a confidence outside (0, 1).
     """
     total = _checks.integer("total", total, least=1)
     correct = _checks.integer("correct", correct, least=0, most=total)
@@ -50,13 +34,7 @@ def wilson_interval(correct: int, total: int, confidence: float = 0.95) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one run: so many answers right, of so many.
-
-    Attributes
-    ----------
-    correct, total : int
-        Right answers, and all answers.
-    """
+    """What came of one run: so many answers right, of so many."""
 
     correct: int
     total: int
@@ -120,3 +98,10 @@ def outcome_of_surest(
     kept = max(1, round(share * len(right)))
     surest = np.argsort(-confidence, kind="stable")[:kept]
     return Outcome(int(right[surest].sum()), kept)
+
+
+def balanced_accuracy(answers: npt.ArrayLike, truth: npt.ArrayLike) -> float:
+    """Return the mean share of right answers over the classes that there are queries of."""
+    given, true = np.asarray(answers), np.asarray(truth)
+    found: list[Any] = [true == name for name in np.unique(true)]
+    return float(np.mean([(given == true)[mine].mean() for mine in found])) if found else math.nan

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from vicinal._progress import Step
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
-from vicinal.reports._progress import Step
 from vicinal.reports._text import percent
 
 MOST_QUERIES = 2000
@@ -69,13 +69,7 @@ def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
 def options(
     wish: PlanRequest, stage: SimulationSetup | None, seed: int, step: Step
 ) -> list[Option]:
-    """Plan every wish, and simulate it where there are public points.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the first value that a classifier would refuse.
-    """
+    """Plan every wish, as a classifier would, and simulate it where there are public points."""
     reference = None if stage is None else stage.reference
     choices = {name: PlanChoice.of(other, reference) for name, other in wishes(wish).items()}
     k = choices[AS_WISHED].n_neighbors

@@ -43,13 +43,7 @@ def most_queries(wish: PlanRequest) -> int:
 
 
 def verdict(wish: PlanRequest) -> str:
-    """Return one line on a plan.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the first value that a classifier would refuse.
-    """
+    """Return one line on a plan, or refuse the first value that a classifier would refuse."""
     lead = unanimous_lead(PlanChoice.of(wish))
     facts = f"{wish.n_records:,} records, {wish.n_queries:,} queries, epsilon {wish.epsilon:g}"
     measured = f"a unanimous vote leads by {lead:.1f} standard deviations of the noise"

@@ -46,17 +46,7 @@ _MARKERS = ("o", "s", "^", "D")
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a plot is drawn.
-
-    Attributes
-    ----------
-    theme : Theme
-        ``LIGHT`` or ``DARK``.
-    narrow : bool
-        Whether it is for a phone, where letters must be larger relative to the picture.
-    format : {"png", "svg"}
-        What the bytes are.
-    """
+    """How a plot is drawn; on a phone letters must be larger relative to the picture."""
 
     theme: Theme = LIGHT
     narrow: bool = False
@@ -80,21 +70,9 @@ def accuracy_by_epsilon(
     baseline: tuple[str, Outcome] | None = None,
     style: Style = _DEFAULT_STYLE,
 ) -> bytes:
-    """Draw accuracy against epsilon, with 95 % intervals.
+    """Draw accuracy against epsilon, with 95 % intervals, for one to four methods.
 
-    Parameters
-    ----------
-    curves
-        Methods, at most four.
-    baseline
-        Name and outcome of a method without privacy, drawn as a dashed line.
-    style
-        Colours, size and format.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no curve, or more than four.
+    The baseline, a method without privacy, is a dashed line.
     """
     if not 0 < len(curves) <= len(_MARKERS):
         raise InvalidInput(f"The curves must be one to {len(_MARKERS)}. Got {len(curves)}.")
@@ -115,17 +93,7 @@ def accuracy_by_epsilon(
 def accuracy_by_share(
     shares: Sequence[float], outcomes: Sequence[Outcome], style: Style = _DEFAULT_STYLE
 ) -> bytes:
-    """Draw accuracy among the answers with most confidence, against their share of all.
-
-    Parameters
-    ----------
-    shares
-        Shares of queries that get an answer, in (0, 1].
-    outcomes
-        What came of each.
-    style
-        Colours, size and format.
-    """
+    """Draw accuracy among the answers with most confidence, against their share of all."""
     figure, axes = _canvas(style)
     colour = style.theme.series[0]
     lows, highs = np.transpose([outcome.interval for outcome in outcomes])
@@ -140,15 +108,7 @@ def accuracy_by_share(
 
 
 def accuracy_by_class(outcomes: Mapping[str, Outcome], style: Style = _DEFAULT_STYLE) -> bytes:
-    """Draw the accuracy of each class with its 95 % interval.
-
-    Parameters
-    ----------
-    outcomes
-        Class names with what came of their queries; classes without queries are left out.
-    style
-        Colours, size and format.
-    """
+    """Draw the accuracy of each class that has queries, with its 95 % interval."""
     asked = {name: outcome for name, outcome in outcomes.items() if outcome.total}
     figure, axes = _canvas(style, rows=len(asked))
     places = np.arange(len(asked))

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.neighbours import _tiles
-from vicinal.neighbours._cells import learn_cells
-from vicinal.neighbours._centroids import PublicCentroids
+from vicinal.neighbours._centroids import PublicCentroids, learn_cells
 from vicinal.neighbours._index import ExactIndex, Index
 from vicinal.neighbours._kernels import Cosine, int8_precision
 from vicinal.neighbours._lsh import HyperplaneLSH
@@ -74,12 +73,7 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 class BenchmarkData:
     """Made-up records of one size, in batches that are drawn anew each time.
 
-    Attributes
-    ----------
-    n, d : int
-        Number of records and of features.
-    share : float
-        Share of the records that a radius selects.
+    `share` is the part of the records that a radius selects.
     """
 
     n: int
@@ -113,17 +107,9 @@ class BenchmarkData:
 class SearchBenchmark:
     """Indexes over one data, and the same radii for all of them.
 
-    Parameters
-    ----------
-    data : BenchmarkData
-        What is searched.
-    block : int
-        The largest number of queries asked together.
-    hashing : sequence of int
-        Numbers of hash tables to measure, if any.
-    recall : float
-        What the public centroids are asked to find of what the radius selects; an estimate, so
-        a little more than what is wanted.
+    `block` is the largest number of queries asked together, `hashing` the numbers of hash tables to
+    measure. `recall` is what the public centroids are asked to find of what the radius selects; an
+    estimate, so a little more than what is wanted.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product, starmap
 
+from vicinal._progress import Step
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import (
     YARDSTICK_NEIGHBORS,
     Point,
@@ -49,13 +49,6 @@ class ParameterGrid:
             _beside(self.taus, point.tau), _beside(self.multipliers, point.noise_multiplier)
         )
         return [other for other in starmap(Point, nearby) if other != point]
-
-    def interior(self, point: Point) -> bool:
-        """Tell whether a point has neighbours on all sides, so that the best is not cut off."""
-        return len(self.around(point)) == _ALL_AROUND
-
-
-_ALL_AROUND = 8
 
 
 def _beside(values: tuple[float, ...], value: float) -> tuple[float, ...]:
@@ -97,18 +90,8 @@ def best_first(found: dict[Point, Outcome]) -> list[Point]:
 class Sweep:
     """Accuracy against epsilon on one trial; simulated, so it carries no guarantee.
 
-    Attributes
-    ----------
-    epsilons : tuple of float
-        The guarantees simulated.
-    default, published : tuple of Outcome
-        One for every epsilon; the published algorithm at its best point.
-    points : tuple of Point
-        Where that was.
-    grid_size : int
-        How many points it was chosen from.
-    yardstick : Outcome
-        A majority vote without privacy.
+    One outcome for every epsilon: of the default, of the published algorithm at its best of
+    `grid_size` points, and of a majority vote without privacy (`yardstick`).
     """
 
     epsilons: tuple[float, ...]

@@ -25,16 +25,7 @@ def transfer_page(
 ) -> str:
     """Return a page of HTML that needs nothing else; everything on it is released.
 
-    Parameters
-    ----------
-    outcome : TransferResult
-        What came of the rounds.
-    plan : LabellingPlan
-        What was planned.
-    pool : array (m, ...)
-        The public examples; images are shown.
-    classes : sequence
-        Class names.
+    Examples of the `pool` (m, ...) that are images are shown.
     """
     sections = [_guarantee(outcome), _rounds(outcome, plan)]
     if pool.ndim > 2:

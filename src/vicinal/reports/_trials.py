@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._progress import Begin
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures, PublicMap
 from vicinal.predictors import IndKNNClassifier
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Begin
 
 Rows = npt.NDArray[np.floating]
 Places = npt.NDArray[np.int64]
@@ -59,17 +59,7 @@ def split(n_rows: int, n_reference: int, n_queries: int, seed: int) -> Split:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """One split, ready for every method: mapped features, and the queries' true labels.
-
-    Attributes
-    ----------
-    classes : sequence
-        Declared class names.
-    records, reference, queries : arrays (n, d), (m, d), (q, d)
-        Private records, public reference, queries.
-    labels, truth : arrays (n,), (q,)
-        Labels of the records, and of the queries.
-    """
+    """One split, ready for every method: mapped features, and the queries' true labels."""
 
     classes: Sequence[Any]
     records: Rows
@@ -111,13 +101,7 @@ class Benchmark:
 
 
 def image_benchmark(dataset: Dataset, classes: Sequence[Any], begin: Begin) -> Benchmark:
-    """Return histograms of oriented gradients of a training and a test part.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no test part, or if a part has no labels.
-    """
+    """Return histograms of oriented gradients of a training and a test part."""
     records, test = dataset.split()
     step = begin("HOG features", len(records) + len(test))
 

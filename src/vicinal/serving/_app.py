@@ -24,15 +24,15 @@ from starlette.routing import Route
 from vicinal.serving import _models as models
 from vicinal.serving._decode_rows import NPY
 from vicinal.serving._middleware import SecurityHeadersMiddleware
-from vicinal.serving._predict_route import predict
 from vicinal.serving._problems import MEDIA, Problem, of_status
-from vicinal.serving._read_routes import (
+from vicinal.serving._routes import (
     add_records,
     erase_subject,
     guarantee,
     health,
     history,
     metrics,
+    predict,
     quota,
     sample_usage,
     status,
@@ -193,17 +193,9 @@ _ROUTES = [
 
 
 def create_app(store: AnyStore, folder: Path, settings: ServiceSettings | None = None) -> Starlette:
-    """Return the ASGI application that serves an open store.
+    """Return the ASGI application that serves an open store, kept with its keys in `folder`.
 
-    Parameters
-    ----------
-    store : AnyStore
-        A store or a cluster, open; used by one thread of the service. The caller closes it,
-        afterwards.
-    folder : Path
-        The store's, where the keys are.
-    settings : ServiceSettings, optional
-        Limits.
+    One thread of the service uses the store; the caller closes it afterwards.
     """
     # Asked here for the first time: it may open a network, for which no request should wait.
     _ = store.schema.extractor.takes

@@ -55,10 +55,7 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
 def decode_rows(body: RowsBody, store: AnyStore, most: int) -> tuple[Any, int]:
     """Return raw rows for the store, and how many.
 
-    Raises
-    ------
-    Problem
-        413 for too many rows; 422 if they are in another form, or not all of the same shape.
+    413 for too many; 422 if they are in another form, or not all of the same shape.
     """
     form = store.schema.extractor.takes
     rows = getattr(body, form)
@@ -97,10 +94,7 @@ _LARGEST = 1e30
 def npy_rows(content: bytes, store: AnyStore, most: int) -> tuple[np.ndarray, int]:
     """Return the rows of a .npy file (version 1.0, C order) for the store, and how many.
 
-    Raises
-    ------
-    Problem
-        413 for too many rows; 422 if it is anything else, or not what the store takes.
+    413 for too many; 422 if it is anything else, or not what the store takes.
     """
     form = store.schema.extractor.takes
     rows = _npy_array(content)

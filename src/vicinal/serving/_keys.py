@@ -147,13 +147,7 @@ class KeyFile:
 
 
 class KeyCache:
-    """The keys that are let in, read again whenever the file has changed.
-
-    Parameters
-    ----------
-    file : KeyFile
-        Where they are.
-    """
+    """The keys that are let in, read again whenever the file has changed."""
 
     def __init__(self, file: KeyFile) -> None:
         self._file = file
@@ -161,13 +155,7 @@ class KeyCache:
         self._keys: dict[str, ApiKey] = {}
 
     def find(self, token: str) -> ApiKey | None:
-        """Return the key that `token` is, or None; a digest is always computed and compared.
-
-        Raises
-        ------
-        StorageFailed
-            If the file cannot be read.
-        """
+        """Return the key that `token` is, or None; a digest is always computed and compared."""
         self._refresh()
         if len(token) != _LENGTH or not token.isascii():
             return None

@@ -31,14 +31,9 @@ _BRACKET = 4
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Longest body, and most values in one of JSON.
+    """Longest body in bytes, counted while it is read, and most values in one of JSON.
 
-    Attributes
-    ----------
-    length : int
-        Bytes, counted while it is read.
-    values : int
-        Commas, and brackets four times, counted before it is parsed.
+    Values are commas, and brackets four times, counted before it is parsed.
     """
 
     length: int
@@ -66,15 +61,7 @@ class BodyLimits:
 
 
 class BodyReader:
-    """Reads bodies within bounds of each and of all together.
-
-    Parameters
-    ----------
-    settings : ServiceSettings
-        Seconds of a body, and bytes of all.
-    limits : BodyLimits
-        Of one body.
-    """
+    """Reads bodies within bounds of each and of all together."""
 
     def __init__(self, settings: ServiceSettings, limits: BodyLimits) -> None:
         self.limits = limits
@@ -87,11 +74,8 @@ class BodyReader:
     ) -> AsyncIterator[tuple[str, bytes]]:
         """Yield which of the types in `media` a body is, and the body; it counts until the end.
 
-        Raises
-        ------
-        Problem
-            413 as soon as too many bytes are announced or have come; 408 if it takes too long; 415
-            if it is of another type; 503 if the bodies of others fill the memory for them.
+        413 as soon as too many bytes are announced or have come; 408 if it takes too long; 415 if
+        it is of another type; 503 if the bodies of others fill the memory for them.
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in media:
@@ -133,15 +117,7 @@ class BodyReader:
 
 
 class RateLimit:
-    """A bucket of requests for every key, refilled at a fixed rate.
-
-    Parameters
-    ----------
-    rate, burst : float
-        Requests a second, and how many fit into a bucket; rate 0: no limit.
-    clock : callable
-        Returns seconds.
-    """
+    """A bucket of `burst` requests for every key, refilled at `rate` a second; 0 is no limit."""
 
     def __init__(
         self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
@@ -152,13 +128,7 @@ class RateLimit:
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def consume(self, key_id: str) -> None:
-        """Take one request out of a key's bucket.
-
-        Raises
-        ------
-        Problem
-            429 with the seconds to wait, if the bucket is empty.
-        """
+        """Take one request out of a key's bucket; 429 with the seconds to wait if it is empty."""
         if not self._rate:
             return
         now = self._clock()

@@ -43,13 +43,7 @@ class BucketCounts:
 
 
 class Metrics:
-    """Counters of one process, written by its event loop only.
-
-    Parameters
-    ----------
-    is_consistent : callable
-        Returns whether the store is open and has not failed.
-    """
+    """Counters of one process, written by its event loop only."""
 
     def __init__(self, is_consistent: Callable[[], bool]) -> None:
         self._is_consistent = is_consistent

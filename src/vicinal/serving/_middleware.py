@@ -38,15 +38,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class SecurityHeadersMiddleware:
-    """Adds headers to every response, and turns exceptions into problems.
-
-    Parameters
-    ----------
-    app : ASGI application
-        What answers.
-    metrics : Metrics
-        Counts every response.
-    """
+    """Adds headers to every response, and turns exceptions into problems."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app

@@ -24,16 +24,8 @@ _TYPE = "https://vicinal.invalid/problems/"
 class Problem(Exception):
     """An answer that is an error.
 
-    Parameters
-    ----------
-    status : int
-        HTTP status.
-    kind : str
-        What programs tell it by.
-    detail : str
-        What people read; never holds anything that the client sent.
-    headers : mapping, optional
-        Further headers.
+    Programs tell it by its `kind`; people read its `detail`, which never holds anything that the
+    client sent.
     """
 
     def __init__(

@@ -27,17 +27,7 @@ _PIPELINED = 8
 
 
 class ConnectionGuard:
-    """What all connections of a service share: bounds, and which of them wait for a request.
-
-    Parameters
-    ----------
-    settings : ServiceSettings
-        Bytes and seconds.
-    most : int
-        Connections at once.
-    metrics : Metrics
-        Counts every connection that is dropped.
-    """
+    """What all connections of a service share: bounds, and which of them wait for a request."""
 
     def __init__(self, settings: ServiceSettings, most: int, metrics: Metrics) -> None:
         self.settings = settings

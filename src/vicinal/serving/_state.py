@@ -36,17 +36,7 @@ _SHORT_BODY = 32 << 10
 
 
 class AppState:
-    """Everything that a running service is made of; one for each application.
-
-    Parameters
-    ----------
-    store : AnyStore
-        Open.
-    folder : Path
-        Where the keys are.
-    settings : ServiceSettings
-        Limits.
-    """
+    """Everything that a running service is made of; one for each application."""
 
     def __init__(self, store: AnyStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
@@ -68,11 +58,8 @@ class AppState:
     def admit(self, request: Request, *, curator: bool = False) -> ApiKey:
         """Return the key of a request, before anything of its body is read.
 
-        Raises
-        ------
-        Problem
-            401 without a valid key; 403 if it is an analyst's where a curator's is needed; 429 if
-            it comes too often.
+        401 without a valid key; 403 if it is an analyst's where a curator's is needed; 429 if it
+        comes too often.
         """
         key = self._key_of(request)
         if key is None:
@@ -100,10 +87,7 @@ class AppState:
     async def decode_json(self, model: type[AnyBody], content: bytes) -> tuple[AnyBody, Any, int]:
         """Return a body, its rows for the store, and how many rows; long ones one at a time.
 
-        Raises
-        ------
-        Problem
-            413 or 422 if it is not what `model` or the store takes.
+        413 or 422 if it is not what `model` or the store takes.
         """
         self.bodies.limits.check_values(content)
 
@@ -116,13 +100,7 @@ class AppState:
         return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
 
     async def with_store(self, work: Any, *arguments: Any, adding: bool = False) -> Any:
-        """Return what a method of the store returns, called by the worker; its errors as problems.
-
-        Raises
-        ------
-        Problem
-            As the error is.
-        """
+        """Return what the worker gets of a method of the store; errors become problems."""
         try:
             return await self.batcher.run(partial(work, *arguments))
         except VicinalError as error:
@@ -153,19 +131,9 @@ class _PendingRequest:
 class RequestBatcher:
     """Puts requests together, and hands out what the store replies.
 
-    Parameters
-    ----------
-    store : AnyStore
-        Used by one thread of this object's.
-    settings : ServiceSettings
-        Sizes and waiting times.
-    metrics : Metrics
-        Counts every block.
-
-    Notes
-    -----
-    No client gets anything before the store has returned, which is after the commit. If a client
-    does not wait for it, what was charged stays stored under its idempotency key.
+    One thread of this object's uses the store. No client gets anything before the store has
+    returned, which is after the commit. If a client does not wait for it, what was charged stays
+    stored under its idempotency key.
     """
 
     def __init__(self, store: AnyStore, settings: ServiceSettings, metrics: Metrics) -> None:
@@ -194,12 +162,8 @@ class RequestBatcher:
     async def submit(self, query: Query, size: int) -> Reply:
         """Return the store's reply to a request of `size` queries.
 
-        Raises
-        ------
-        Problem
-            503 if too many queries are waiting, or the service is ending.
-        VicinalError
-            The store's, for this request alone or, if it failed, for all of the block.
+        503 if too many queries are waiting, or the service is ending. Errors of the store are this
+        request's alone or, if the store failed, those of all of the block.
         """
         if self._closing or self._metrics.waiting + size > self._settings.waiting_queries:
             raise busy()

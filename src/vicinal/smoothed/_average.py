@@ -1,6 +1,6 @@
 """The rounded mean of a sample of quantised numbers: a step of SGD with 8-bit gradients.
 
-Gradients rounded to 8 bits: the distribution of Definition 5 of LWX23.
+:func:`gradient_law` is the distribution of such gradients (Definition 5 of LWX23).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._intervals import UNIT, Array, LogInterval, from_sum
-from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss, check_records
+from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss
 from vicinal.smoothed._samplers import FixedSize, boundary
 
 ROUNDINGS = ("half away", "none")
@@ -65,8 +65,6 @@ class Average(CountMechanism):
         return self.size * (self.levels[-1] - self.levels[0]) + 1
 
     def check_size(self, n: int) -> None:
-        """Refuse databases smaller than the sample."""
-        check_records(n)
         FixedSize(self.size).check(n)
 
     def touched(self, n: int) -> float:
@@ -95,14 +93,10 @@ class Average(CountMechanism):
             yield from (_log(sums, level) for level in range(len(laws)) if level != value)
 
     def _laws(self, database: Counts) -> Iterator[tuple[int, Array]]:
-        """Yield every value that occurs, with the laws of the outcome for all replacements.
+        """Yield every level that may be replaced, with the laws (levels, outcomes) of replacements.
 
-        Yields
-        ------
-        value : int
-            Index of the level of the record that is replaced.
-        laws : ndarray, shape (levels, outcomes)
-            Row v: the law when that record is at level v, so row `value` is the database's own.
+        Row v is the law when that record is at level v, so the row of its own level is the
+        database's.
         """
         share = self.size / int(database.sum())
         outcome = self._outcomes()

@@ -11,12 +11,11 @@ with every o, so it is computed once, in doubled precision, and nothing cancels 
 terms are log-concave: what is left out after a term t, next to a term that is rho times as large,
 is at most t rho / (1 - rho), and is added to the upper end.
 
-Pairs of types inside larger databases: mixtures over how many of the pair's records are drawn.
-
-Who differs between two neighbours is of one of two types, so given how many records s of these two
-were drawn everything else has the same law in both, and s is published with the counts. The
-divergence is therefore the mean over s of the divergence of two types with sample size s: exactly,
-for drawing without replacement, by coins, and with replacement (theory.md, section 8c).
+Inside larger databases the law is a mixture over how many of the pair's records are drawn. Who
+differs between two neighbours is of one of two types, so given how many records s of these two were
+drawn everything else has the same law in both, and s is published with the counts. The divergence
+is therefore the mean over s of the divergence of two types with sample size s: exactly, for drawing
+without replacement, by coins, and with replacement (theory.md, section 8c).
 """
 
 from __future__ import annotations
@@ -121,18 +120,10 @@ def _one_way(stop: int, n: int, size: int, e: float) -> tuple[Array, Array]:
 
 
 def edge_loss(a: int, b: int, size: int, e: float, what: int = LOSS) -> LogInterval:
-    """Return the sum over outcomes of (P - E P')+ for one ordered pair, as an interval.
+    """Return the sum over outcomes of (P - E P')+, or a gain, for one ordered pair.
 
-    Parameters
-    ----------
-    a, b : int
-        Records that both databases have of the first and of the second type.
-    size : int
-        T, at most a + b + 1.
-    e : float
-        E = exp(epsilon), good to two units in the last place.
-    what : int
-        ``LOSS``; ``TRUE_X`` or ``TRUE_OTHER`` for the gains of Lemma 10.
+    Both databases have `a` records of the first type and `b` of the second; size <= a + b + 1. E is
+    good to two units in the last place.
     """
     return LogInterval(*edge(a, b, size, e, what))
 

@@ -28,11 +28,8 @@ _MOST_TYPES_OF_A_BOX = 16
 class Population:
     """A set of distributions over types, fixed before anybody looks at the data.
 
-    Attributes
-    ----------
-    vertices : float64 (l, m)
-        The distributions that matter: without copies, the corners of a hull or a box, or that of
-        every group in the order given.
+    `vertices` (l, m) are the distributions that matter: without copies, the corners of a hull or a
+    box, or that of every group in the order given.
     """
 
     vertices: Array

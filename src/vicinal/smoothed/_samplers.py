@@ -26,13 +26,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def check(self, n: int) -> None:
-        """Refuse a database of n records that cannot be sampled so.
-
-        Raises
-        ------
-        InvalidInput
-            If the sample is larger than the database.
-        """
+        """Refuse a database of n records that cannot be sampled so."""
 
     @abstractmethod
     def touched(self, n: int) -> float:
@@ -42,16 +36,9 @@ class Sampler(ABC):
     def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:
         """Return the divergence when the sampled counts of all types are published.
 
-        Parameters
-        ----------
-        a, b : int
-            X has a + 1 records of one type and b of another; in X' it is a and b + 1.
-        n : int
-            All records, those of further types too.
-        epsilon : float
-            E = exp(epsilon) in the sum over outcomes of (P - E P')+.
-        what : int
-            Whether that sum or a gain of the adversary (:mod:`vicinal.smoothed._edges`).
+        X has a + 1 records of one type and b of another, X' has a and b + 1; n are all records,
+        those of further types too. `what` is the sum over outcomes of (P - E P')+, or a gain
+        (:mod:`vicinal.smoothed._edges`).
         """
 
     @abstractmethod
@@ -69,7 +56,6 @@ class FixedSize(Sampler):
         _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
 
     def check(self, n: int) -> None:
-        """Refuse databases smaller than the sample."""
         if self.size > n:
             raise InvalidInput(
                 f"The 'size' parameter must be at most the number of records. Got {self.size}."
@@ -89,7 +75,6 @@ class FixedSize(Sampler):
         return mixed_edge(log_p, low, a, b, e, what).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        """Return sampled histograms, type by type."""
         states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
         left = int(counts.sum())
         for count in counts.tolist():
@@ -113,11 +98,9 @@ class Poisson(Sampler):
         object.__setattr__(self, "gamma", _checks.real("gamma", self.gamma, least=0, most=1))
 
     def check(self, n: int) -> None:
-        """Refuse databases without records."""
         _checks.integer("n", n, least=1, most=MOST_RECORDS)
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
-        """Return gamma."""
         return self.gamma
 
     def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:  # noqa: ARG002
@@ -126,7 +109,6 @@ class Poisson(Sampler):
         return mixed_edge(log_p, 0, a, b, boundary(epsilon), what).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        """Return sampled histograms: independent binomials."""
         states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
         for count in counts.tolist():
             law = [(o, float(p)) for o, p in enumerate(_saddle.binomial(count, self.gamma))]
@@ -144,7 +126,6 @@ class WithReplacement(Sampler):
         _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
 
     def check(self, n: int) -> None:
-        """Refuse databases without records."""
         _checks.integer("n", n, least=1, most=MOST_RECORDS)
 
     def touched(self, n: int) -> float:
@@ -160,7 +141,6 @@ class WithReplacement(Sampler):
         return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, what)).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        """Return sampled histograms, type by type."""
         states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
         left = int(counts.sum())
         for count in counts.tolist():

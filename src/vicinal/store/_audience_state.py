@@ -23,10 +23,10 @@ from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._metric_shard import MetricShard
+from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, ProxyNoiseSchedule, Shares
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
-from vicinal.predictors.ind_knn._shared_settings import GATE, NO_REUSE
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, stored_model, train_model
 from vicinal.store._reuse_replay import ReuseReplay

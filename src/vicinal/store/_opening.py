@@ -16,7 +16,7 @@ from vicinal.ledger._lock import Lock
 from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
 from vicinal.neighbours import IndexFactory
-from vicinal.predictors.ind_knn._parameters import first_index
+from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import _erasure
 from vicinal.store._checksums import record_file_faults

@@ -6,7 +6,7 @@ So the record files stay what they are, whichever audiences there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,9 @@ from vicinal.predictors.ind_knn._engine_factory import (
     settled_model,
     slack_meter,
 )
+from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._metric_shard import MetricShard
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings, first_index
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 from vicinal.predictors.ind_knn._shard import MappedIndex
 from vicinal.store._opening import OpenStore
@@ -84,7 +85,7 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
     """
     public = parts.schema.public
     if not settings.may_train or public is None or not settings.plain_decision:
-        return replace(settings, model_share=0.0)
+        return settings.changed(model_share=0.0)
     kernel, size = parts.schema.kernel_of(None), len(parts.shard)
     records = _numbers(parts.record_files.features.rows(size))
     slack, seed = slack_meter(settings), settings.simulation_seed

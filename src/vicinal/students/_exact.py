@@ -39,14 +39,9 @@ Layer = Callable[[Tensor], Tensor]
 
 
 def ranges(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
-    """Return the largest input of every layer that adds up, over public examples.
+    """Return the largest input of every layer that adds up, over public examples (m, *shape).
 
-    Parameters
-    ----------
-    body : nn.Sequential
-        Layers as :mod:`vicinal.students._networks` makes them, in evaluation mode.
-    examples : Tensor (m, *shape)
-        Public examples, normalised.
+    The layers are those of :mod:`vicinal.students._networks`, in evaluation mode.
     """
     found = []
     with torch.no_grad():
@@ -60,17 +55,7 @@ def ranges(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
 class ExactBody:
     """The body of a network in whole numbers.
 
-    Parameters
-    ----------
-    body : nn.Sequential
-        Layers in evaluation mode.
-    largest : sequence of float
-        What :func:`ranges` returned.
-
-    Raises
-    ------
-    InvalidInput
-        If a layer has no exact form, or if there are more or fewer ranges than such layers.
+    `largest` is what :func:`ranges` returned. A layer that has no exact form is refused.
     """
 
     def __init__(self, body: nn.Sequential, largest: Sequence[float]) -> None:

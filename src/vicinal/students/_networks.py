@@ -23,15 +23,7 @@ Shape = tuple[int, ...]
 
 
 class Network(nn.Module):
-    """A body that ends in the features of the last layer but one, and a linear head.
-
-    Parameters
-    ----------
-    body : nn.Sequential
-        Example (n, *shape) to features (n, f).
-    n_features, n_classes : int
-        f, and the number of classes.
-    """
+    """A body, examples (n, *shape) to features (n, f), and a linear head."""
 
     def __init__(self, body: nn.Sequential, n_features: int, n_classes: int) -> None:
         super().__init__()
@@ -47,19 +39,7 @@ class Network(nn.Module):
 def build(name: str, shape: Shape, n_classes: int) -> Network:
     """Return a network with fresh weights, drawn from torch's global generator.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`NETWORKS`.
-    shape : tuple of int
-        Of one example.
-    n_classes : int
-        The number of classes.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no such network, or if it does not take examples of that shape.
+    It is one of :data:`NETWORKS`; examples of another shape than it takes are refused.
     """
     layers = _BODIES[_checks.choice("network", name, tuple(_BODIES))]
     if len(shape) != (1 if name == "mlp" else 3):

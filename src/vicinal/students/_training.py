@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal import _checks
+from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 from vicinal.students._augment import AUGMENTATIONS, divergence, virtual_adversarial_loss
 from vicinal.students._networks import NETWORKS, Network
 
 METHODS = ("plain", "vat", "uda", "both")
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,32 +116,15 @@ def train(
     targets: Tensor,
     unlabelled: Tensor,
     recipe: Recipe,
-    progress: Progress | None = None,
+    progress: Step | None = None,
     guide: Tensor | None = None,
 ) -> Network:
-    """Return the averaged student.
+    """Return the averaged student; the network, with fresh weights, is trained in place.
 
-    Parameters
-    ----------
-    network : Network
-        With fresh weights; is trained in place.
-    examples : Tensor (m, *shape)
-        Those with answers, normalised.
-    targets : Tensor (m, c)
-        The answers as distributions over the classes.
-    unlabelled : Tensor (u, *shape)
-        All public examples; those with answers may be among them.
-    recipe : Recipe
-        How.
-    progress : callable, optional
-        Called with the number of steps just done.
-    guide : Tensor (u, c), optional
-        How likely every class is for all public examples; needed if the recipe is guided.
-
-    Raises
-    ------
-    InvalidInput
-        If the recipe is guided and there is no guide, or one of another shape.
+    Examples (m, *shape) are normalised, their targets (m, c) distributions over the classes.
+    `unlabelled` (u, *shape) are all public examples; those with answers may be among them. A guided
+    recipe needs the `guide` (u, c): how likely every class is for each of these. `progress` is
+    called with the number of steps just done.
     """
     if recipe.guided and (guide is None or guide.shape != (len(unlabelled), targets.shape[1])):
         raise InvalidInput("A guided recipe needs a guide: a row for each public example.")

@@ -69,13 +69,7 @@ class Float32Engine(ProductEngine):
 
 
 class TorchEngine(ProductEngine):
-    """torch's int8 product with int32 sums.
-
-    Raises
-    ------
-    ImportError
-        If torch is not installed.
-    """
+    """torch's int8 product with int32 sums; an ImportError without torch."""
 
     name = "torch"
 

@@ -43,6 +43,7 @@ _PANEL = 4 * LANES
 _CACHED = 1 << 18
 """Bytes of records that stay in a core's cache while all queries pass over them."""
 
+_MOST = 2**31 - 1
 _ALL = np.zeros(0, dtype=np.int32)
 
 
@@ -50,14 +51,9 @@ _ALL = np.zeros(0, dtype=np.int32)
 class Packed:
     """Queries as the compiled code reads them.
 
-    Attributes
-    ----------
-    rows : uint8 (q, stride)
-        Queries with 128 added.
-    panels : uint8 (columns * 16 * stride,)
-        Panels of up to 64 queries, each as [dword][query][4 bytes]; starts at a multiple of 64.
-    limits : int32 (columns * 16,)
-        ceil(floor / factor); the largest int32 for queries that only fill a column.
+    `rows` (q, stride) are queries with 128 added. `panels` hold up to 64 queries each, as
+    [dword][query][4 bytes], from a multiple of 64 on. `limits` are ceil(floor / factor), and the
+    largest int32 for queries that only fill a column.
     """
 
     rows: npt.NDArray[np.uint8]
@@ -66,13 +62,7 @@ class Packed:
 
 
 class VNNIEngine(ScanEngine):
-    """Scans int8 records whose width is a multiple of 4.
-
-    Raises
-    ------
-    RuntimeError
-        If this processor lacks the instructions.
-    """
+    """Scans int8 records, a multiple of 4 wide; a RuntimeError without the instructions."""
 
     name = "vnni"
 
@@ -119,7 +109,7 @@ class VNNIEngine(ScanEngine):
         room: HitBudget,
         size: int,
     ) -> Hits | None:
-        _check_memory(block.packed, records, chosen)
+        check_memory(block.packed.rows.shape[1], records, chosen)
         given = (records.features, records.offsets, records.row_ids, chosen, size)
         asked = (block.packed.rows, block.floors, block.factor)
         if len(block) <= FEW:
@@ -132,13 +122,13 @@ class VNNIEngine(ScanEngine):
         return result
 
 
-def _check_memory(packed: Packed, records: ScanRecords, chosen: npt.NDArray[np.int32]) -> None:
+def check_memory(width: int, records: ScanRecords, chosen: npt.NDArray[np.int32]) -> None:
     """Raise InvalidInput unless every address that follows from these lies in their arrays."""
     features, size = records.features, len(records)
     fits = (
         features.dtype == np.int8
         and features.flags.c_contiguous
-        and features.shape == (size, packed.rows.shape[1])
+        and features.shape == (size, width)
         and len(records.offsets) == size
         and (len(chosen) == 0 or (chosen.min() >= 0 and chosen.max() < size))
     )
@@ -149,7 +139,7 @@ def _check_memory(packed: Packed, records: ScanRecords, chosen: npt.NDArray[np.i
         )
 
 
-def _aligned(size: int) -> npt.NDArray[np.uint8]:
+def aligned(size: int) -> npt.NDArray[np.uint8]:
     """Return `size` bytes that start at a multiple of 64."""
     spare = np.zeros(size + 64, dtype=np.uint8)
     first = -spare.ctypes.data % 64
@@ -158,22 +148,27 @@ def _aligned(size: int) -> npt.NDArray[np.uint8]:
 
 def _block(rows: npt.NDArray[np.uint8], floors: npt.NDArray[np.int64], factor: int) -> QueryBlock:
     """Return the block of unsigned queries."""
-    limits = _aligned(-(-len(floors) // LANES) * LANES * 4).view(np.int32)
-    panels = _aligned(len(limits) * rows.shape[1])
-    _pack(rows, floors, factor, panels, limits)
+    limits = sum_limits(floors, factor, LANES)
+    panels = aligned(len(limits) * rows.shape[1])
+    _pack(rows, len(limits), panels)
     return QueryBlock(floors, factor, Packed(rows, panels, limits))
 
 
+def sum_limits(floors: npt.NDArray[np.int64], factor: int, group: int) -> npt.NDArray[np.int32]:
+    """Return ceil(floor / factor) of each query, and what no sum reaches up to a whole group."""
+    limits = aligned(-(-len(floors) // group) * group * 4).view(np.int32)
+    limits[:] = _MOST
+    limits[: len(floors)] = np.clip(-(-floors // factor), -_MOST - 1, _MOST)
+    return limits
+
+
 @compiled
-def _pack(rows, floors, factor, panels, limits):  # type: ignore[no-untyped-def]
-    """Write panels and limits, see :class:`Packed`."""
+def _pack(rows, places, panels):  # type: ignore[no-untyped-def]
+    """Write the panels of `places` queries, see :class:`Packed`."""
     dwords = rows.shape[1] // 4
-    limits[:] = np.int32(2**31 - 1)
-    for j in range(len(floors)):
-        bar = -((-floors[j]) // factor)
-        limits[j] = np.int32(min(max(bar, -(2**31)), 2**31 - 1))
+    for j in range(len(rows)):
         first = j // _PANEL * _PANEL
-        width = min(_PANEL, len(limits) - first)
+        width = min(_PANEL, places - first)
         base = first * 4 * dwords + 4 * (j - first)
         for k in range(dwords):
             for byte in range(4):
@@ -199,7 +194,7 @@ def _scan_few(  # type: ignore[no-untyped-def]
             value = np.int64(product) * factor - offsets[row]
             if value >= floors[j]:
                 if at == len(hits):
-                    hits = _roomier(hits, at)
+                    hits = roomier(hits, at)
                 hits[at, 0], hits[at, 1], hits[at, 2] = j, names[row], value
                 at += 1
         if at > left[0]:
@@ -272,7 +267,7 @@ def _scan_panel(  # type: ignore[no-untyped-def]
         if not (masks[0] | masks[1] | masks[2] | masks[3] | masks[4] | masks[5]):
             continue
         if at + ROWS * _PANEL > len(hits):
-            hits = _roomier(hits, at)
+            hits = roomier(hits, at)
         for k in range(min(ROWS, count - i)):
             row = rows[i + k]
             rest = offsets[row] % factor
@@ -296,7 +291,7 @@ def _aligned_products():  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _roomier(hits, size):  # type: ignore[no-untyped-def]
+def roomier(hits, size):  # type: ignore[no-untyped-def]
     """Return a copy with the first `size` hits and room for those of a group beyond them."""
     larger = np.empty((2 * len(hits) + ROWS * _PANEL, 3), dtype=np.int32)
     for hit in range(size):

@@ -22,7 +22,7 @@ class Claiming(Protocol):
     """Checked settings, as far as claims need them."""
 
     @property
-    def classes(self) -> npt.NDArray[Any]:
+    def class_names(self) -> npt.NDArray[Any]:
         """The names of the classes."""
 
     @property
@@ -84,7 +84,7 @@ def claim(
     if settings.simulation_seed is not None or settings.interactions == 0:
         estimator._interaction = None
         return None
-    given = Claimed.of(records.features, named(labels, settings.classes), records.ids)
+    given = Claimed.of(records.features, named(labels, settings.class_names), records.ids)
     found: Interaction
     if several is not None and several.interaction and not several.interaction.withdrawn:
         REGISTRY.extend(several.interaction, given)

@@ -19,7 +19,23 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.html import GuaranteeDisplay
 from vicinal.predictors._common.lock import ForkSafeLock
-from vicinal.predictors._common.parameters import Real, Settings
+from vicinal.predictors._common.parameter_checks import (
+    AUTO,
+    SEED,
+    Choice,
+    Integer,
+    InteractionCount,
+    Real,
+    Unless,
+)
+from vicinal.predictors._common.parameters import (
+    Auto,
+    ClassesParameter,
+    Given,
+    Settings,
+    parameter,
+    table,
+)
 from vicinal.predictors._common.plan_guarantee import Plan, guarantee_of, several
 
 ABSTAIN = -1
@@ -45,14 +61,79 @@ def check_one_noise(epsilon: float | None, name: str, noise: float | None) -> No
         )
 
 
-class FixedPlanSettings(Settings):
+@table
+class FixedPlanParameters(ClassesParameter):
+    """What every estimator takes whose releases are all planned beforehand."""
+
+    delta: float = parameter(
+        Real(above=0, below=1),
+        default=1e-5,
+        doc="At which :meth:`guarantee` states the cost, unless told otherwise.",
+    )
+    interactions: Given[int | str, int] = parameter(
+        InteractionCount(),
+        default=1,
+        doc="""How many interactions with the same subjects, each carrying out this same plan, the
+        guarantee covers together. A further one is refused. "public": the records need no
+        protection, nothing is counted, and the guarantee is void.""",
+    )
+    simulation_seed: int | None = parameter(
+        SEED,
+        default=None,
+        doc="Makes all randomness repeatable for experiments, and the guarantee void.",
+    )
+
+
+@table
+class AnsweringParameters(FixedPlanParameters):
+    """What classifiers take whose planned releases are noisy votes on their answers."""
+
+    sigma_votes: Auto[float] = parameter(
+        Unless(AUTO, VOTE_NOISE),
+        default=AUTO,
+        doc="""Scale of the Gaussian noise on the votes of every class. "auto": the least that keeps
+        `epsilon` over the whole plan; without an `epsilon` 25 for Private-kNN, and 40 for PATE.""",
+    )
+    sigma_screen: float | None = parameter(
+        Unless(None, VOTE_NOISE),
+        default=None,
+        doc="""Noise scale of the screening, in votes: a query is answered only if its largest vote
+        count, with this noise, reaches `threshold`. None, both, for no screening.""",
+    )
+    threshold: float | None = parameter(
+        Unless(None, Real(least=-1e7, most=1e7)),
+        default=None,
+        doc="Threshold of the screening, in votes.",
+    )
+    epsilon: float | None = parameter(
+        Unless(None, Real(above=0)),
+        default=None,
+        doc="""The guarantee for a subject at `delta` over the whole plan, instead of the scale of
+        the noise.""",
+    )
+    n_queries: int = parameter(
+        Integer(least=1, most=10**9),
+        default=1000,
+        doc="""How many queries are planned. More are refused, for the cost is stated for the
+        plan.""",
+    )
+    n_answers: int | None = parameter(
+        Unless(None, Integer(least=0)),
+        default=None,
+        doc="""How many of them may pass the screening and be answered; all, if left out. Once so
+        many answers are given, no other query is screened or answered.""",
+    )
+    release: str = parameter(
+        Choice(("votes", "label")),
+        default="votes",
+        doc="What leaves: noisy votes, or the label alone, which costs less in Renyi DP.",
+    )
+
+
+class FixedPlanSettings(Settings, FixedPlanParameters):
     """Checked parameters whose releases are all planned beforehand."""
 
     _name: ClassVar[str]
-    classes: npt.NDArray[Any]
-    delta: float
-    interactions: int
-    simulation_seed: int | None
 
     @abstractmethod
     def releases(self) -> list[Plan]:
@@ -65,6 +146,11 @@ class FixedPlanSettings(Settings):
     @abstractmethod
     def start(self, records: inputs.FitInputs, targets: npt.NDArray[Any]) -> Any:
         """Return what makes the planned releases, with fresh quotas."""
+
+    @property
+    def class_names(self) -> npt.NDArray[Any]:
+        """Class names as declared, (c,)."""
+        return self.classes
 
     @property
     def terms(self) -> Hashable:
@@ -81,12 +167,8 @@ class FixedPlanSettings(Settings):
         return several(plan, self.interactions)
 
 
-class AnsweringSettings(FixedPlanSettings):
+class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
     """Checked parameters of a classifier whose planned releases are its answers."""
-
-    n_queries: int
-    n_answers: int | None
-    release: str
 
     @property
     def label_only(self) -> bool:
@@ -123,14 +205,15 @@ class FixedPlanRelease(Protocol):
         """Take from the quota; return who is answered, bool (q,), and their answers."""
 
 
-class FixedPlanEstimator(ClassifierMixin, GuaranteeDisplay, ABC, Generic[Plans]):
+class FixedPlanEstimator(
+    ClassifierMixin, GuaranteeDisplay, FixedPlanParameters, ABC, Generic[Plans]
+):
     """An estimator whose releases are all planned beforehand, and priced before the first.
 
     A subclass says of what class its settings are, and starts its releases in :meth:`_start`.
     What is planned is, after ``fit``, what was planned then, whatever has been set since.
     """
 
-    delta: float
     _plans: type[Plans]
     _also_public: tuple[str, ...] = ()
     _also_assumed: tuple[str, ...] = ()

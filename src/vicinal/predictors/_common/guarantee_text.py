@@ -78,7 +78,7 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
             "all parameters",
             size,
             "all answers given",
-            *((_MODEL,) if settings.model_share else ()),
+            *((_MODEL,) if settings.trained_share else ()),
         ),
         method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
         assumptions=(

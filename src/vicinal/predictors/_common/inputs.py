@@ -137,6 +137,18 @@ def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt
     return _checks.label_indices(column, classes)
 
 
+def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
+    table = np.asarray(y)
+    plain = table.shape == shape and table.dtype.kind in "biuf"
+    if not plain or not np.isin(table, (0, 1)).all():
+        raise InvalidInput(
+            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}): a row for each record, "
+            "a column for each label."
+        )
+    return table.astype(np.bool_)
+
+
 def subjects(ids: npt.ArrayLike, size: int) -> list[_checks.SubjectId]:
     """Return one id for each record."""
     listed = _checks.subject_ids("subjects", ids)

@@ -1,236 +1,175 @@
-"""Parameters of estimators, each declared once: as a checked field of the estimator's settings.
+"""Parameters of estimators, each declared once: as a field of a table.
 
-A field has the parameter's name, the type that the code works with, its check and its default.
-scikit-learn reads an estimator's parameters off a literal ``__init__``, and people read them in its
-docstring: ``tests/unit/test_parameters.py`` proves that both agree with the fields, and tries the
-values that each check refuses. All parameters are public.
+A table is a dataclass of fields made by :func:`parameter`: name, type, check, default and what it
+means. An estimator has its tables as bases, which give it ``__init__``, so that scikit-learn,
+editors and type checkers see every parameter; :func:`documented` writes them into its docstring.
+The estimator's settings have the same tables as bases: the same names with checked values. Options
+of the command line and tests with bad values go by the tables, too. All parameters are public.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+import inspect
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import (
+    Any,
+    Generic,
+    NoReturn,
+    Self,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    overload,
+)
 
-from vicinal import _checks
-from vicinal.mechanisms._interactions import interactions
+import numpy as np
+import numpy.typing as npt
 
-REQUIRED = object()
+from vicinal.predictors._common.parameter_checks import Check, ClassNames
+
+REQUIRED = dataclasses.MISSING
 """In place of a default: the parameter must be given."""
 
-AUTO = "auto"
+Passed = TypeVar("Passed")
+Checked = TypeVar("Checked")
+Value = TypeVar("Value")
+AnyClass = TypeVar("AnyClass", bound=type)
+
+_DOC_WIDTH = 100
 
 
-class Check(ABC):
-    """What a parameter must be: calling it returns the checked value or raises InvalidInput.
-
-    Attributes
-    ----------
-    type_name : str
-        The type, as numpydoc writes it after the parameter's name.
-    refused : tuple
-        Some values that it refuses, one on each side of every bound.
-    """
-
-    @property
-    @abstractmethod
-    def type_name(self) -> str:
-        """The type, as numpydoc writes it."""
-
-    @property
-    @abstractmethod
-    def refused(self) -> tuple[object, ...]:
-        """Some values that are refused."""
-
-    @abstractmethod
-    def __call__(self, name: str, value: Any) -> Any:
-        """Return `value` in the type that the code works with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Real(Check):
-    """A finite number; `above` and `below` are strict bounds, `least` and `most` are not."""
-
-    above: float | None = None
-    below: float | None = None
-    least: float | None = None
-    most: float | None = None
-
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "float"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Beyond every bound; at the strict ones; and what is no number."""
-        strict = [bound for bound in (self.above, self.below) if bound is not None]
-        low = [math.nextafter(b, -math.inf) for b in (self.above, self.least) if b is not None]
-        high = [math.nextafter(b, math.inf) for b in (self.below, self.most) if b is not None]
-        return (*strict, *low, *high, math.nan, math.inf, -math.inf, "1", True, [1.0])
-
-    def __call__(self, name: str, value: object) -> float:
-        """Return `value` as a float."""
-        bounds = {"above": self.above, "below": self.below, "least": self.least, "most": self.most}
-        return _checks.real(name, value, **bounds)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Integer(Check):
-    """An integer in ``least .. most``."""
-
-    least: int
-    most: int | None = None
-
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "int"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Beyond every bound, and what is no integer."""
-        high = () if self.most is None else (self.most + 1,)
-        return (self.least - 1, *high, self.least + 0.5, math.nan, "1", True, [1])
-
-    def __call__(self, name: str, value: object) -> int:
-        """Return `value` as an int."""
-        return _checks.integer(name, value, least=self.least, most=self.most)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice(Check):
-    """One of a few words."""
-
-    options: Sequence[str]
-
-    @property
-    def type_name(self) -> str:
-        """The words in braces."""
-        return "{" + ", ".join(f'"{option}"' for option in self.options) + "}"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Another word, and what is no word."""
-        return ("another", "", self.options[0].upper(), None, 1, True, [self.options[0]])
-
-    def __call__(self, name: str, value: object) -> str:
-        """Return `value`."""
-        return _checks.choice(name, value, self.options)
-
-
-@dataclass(frozen=True, slots=True)
-class Unless(Check):
-    """What another check asks for, or a value in its place (None, or a word); None stands for it.
-
-    Attributes
-    ----------
-    automatic : str or None
-        The value in its place.
-    check : Check
-        What all other values must be.
-    """
-
-    automatic: str | None
-    check: Check
-
-    @property
-    def type_name(self) -> str:
-        """The type, with the value in its place."""
-        if self.automatic is None:
-            return f"{self.check.type_name}, optional"
-        return f'{self.check.type_name} or "{self.automatic}"'
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """What the check refuses, and the other kind of automatic value."""
-        others = (AUTO,) if self.automatic is None else (None, "another")
-        return (*self.check.refused, *others)
-
-    def __call__(self, name: str, value: object) -> Any:
-        """Return None for the automatic value, else what the check returns."""
-        if value is None and self.automatic is None:
-            return None
-        if isinstance(value, str) and value == self.automatic:
-            return None
-        return self.check(name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class ClassNames(Check):
-    """All class names: at least two different integers or strings."""
-
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "sequence of int or str"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Too few, twice the same, and what is no flat sequence of names."""
-        return (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3)
-
-    def __call__(self, name: str, value: object) -> Any:
-        """Return them as an array (c,)."""
-        return _checks.class_names(value, name)
-
-
-@dataclass(frozen=True, slots=True)
-class InteractionCount(Check):
-    """How many interactions share the budget, or "public", which is 0."""
-
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return 'int or "public"'
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """What declares nothing."""
-        return (0, -1, 10**6 + 1, 1.5, "some", None, True)
-
-    def __call__(self, name: str, value: object) -> int:  # noqa: ARG002 (the name is fixed)
-        """Return the number, 0 for public records."""
-        return interactions(value)
-
-
-SEED = Unless(None, Integer(least=0))
-
-
-def parameter(check: Check, default: object = REQUIRED, *, first: bool = False) -> Any:
-    """Return a field of settings that is a parameter of an estimator, `first` in its signature."""
-    return field(metadata={"check": check, "default": default, "first": first})
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
-    """Checked parameters of an estimator: a subclass declares each as a :func:`parameter`."""
+    """Checked parameters: a subclass has the tables of an estimator as further bases."""
 
     @classmethod
     def of(cls, estimator: object) -> Self:
         """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        checked = {name: check(name, getattr(estimator, name)) for name, check in cls.checks()}
-        settings = cls(**checked)
+        checked = {name: check(name, getattr(estimator, name)) for name, check in checks(cls)}
+        settings = cls.__new__(cls)
+        vars(settings).update(checked)
         settings.check_together()
         return settings
 
-    @classmethod
-    def checks(cls) -> list[tuple[str, Check]]:
-        """Return the name and the check of every parameter, in the order of the signature."""
-        return [(each.name, each.metadata["check"]) for each in cls._ordered()]
+    def changed(self, **changes: Any) -> Self:
+        """Return the same settings with some values changed."""
+        settings = copy(self)
+        vars(settings).update(changes)
+        return settings
 
-    @classmethod
-    def defaults(cls) -> dict[str, object]:
-        """Return the default of every parameter, `REQUIRED` where it must be given."""
-        return {each.name: each.metadata["default"] for each in cls._ordered()}
-
-    @classmethod
-    def _ordered(cls) -> list[dataclasses.Field[Any]]:
-        """Return the fields; those that come first, then those of base classes, then its own."""
-        return sorted(dataclasses.fields(cls), key=lambda each: not each.metadata["first"])
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse: settings do not change."""
+        raise AttributeError(f"Settings do not change; make others with changed({name}=...).")
 
     def check_together(self) -> None:
         """Raise InvalidInput where parameters that are fine alone do not go together."""
+
+    @property
+    def class_names(self) -> npt.NDArray[Any]:
+        """Names of classes, (c,); none where there are no classes."""
+        return np.zeros(0, dtype=np.int64)
+
+
+class Given(Generic[Passed, Checked]):
+    """The type of a parameter that settings keep in another form than it was passed in.
+
+    For type checkers only: at run time it is an ordinary attribute.
+    """
+
+    @overload
+    def __get__(self, instance: Settings, owner: object) -> Checked: ...
+    @overload
+    def __get__(self, instance: object, owner: object) -> Passed: ...
+    def __get__(self, instance: object, owner: object) -> Any:
+        """Return the value: checked in settings, as it was passed in an estimator."""
+        raise NotImplementedError
+
+    def __set__(self, instance: object, value: Passed) -> None:
+        """Take what is passed."""
+        raise NotImplementedError
+
+
+Auto: TypeAlias = Given[Value | str, Value | None]
+"""A value, or a word in its place, for which settings have None."""
+
+
+def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool = True) -> Any:
+    """Return the declaration of a parameter: a field of a table.
+
+    Parameters
+    ----------
+    check : Check
+        What it must be.
+    default : object
+        Left out for a parameter that must be given.
+    doc : str
+        What it means, in numpydoc. The first sentence is the help of a command's option.
+    kw_only : bool
+        Whether it can be passed by name only.
+    """
+    return field(
+        default=default, kw_only=kw_only, metadata={"check": check, "doc": " ".join(doc.split())}
+    )
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))
+def table(cls: AnyClass) -> AnyClass:
+    """Make a class a table of parameters: a dataclass that is printed and compared as before."""
+    made = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
+    annotations = vars(made)["__init__"].__annotations__
+    annotations.update({name: _passed(str(kind)) for name, kind in annotations.items()})
+    return made  # type: ignore[return-value]
+
+
+def _passed(kind: str) -> str:
+    """Return an annotation as a caller needs it: what is passed, and not what settings keep."""
+    outer, _, inner = kind.removesuffix("]").partition("[")
+    if outer == "Auto":
+        return f"{inner} | str"
+    depths = itertools.accumulate((c == "[") - (c == "]") for c in inner)
+    comma = next((i for i, d in enumerate(depths) if d == 0 and inner[i] == ","), None)
+    return inner[:comma] if outer == "Given" else kind
+
+
+def declared(cls: type) -> list[dataclasses.Field[Any]]:
+    """Return the parameters of a class with tables, in the order of its signature."""
+    fields = dataclasses.fields(cls)
+    return [each for each in fields if not each.kw_only] + [each for each in fields if each.kw_only]
+
+
+def checks(cls: type) -> list[tuple[str, Check]]:
+    """Return the name and the check of every parameter."""
+    return [(each.name, each.metadata["check"]) for each in declared(cls)]
+
+
+def documented(cls: AnyClass) -> AnyClass:
+    """Write the parameters of an estimator into its docstring, before its attributes."""
+    before, after = inspect.cleandoc(cls.__doc__ or "").split("Attributes\n-", 1)
+    lines = "\n".join(line for each in declared(cls) for line in _described(each))
+    signature: Any = inspect.getattr_static(cls, "__init__")
+    signature.__qualname__ = f"{cls.__name__}.__init__"  # wrong arguments are told by this name
+    cls.__doc__ = f"{before}Parameters\n----------\n{lines}\n\nAttributes\n-{after}"
+    return cls
+
+
+def _described(each: dataclasses.Field[Any]) -> Iterator[str]:
+    yield f"{each.name} : {each.metadata['check'].type_name}"
+    yield textwrap.fill(
+        each.metadata["doc"], _DOC_WIDTH, initial_indent="    ", subsequent_indent="    "
+    )
+
+
+@table
+class ClassesParameter:
+    """The class names of a classifier."""
+
+    classes: Given[Iterable[Any], npt.NDArray[Any]] = parameter(
+        ClassNames(),
+        kw_only=False,
+        doc="""All class names. Public, and an input: they are never read off the private
+        labels.""",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NoReturn, Self
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
@@ -20,29 +20,30 @@ from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors._common.html import GuaranteeDisplay
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
+from vicinal.predictors.ind_knn._parameter_tables import GATE, IndKNNParameters
 from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage, ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._shard import Shard
-from vicinal.predictors.ind_knn._shared_settings import GATE, SharedSettings
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 _LOOKED_AT = 256
 """Queries that are compared with the public reference, to warn where they are unlike it."""
 
 
-class IndKNNEstimator(GuaranteeDisplay):
+Plans = TypeVar("Plans", bound=SharedSettings)
+
+
+class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
     """Answers queries from private records; every subject has a budget of its own.
 
-    A subclass says what its parameters are, what a record carries, and what it makes of the noisy
-    sums that leave.
+    A subclass says of what class its settings are, what a record carries, and what it makes of the
+    noisy sums that leave.
     """
 
-    _settings: SharedSettings
+    _plans: type[Plans]
+    _settings: Plans
 
     @abstractmethod
-    def _checked_settings(self) -> SharedSettings:
-        """Check the parameters; raise InvalidInput naming the first bad one."""
-
-    @abstractmethod
-    def _targets(self, settings: SharedSettings, y: npt.ArrayLike, size: int) -> RecordTargets:
+    def _targets(self, settings: Plans, y: npt.ArrayLike, size: int) -> RecordTargets:
         """Check what `size` records carry, and return it as the records' shard keeps it."""
 
     def fit(
@@ -87,24 +88,24 @@ class IndKNNEstimator(GuaranteeDisplay):
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
     ) -> None:
-        settings = self._checked_settings()
+        settings = self._plans.of(self)
         records = inputs.records(self, X, subjects, public)
         targets = self._targets(settings, y, len(records))
         claimed = claims.claim(self, settings, records, targets)
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
         )
-        if settings.model_share != assembled.settings.model_share:
-            settings = settings.changed(model_share=assembled.settings.model_share)
+        if settings.trained_share != assembled.settings.trained_share:
+            settings = settings.changed(model_share=assembled.settings.trained_share)
         self._install(assembled, settings, records)
         self.n_answers_ = 0
 
     def _install(
-        self, assembled: PlannedEngine, settings: SharedSettings, records: inputs.FitInputs
+        self, assembled: PlannedEngine, settings: Plans, records: inputs.FitInputs
     ) -> None:
         self._engine, self._settings = assembled.engine, settings
         self._model = assembled.model
-        self.model_share_ = (settings.model_share or 0.0) if self._model else 0.0
+        self.model_share_ = (settings.trained_share or 0.0) if self._model else 0.0
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
         self.n_records_ = assembled.n_records
@@ -127,7 +128,7 @@ class IndKNNEstimator(GuaranteeDisplay):
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
-        claims.extend(self._interaction, records, targets, self._settings.classes)
+        claims.extend(self._interaction, records, targets, self._settings.class_names)
         with self._engine.lock:
             integers = self._encoded(X)
             self._shard.add(integers, targets, ids or self._new_numbers(len(X)))
@@ -237,7 +238,7 @@ class IndKNNEstimator(GuaranteeDisplay):
 
     def _warn_beyond_plan(self, size: int) -> None:
         """Warn once that budgets will run out; behind a gate they are made to last."""
-        if self._settings.reuse_predictions == GATE or self._model is not None:
+        if self._settings.reuse == GATE or self._model is not None:
             return
         if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
             warnings.warn(

@@ -53,8 +53,9 @@ from vicinal.predictors.ind_knn._answer_reuse import (
     NoReuse,
 )
 from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
+from vicinal.predictors.ind_knn._index_options import CENTROIDS, first_index, options_of
 from vicinal.predictors.ind_knn._metric_shard import MetricShard
-from vicinal.predictors.ind_knn._parameters import CENTROIDS, first_index, options_of
+from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import (
     WATCHED,
@@ -64,7 +65,7 @@ from vicinal.predictors.ind_knn._proxy_ledger import (
     UsageNoiseSchedule,
 )
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
-from vicinal.predictors.ind_knn._shared_settings import GATE, NEIGHBORS, AnySettings, SharedSettings
+from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
 FloatMatrix = npt.NDArray[np.floating]
 
@@ -150,7 +151,7 @@ def settled_model(
         size = _estimated_size(settings, people, account, noise, slack, interaction)
         settings = settings.changed(n_records=size)
     settings = _private_model.resolved(settings, X.shape[1])
-    if not settings.model_share:
+    if not settings.trained_share:
         return settings, None
     if interaction is not None:
         interaction.release()
@@ -370,7 +371,7 @@ def _planned_noise(
         return left * settings.affordable(shift)
 
     multiplier = _planning.planned_multiplier(found, n_records, settings.n_asked, count, affordable)
-    if settings.reuse_predictions == GATE:
+    if settings.reuse == GATE:
         unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
         return _planning.GatedNoiseSchedule(unit, settings.n_queries)
     return _planning.NoiseSchedule(multiplier)
@@ -399,10 +400,10 @@ def _answer_reuse(
     settings: SharedSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
 ) -> AnswerReuse:
     kernel = votes.kernel
-    if settings.reuse_predictions == GATE:
+    if settings.reuse == GATE:
         points = None if reference is None else reference.points
         return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
-    if settings.reuse_predictions == NEIGHBORS:
+    if settings.reuse == NEIGHBORS:
         block = 1 if settings.sequential else BLOCK
         return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
     # Wide sums are held for fewer queries at a time; the width is public.

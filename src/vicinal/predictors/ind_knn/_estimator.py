@@ -6,7 +6,7 @@ Nearest Neighbors with Individual Renyi Filter*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import inputs
+from vicinal.predictors._common.parameters import documented
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine
@@ -25,97 +26,23 @@ from vicinal.predictors.ind_knn._neighborhood_summary import (
     NoisyEstimate,
     share_errors,
 )
+from vicinal.predictors.ind_knn._parameter_tables import GATE, IndKNNClassifierParameters
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._shared_settings import GATE, SharedSettings
 
 ABSTAIN = -1
 """The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
 
 
-class IndKNNClassifier(ClassifierMixin, IndKNNEstimator):
+@documented
+class IndKNNClassifier(
+    ClassifierMixin, IndKNNEstimator[IndKNNSettings], IndKNNClassifierParameters
+):
     r"""Answers queries from private records; every subject has a budget of its own.
 
     The neighbours of a query vote with their kernel weight; a subject is charged exactly for what
     its records contributed, contributes less when its budget runs out, then nothing (it retires).
     Everything that leaves is a noisy vote. Whoever sees all answers learns about any one subject
     no more than (epsilon, delta) allows, however many queries are asked.
-
-    Parameters
-    ----------
-    classes : sequence of int or str
-        All class names. Public, and an input: they are never read off the private labels.
-    epsilon, delta : float
-        The guarantee for a subject over all answers since ``fit``; add/remove-one-subject.
-    n_queries : int
-        T, how many answers to plan for. More can be asked; they become noisier as budgets run out.
-    n_neighbors : int or "auto"
-        k, the records expected in an adaptive radius.
-    noise_multiplier : float or "auto"
-        sigma2: the noise on each class's votes has scale sigma2 sqrt(K), K the count. "auto" takes
-        what the plan can afford, from public facts.
-    kernel : {"cosine", "rbf"}
-        Weight of a neighbour.
-    min_similarity : float or "adaptive"
-        "adaptive": as near as the k n-th share of the public reference. A float: records whose
-        kernel value is at least this.
-    neighbor_count : {"public", "private"}
-        Whether K is estimated from public facts, or released with noise at a charge.
-    accounting : {"gdp", "rdp"}
-        How epsilon and delta become a budget, see :mod:`vicinal.accounting._budget`. Labels alone
-        are charged at one Renyi order whatever is given here.
-    release : {"votes", "label"}
-        What leaves: all noisy votes, which tell how sure an answer is, or the label alone, which
-        costs less (for 10 classes the same budget goes 1.2 to 1.5 times as far, for 2 classes
-        2.2 to 2.7 times), see :mod:`vicinal.accounting._label_only`.
-    class_prior : sequence of float, optional
-        How common each class is in the population, in the order of `classes`, adding up to 1.
-        Public: never count private labels. Noisy votes are drawn towards these shares.
-    cost : sequence of float, or "balanced", optional
-        What it costs to miss a record of each class, in the order of `classes`: the label is the
-        class of the largest cost times probability. "balanced": the inverse of `class_prior`. With
-        release="label", shares or costs that differ take part of the saving away: the budget goes
-        1.2 to 1.5 times as far as with votes.
-    index : {"exact", "lsh", "centroids"} or mapping
-        How neighbours are found: exhaustively; by hashing with random hyperplanes (ZZGW23: 30
-        tables of 8 bits); in lists around centroids learnt from `public`. Options go into a
-        mapping: ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``, ``{"kind": "centroids",
-        "cells": 256, "recall": 0.95}``. What an index overlooks costs accuracy, never privacy.
-    execution : {"block", "sequential"}
-        Order of work. With a public count both give the same answers, bit for bit.
-    reuse_predictions : False, True, "neighbors" or "gate"
-        What answers already given do for later queries; they are public, so it costs nothing.
-        True or "neighbors" (ZZGW23, 3.1): they vote, with the released label, and count towards K.
-        "gate" (ours): a model of them answers where it is sure, and only the others are asked; the
-        noise follows the questions still expected, and answers go on after `n_queries`.
-    noise_schedule : {"planned", "usage"}
-        Whether the noise stays as planned, for queries that fall as the public points do, or
-        follows the budget usage of these points, which are charged as records are
-        (:mod:`vicinal.predictors.ind_knn._proxy_ledger`): for streams that keep to one class or
-        one region.
-    model_share : float or "auto"
-        The largest share of a budget that trains a linear model on the private records in `fit`,
-        0 <= share < 1; each subject pays for the length of its own gradients only. The model is
-        public from then on: it gives a metric in which neighbours agree more, its scores join the
-        votes, only queries that it is unsure of are put to the vote, and it answers when budgets
-        are spent. 0: no model. "auto": a share where public facts say that it helps, see
-        :mod:`vicinal.predictors.ind_knn._private_model`.
-    n_records : int, optional
-        Public size of the data. Without it the size is estimated once with noise, for .05 % of
-        each record's budget.
-    bandwidth : float or "auto"
-        nu of the RBF kernel; "auto" is the median radius around public points (adaptive radius).
-    norm_bound : float or "auto"
-        Largest norm of a feature vector under the RBF kernel (longer ones are pulled back);
-        "auto" is the largest norm in the public reference.
-    reference_cost : float
-        zCDP that everybody has paid already for the reference, where its rows were drawn from
-        noisy marginals of the same records; it is taken off every budget.
-    interactions : int or "public"
-        How many interactions with the same subjects share the budget, each of which gets an equal
-        part; the guarantee then covers all of them together. A further one is refused. "public":
-        the records need no protection, nothing is counted, and the guarantee is void.
-    simulation_seed : int, optional
-        Makes noise repeatable for experiments, and the guarantee void.
 
     Attributes
     ----------
@@ -143,60 +70,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator):
     probabilities against the votes, so that now and then another class is ahead there.
     """
 
-    _settings: IndKNNSettings
-
-    def __init__(
-        self,
-        classes: Iterable[Any],
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        n_queries: int = 1000,
-        *,
-        n_neighbors: int | str = "auto",
-        noise_multiplier: float | str = "auto",
-        kernel: str = "cosine",
-        min_similarity: float | str = "adaptive",
-        neighbor_count: str = "public",
-        accounting: str = "gdp",
-        release: str = "votes",
-        class_prior: Iterable[float] | None = None,
-        cost: Iterable[float] | str | None = None,
-        index: str | Mapping[str, Any] = "exact",
-        execution: str = "block",
-        reuse_predictions: bool | str = False,
-        noise_schedule: str = "planned",
-        model_share: float | str = 0,
-        n_records: int | None = None,
-        bandwidth: float | str = "auto",
-        norm_bound: float | str = "auto",
-        reference_cost: float = 0.0,
-        interactions: int | str = 1,
-        simulation_seed: int | None = None,
-    ) -> None:
-        self.classes = classes
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_queries = n_queries
-        self.n_neighbors = n_neighbors
-        self.noise_multiplier = noise_multiplier
-        self.kernel = kernel
-        self.min_similarity = min_similarity
-        self.neighbor_count = neighbor_count
-        self.accounting = accounting
-        self.release = release
-        self.class_prior = class_prior
-        self.cost = cost
-        self.index = index
-        self.execution = execution
-        self.reuse_predictions = reuse_predictions
-        self.noise_schedule = noise_schedule
-        self.model_share = model_share
-        self.n_records = n_records
-        self.bandwidth = bandwidth
-        self.norm_bound = norm_bound
-        self.reference_cost = reference_cost
-        self.interactions = interactions
-        self.simulation_seed = simulation_seed
+    _plans = IndKNNSettings
 
     @classmethod
     def zhu2023(
@@ -241,16 +115,13 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator):
             bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
         )  # fmt: skip
 
-    def _checked_settings(self) -> IndKNNSettings:
-        return IndKNNSettings.of(self)
-
     def _targets(
-        self, settings: SharedSettings, y: npt.ArrayLike, size: int
+        self, settings: IndKNNSettings, y: npt.ArrayLike, size: int
     ) -> npt.NDArray[np.int32]:
         return inputs.labels(y, size, settings.classes)
 
     def _install(
-        self, assembled: PlannedEngine, settings: SharedSettings, records: inputs.FitInputs
+        self, assembled: PlannedEngine, settings: IndKNNSettings, records: inputs.FitInputs
     ) -> None:
         super()._install(assembled, settings, records)
         self.classes_ = settings.classes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common import inputs
+from vicinal.predictors._common.parameters import documented
 from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._averages import NoisyAverages
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine
 from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
-from vicinal.predictors.ind_knn._shared_settings import SharedSettings
+from vicinal.predictors.ind_knn._parameter_tables import MultiLabelParameters
 from vicinal.predictors.ind_knn._vector_settings import (
     CENTRED_WEIGHT_SHARE,
     WEIGHT_SHARE,
@@ -29,58 +29,16 @@ from vicinal.predictors.ind_knn._vector_settings import (
 Floats = npt.NDArray[np.float64]
 
 
-class IndKNNMultiLabelClassifier(ClassifierMixin, IndKNNEstimator):
+@documented
+class IndKNNMultiLabelClassifier(
+    ClassifierMixin, IndKNNEstimator[MultiLabelSettings], MultiLabelParameters
+):
     r"""Tells which of several labels a query has; every subject has a budget of its own.
 
     A record near a query adds its kernel weight, and its weight times its vector of labels, whose
     length is at most one. Noise goes on all sums. A label is given where its noisy share of the
     weight is at least one half. A subject is charged for the length of exactly what its records
     added, as in :class:`~vicinal.IndKNNClassifier`.
-
-    Parameters
-    ----------
-    labels : sequence of int or str
-        The names of all labels. Public, and an input.
-    epsilon, delta : float
-        The guarantee for a subject over all answers since ``fit``; add/remove-one-subject.
-    n_queries : int
-        T, how many answers to plan for. More can be asked; they become noisier as budgets run out.
-    n_neighbors : int or "auto"
-        k, the records expected in an adaptive radius.
-    noise_multiplier : float or "auto"
-        sigma2: the noise on each sum has scale sigma2 sqrt(K), K the count.
-    kernel : {"cosine", "rbf"}
-        Weight of a neighbour.
-    min_similarity : float or "adaptive"
-        "adaptive": as near as the k n-th share of the public reference. A float: records whose
-        kernel value is at least this.
-    neighbor_count : {"public", "private"}
-        Whether K is estimated from public facts, or released with noise at a charge.
-    accounting : {"gdp", "rdp"}
-        How epsilon and delta become a budget, see :mod:`vicinal.accounting._budget`.
-    index : {"exact", "lsh", "centroids"} or mapping
-        How neighbours are found, as for the classifier of one label.
-    execution : {"block", "sequential"}
-        Order of work; both give the same answers, bit for bit.
-    noise_schedule : {"planned", "usage"}
-        Whether the noise stays as planned, or follows the budget usage of public points.
-    n_records : int, optional
-        Public size of the data. Without it the size is estimated once with noise.
-    bandwidth : float or "auto"
-        nu of the RBF kernel.
-    norm_bound : float or "auto"
-        Largest norm of a feature vector under the RBF kernel.
-    reference_cost : float
-        zCDP that everybody has paid already for the reference.
-    interactions : int or "public"
-        How many interactions with the same subjects share the budget; "public": the records need
-        no protection, and the guarantee is void.
-    simulation_seed : int, optional
-        Makes noise repeatable for experiments, and the guarantee void.
-    tau : float, optional
-        A record's 0/1 vector is cut to length sqrt(tau) and divided by it (the tau-approximation of
-        Zhu et al. 2020): for labels of which a record has few. Without it a record tells of every
-        label whether it is there or not, which is better where most records have several.
 
     Attributes
     ----------
@@ -104,52 +62,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, IndKNNEstimator):
     (20, 2)
     """
 
-    _settings: MultiLabelSettings
-
-    def __init__(
-        self,
-        labels: Iterable[Any],
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        n_queries: int = 1000,
-        *,
-        n_neighbors: int | str = "auto",
-        noise_multiplier: float | str = "auto",
-        kernel: str = "cosine",
-        min_similarity: float | str = "adaptive",
-        neighbor_count: str = "public",
-        accounting: str = "gdp",
-        index: str | Mapping[str, Any] = "exact",
-        execution: str = "block",
-        noise_schedule: str = "planned",
-        n_records: int | None = None,
-        bandwidth: float | str = "auto",
-        norm_bound: float | str = "auto",
-        reference_cost: float = 0.0,
-        interactions: int | str = 1,
-        simulation_seed: int | None = None,
-        tau: float | None = None,
-    ) -> None:
-        self.labels = labels
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_queries = n_queries
-        self.n_neighbors = n_neighbors
-        self.noise_multiplier = noise_multiplier
-        self.kernel = kernel
-        self.min_similarity = min_similarity
-        self.neighbor_count = neighbor_count
-        self.accounting = accounting
-        self.index = index
-        self.execution = execution
-        self.noise_schedule = noise_schedule
-        self.n_records = n_records
-        self.bandwidth = bandwidth
-        self.norm_bound = norm_bound
-        self.reference_cost = reference_cost
-        self.interactions = interactions
-        self.simulation_seed = simulation_seed
-        self.tau = tau
+    _plans = MultiLabelSettings
 
     def __sklearn_tags__(self) -> Tags:
         """Labels are columns of 0 and 1."""
@@ -160,16 +73,12 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, IndKNNEstimator):
         tags.target_tags.single_output = False
         return tags
 
-    def _checked_settings(self) -> MultiLabelSettings:
-        return MultiLabelSettings.of(self)
-
-    def _targets(self, settings: SharedSettings, y: npt.ArrayLike, size: int) -> RecordVectors:
-        assert isinstance(settings, MultiLabelSettings)  # noqa: S101 (narrows the type: ours)
-        sets = _target_encoding.label_sets(y, (size, len(settings.labels)))
+    def _targets(self, settings: MultiLabelSettings, y: npt.ArrayLike, size: int) -> RecordVectors:
+        sets = inputs.label_sets(y, (size, len(settings.labels)))
         return _target_encoding.label_vectors(sets, settings.tau)
 
     def _install(
-        self, assembled: PlannedEngine, settings: SharedSettings, records: inputs.FitInputs
+        self, assembled: PlannedEngine, settings: MultiLabelSettings, records: inputs.FitInputs
     ) -> None:
         super()._install(assembled, settings, records)
         self.classes_ = self._settings.labels

@@ -14,8 +14,8 @@ from vicinal import _checks
 from vicinal.neighbours import AdaptiveRadius, Reference
 from vicinal.predictors.ind_knn import _planning
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
+from vicinal.predictors.ind_knn._parameter_tables import GATE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._shared_settings import GATE
 
 LARGEST_WEIGHT = 1.0
 """Mean squared kernel weight where no public point tells it: no weight is larger."""
@@ -146,7 +146,7 @@ class PlanChoice:
 
 
 def _neighbors(settings: IndKNNSettings, n_records: int, reference: Reference | None) -> int:
-    plan = n_records, settings.n_asked, settings.affordable(), len(settings.classes)
+    plan = n_records, settings.n_asked, settings.affordable(), len(settings.class_names)
     if reference is None:
         return _planning.expected_neighbors(*plan, n_records)
     return _planning.fitting_neighbors(reference, *plan)

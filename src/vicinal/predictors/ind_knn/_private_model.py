@@ -178,7 +178,7 @@ class Joined:
 
 def resolved(settings: AnySettings, n_features: int) -> AnySettings:
     """Return settings with a share for the model, by the rule where it is "auto"; public."""
-    if settings.model_share is not None:
+    if settings.trained_share is not None:
         return settings
     return settings.changed(model_share=fitting_share(settings, n_features))
 
@@ -190,7 +190,7 @@ def fitting_share(settings: SharedSettings, n_features: int) -> float:
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
     sigma = math.sqrt(STEPS / (2 * SHARE * settings.spendable))
-    noise = sigma * math.sqrt((n_features + 1) * len(settings.classes)) / settings.n_records
+    noise = sigma * math.sqrt((n_features + 1) * len(settings.class_names)) / settings.n_records
     return SHARE if noise <= LOUDEST else 0.0
 
 
@@ -224,11 +224,11 @@ def train(
     part : float
         The part of every budget that this round of several may use; the share is one of that part.
     """
-    share, budget = settings.model_share, settings.spendable
+    share, budget = settings.trained_share, settings.spendable
     n_records = settings.n_records
     assert share is not None  # noqa: S101 (narrows the type: resolved before)
     assert n_records is not None  # noqa: S101 (the same)
-    n_classes = len(settings.classes)
+    n_classes = len(settings.class_names)
     records = SubjectRows(integer_rows(X), people.labels, people.slots, len(people.remaining))
     sigma = math.sqrt(STEPS / (2 * share * part * budget))
     # In a later round less than a part may be left, and all of it may be used: nothing is reserved.

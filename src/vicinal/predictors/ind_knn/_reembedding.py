@@ -216,9 +216,9 @@ def resume(
     with inputs.unchanged_if_refused(classifier):
         claims.OneOfSeveralFits(resumed=True).join(classifier)
         settings = _settings(classifier, IndKNNSettings.of(classifier), n_queries, share)
-        settings = replace(settings, n_records=spent.n_records)
+        settings = settings.changed(n_records=spent.n_records)
         if spent.model is not None:
-            settings = replace(settings, model_share=spent.model.share)
+            settings = settings.changed(model_share=spent.model.share)
         settings = _another_seed(settings, spent.answers)
         ledger = MemoryLedger()
         rows = len(np.asarray(y)) if subjects is None else 0
@@ -230,7 +230,7 @@ def resume(
         classifier.n_answers_ = spent.answers
         given = (X, y, subjects, public)
         _embed(classifier, settings, ledger, given, spent.slack, spent.model)
-        planned = replace(IndKNNSettings.of(classifier), model_share=settings.model_share)
+        planned = IndKNNSettings.of(classifier).changed(model_share=settings.model_share)
         _plan_on(classifier, planned, settings.n_queries)
 
 
@@ -240,8 +240,8 @@ def _settings(
     """Return settings that plan for a round; the size is not estimated again."""
     known = getattr(classifier, "n_records_", settings.n_records)
     # A model belongs to the features that it was trained in: other features have none.
-    return replace(
-        settings, n_queries=planned_queries(n_queries, share), n_records=known, model_share=0.0
+    return settings.changed(
+        n_queries=planned_queries(n_queries, share), n_records=known, model_share=0.0
     )
 
 
@@ -249,12 +249,12 @@ def _another_seed(settings: IndKNNSettings, answers: int) -> IndKNNSettings:
     """Return settings whose simulated noise does not repeat that of `answers` answers."""
     if settings.simulation_seed is None:
         return settings
-    return replace(settings, simulation_seed=settings.simulation_seed + answers + 1)
+    return settings.changed(simulation_seed=settings.simulation_seed + answers + 1)
 
 
 def _plan_on(classifier: IndKNNClassifier, settings: IndKNNSettings, n_queries: int) -> None:
     """Let the classifier warn once it has answered so many more."""
-    classifier._settings = replace(settings, n_queries=classifier.n_answers_ + n_queries)
+    classifier._settings = settings.changed(n_queries=classifier.n_answers_ + n_queries)
 
 
 def _as_at_fit(classifier: IndKNNClassifier, rows: int, y: npt.ArrayLike) -> bool:

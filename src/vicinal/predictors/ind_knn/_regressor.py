@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,73 +14,25 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.predictors._common.parameters import documented
 from vicinal.predictors.ind_knn import _averages, _target_encoding
 from vicinal.predictors.ind_knn._averages import NoisyAverages
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
-from vicinal.predictors.ind_knn._shared_settings import SharedSettings
-from vicinal.predictors.ind_knn._vector_settings import LOG, WEIGHT_SHARE, RegressorSettings
+from vicinal.predictors.ind_knn._parameter_tables import LOG, RegressorParameters
+from vicinal.predictors.ind_knn._vector_settings import WEIGHT_SHARE, RegressorSettings
 
 Floats = npt.NDArray[np.float64]
 
 
-class IndKNNRegressor(RegressorMixin, IndKNNEstimator):
+@documented
+class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], RegressorParameters):
     r"""Predicts numbers from private records; every subject has a budget of its own.
 
     A record near a query adds its kernel weight, and its weight times its number, scaled to -1..1
     by the bounds. Noise goes on both sums, and the answer is their ratio. A subject is charged for
     the length of exactly what its records added, as in :class:`~vicinal.IndKNNClassifier`.
-
-    Parameters
-    ----------
-    bounds : pair of float, or mapping
-        (low, high) between which the numbers lie: public, and an input, never read off the private
-        numbers. What lies beyond is cut to them. For several targets a mapping of their names to
-        such pairs; the columns of `y` follow its order. A target in (0, 1) may be a yes or no.
-    epsilon, delta : float
-        The guarantee for a subject over all answers since ``fit``; add/remove-one-subject.
-    n_queries : int
-        T, how many answers to plan for. More can be asked; they become noisier as budgets run out.
-    n_neighbors : int or "auto"
-        k, the records expected in an adaptive radius.
-    noise_multiplier : float or "auto"
-        sigma2: the noise on each sum has scale sigma2 sqrt(K), K the count. "auto" takes
-        what the plan can afford, from public facts.
-    kernel : {"cosine", "rbf"}
-        Weight of a neighbour.
-    min_similarity : float or "adaptive"
-        "adaptive": as near as the k n-th share of the public reference. A float: records whose
-        kernel value is at least this.
-    neighbor_count : {"public", "private"}
-        Whether K is estimated from public facts, or released with noise at a charge.
-    accounting : {"gdp", "rdp"}
-        How epsilon and delta become a budget, see :mod:`vicinal.accounting._budget`.
-    index : {"exact", "lsh", "centroids"} or mapping
-        How neighbours are found, as for the classifier.
-    execution : {"block", "sequential"}
-        Order of work; both give the same answers, bit for bit.
-    noise_schedule : {"planned", "usage"}
-        Whether the noise stays as planned, or follows the budget usage of public points.
-    n_records : int, optional
-        Public size of the data. Without it the size is estimated once with noise.
-    bandwidth : float or "auto"
-        nu of the RBF kernel.
-    norm_bound : float or "auto"
-        Largest norm of a feature vector under the RBF kernel.
-    reference_cost : float
-        zCDP that everybody has paid already for the reference.
-    interactions : int or "public"
-        How many interactions with the same subjects share the budget; "public": the records need
-        no protection, and the guarantee is void.
-    simulation_seed : int, optional
-        Makes noise repeatable for experiments, and the guarantee void.
-    scale : {"linear", "log"}
-        "log" averages logarithms, for numbers with heavy tails; answers are geometric means.
-    n_thresholds : int, optional
-        J: each record tells on which side of J public thresholds its number lies, rather than the
-        number, which is what quantiles and histograms are made of. Means then are rounded to
-        (high - low) / J within a record, and no noisier.
 
     Attributes
     ----------
@@ -104,54 +56,7 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator):
     ((20,), True)
     """
 
-    _settings: RegressorSettings
-
-    def __init__(
-        self,
-        bounds: Sequence[float] | Mapping[str, Sequence[float]],
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        n_queries: int = 1000,
-        *,
-        n_neighbors: int | str = "auto",
-        noise_multiplier: float | str = "auto",
-        kernel: str = "cosine",
-        min_similarity: float | str = "adaptive",
-        neighbor_count: str = "public",
-        accounting: str = "gdp",
-        index: str | Mapping[str, Any] = "exact",
-        execution: str = "block",
-        noise_schedule: str = "planned",
-        n_records: int | None = None,
-        bandwidth: float | str = "auto",
-        norm_bound: float | str = "auto",
-        reference_cost: float = 0.0,
-        interactions: int | str = 1,
-        simulation_seed: int | None = None,
-        scale: str = "linear",
-        n_thresholds: int | None = None,
-    ) -> None:
-        self.bounds = bounds
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_queries = n_queries
-        self.n_neighbors = n_neighbors
-        self.noise_multiplier = noise_multiplier
-        self.kernel = kernel
-        self.min_similarity = min_similarity
-        self.neighbor_count = neighbor_count
-        self.accounting = accounting
-        self.index = index
-        self.execution = execution
-        self.noise_schedule = noise_schedule
-        self.n_records = n_records
-        self.bandwidth = bandwidth
-        self.norm_bound = norm_bound
-        self.reference_cost = reference_cost
-        self.interactions = interactions
-        self.simulation_seed = simulation_seed
-        self.scale = scale
-        self.n_thresholds = n_thresholds
+    _plans = RegressorSettings
 
     def __sklearn_tags__(self) -> Tags:
         """Several targets are declared with `bounds`."""
@@ -160,11 +65,7 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator):
         tags.regressor_tags.poor_score = True
         return tags
 
-    def _checked_settings(self) -> RegressorSettings:
-        return RegressorSettings.of(self)
-
-    def _targets(self, settings: SharedSettings, y: npt.ArrayLike, size: int) -> RecordVectors:
-        assert isinstance(settings, RegressorSettings)  # noqa: S101 (narrows the type: ours)
+    def _targets(self, settings: RegressorSettings, y: npt.ArrayLike, size: int) -> RecordVectors:
         log = settings.scale == LOG
         values = _target_encoding.numbers(y, size, settings.bounds, log=log)
         return _target_encoding.number_vectors(values, settings.n_thresholds)

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,48 +17,26 @@ from vicinal.accounting._label_only import ChargeTable, charge_table, label_budg
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
-from vicinal.predictors._common.parameters import AUTO, Settings
+from vicinal.predictors._common.parameter_checks import AUTO
+from vicinal.predictors._common.parameters import Settings
 from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn._parameter_tables import (
+    ADAPTIVE,
+    GATE,
+    NO_REUSE,
+    PLANNED,
+    PRIVATE,
+    PUBLIC,
+    USAGE,
+    IndKNNParameters,
+)
 
-ADAPTIVE = "adaptive"
-NEIGHBORS = "neighbors"
-GATE = "gate"
 ASKED = 0.25
 """Share of queries that is put to the vote beside a private model: those it is least sure of."""
 
-NO_REUSE = "none"
-PLANNED = "planned"
-USAGE = "usage"
-PUBLIC = "public"
-PRIVATE = "private"
 
-
-class SharedSettings(Settings):
-    """Checked parameters that every Ind-KNN estimator has; None stands for "auto".
-
-    A subclass is a dataclass with these fields. Where a parameter is a property here, it need not
-    have it.
-    """
-
-    __slots__ = ()
-
-    epsilon: float
-    delta: float
-    n_queries: int
-    n_neighbors: int | None
-    noise_multiplier: float | None
-    kernel: str
-    min_similarity: float | None
-    accounting: str
-    index: dict[str, Any]
-    execution: str
-    noise_schedule: str
-    n_records: int | None
-    bandwidth: float | None
-    norm_bound: float | None
-    reference_cost: float
-    interactions: int
-    simulation_seed: int | None
+class SharedSettings(Settings, IndKNNParameters):
+    """Checked parameters that every Ind-KNN estimator has; None stands for "auto"."""
 
     @property
     def neighbors_per_noise(self) -> float:
@@ -66,28 +44,18 @@ class SharedSettings(Settings):
         return _planning.NEIGHBORS_PER_NOISE
 
     @property
-    def classes(self) -> npt.NDArray[Any]:
-        """Class names; none where records carry vectors."""
-        return np.zeros(0, dtype=np.int64)
+    def label_only(self) -> bool:
+        """Whether labels leave, and no votes."""
+        return False
 
     @property
-    def neighbor_count(self) -> str:
-        """Whether K is estimated from public facts, or released with noise."""
-        return PUBLIC
-
-    @property
-    def release(self) -> str:
-        """Whether all noisy sums leave, or the label alone."""
-        return "votes"
-
-    @property
-    def reuse_predictions(self) -> str:
+    def reuse(self) -> str:
         """What answers already given do for later queries."""
         return NO_REUSE
 
     @property
-    def model_share(self) -> float | None:
-        """The share of a budget that trains a private model."""
+    def trained_share(self) -> float | None:
+        """The share of a budget that trains a private model; None where a rule decides it."""
         return 0.0
 
     @property
@@ -119,10 +87,6 @@ class SharedSettings(Settings):
                     "noise follows the budget usage of public points."
                 )
 
-    def changed(self, **changes: Any) -> Self:
-        """Return the same settings with some fields changed."""
-        return replace(self, **changes)
-
     @property
     @abstractmethod
     def n_coordinates(self) -> int:
@@ -146,7 +110,7 @@ class SharedSettings(Settings):
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
             f"neighbor_count={PUBLIC!r}": not self.private_count,
             f"noise_schedule={PLANNED!r}": not self.follows_usage,
-            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+            "reuse_predictions=False": self.reuse == NO_REUSE,
             "release='votes' (with class shares or costs)": self.plain_decision
             or not self.label_only,
         }
@@ -156,19 +120,14 @@ class SharedSettings(Settings):
     def may_train(self) -> bool:
         """Whether a private model is wanted, or left to the rule."""
         planned = self.n_neighbors is None and self.noise_multiplier is None
-        return bool(self.model_share) or (
-            self.model_share is None and planned and not self.against_model
+        return bool(self.trained_share) or (
+            self.trained_share is None and planned and not self.against_model
         )
 
     @property
     def private_count(self) -> bool:
         """Whether the number of neighbours is released with noise."""
         return self.neighbor_count == PRIVATE
-
-    @property
-    def label_only(self) -> bool:
-        """Whether labels leave, and no votes."""
-        return self.release == "label"
 
     @property
     def sequential(self) -> bool:
@@ -228,16 +187,16 @@ class SharedSettings(Settings):
     @property
     def n_asked(self) -> int:
         """How many queries the plan expects to put to private records."""
-        if self.model_share:
+        if self.trained_share:
             return math.ceil(ASKED * self.n_queries)
-        gated = self.reuse_predictions == GATE
+        gated = self.reuse == GATE
         return _planning.asked_of(self.n_queries) if gated else self.n_queries
 
     @property
     def even_noise(self) -> bool:
         """Whether the noise is the same in all answers."""
         fixed = self.private_count or self.min_similarity is not None
-        return not (fixed or self.follows_usage or self.reuse_predictions != NO_REUSE)
+        return not (fixed or self.follows_usage or self.reuse != NO_REUSE)
 
     def least_count(self, n_neighbors: int | None) -> float:
         """Return the count below which no noise scale is taken: what the grid must fit."""

@@ -18,11 +18,8 @@ from sklearn.utils.validation import column_or_1d
 
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
-from vicinal.predictors.ind_knn._vector_settings import (
-    CENTRED_WEIGHT_SHARE,
-    WEIGHT_SHARE,
-    TargetBounds,
-)
+from vicinal.predictors.ind_knn._target_checks import TargetBounds
+from vicinal.predictors.ind_knn._vector_settings import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE
 
 Floats = npt.NDArray[np.float64]
 
@@ -91,18 +88,6 @@ def number_vectors(values: Floats, n_thresholds: int | None) -> RecordVectors:
         said = np.where(above, 1.0, -1.0).reshape(len(values), -1) / math.sqrt(n_thresholds)
     said = said * (b / math.sqrt(values.shape[1]))
     return RecordVectors.of_rows(np.column_stack([np.full(len(values), a), said]))
-
-
-def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
-    table = np.asarray(y)
-    plain = table.shape == shape and table.dtype.kind in "biuf"
-    if not plain or not np.isin(table, (0, 1)).all():
-        raise InvalidInput(
-            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}): a row for each record, "
-            "a column for each label."
-        )
-    return table.astype(np.bool_)
 
 
 def label_vectors(sets: npt.NDArray[np.bool_], tau: float | None) -> RecordVectors:

@@ -6,8 +6,6 @@ Differential Privacy*; norms of gradients in closed form after Goodfellow 2015.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +16,12 @@ from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.fixed_plan import FixedPlanEstimator, subject_slots
-from vicinal.predictors.noisy_sgd._parameters import ENOUGH_FEATURES, NoisySGDSettings
+from vicinal.predictors._common.parameters import documented
+from vicinal.predictors.noisy_sgd._parameters import (
+    ENOUGH_FEATURES,
+    NoisySGDParameters,
+    NoisySGDSettings,
+)
 
 BIAS = 0.3
 """A feature that every record has besides its own, which are of length 1."""
@@ -26,8 +29,8 @@ BIAS = 0.3
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(eq=False, repr=False)
-class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings]):
+@documented
+class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameters):
     r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
 
     In every step each subject is in the batch by an independent coin of probability gamma; its
@@ -38,32 +41,6 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings]):
     Features are scaled to length 1, each record by itself. The defaults fit features of
     :class:`vicinal.features.PublicMap`, and need no tuning; tuning on private records would cost
     privacy that nobody accounts for.
-
-    Parameters
-    ----------
-    classes : sequence of int or str
-        All class names. Public, and an input: they are never read off the private labels.
-    epsilon, delta : float
-        The guarantee for a subject; add/remove-one-subject.
-    n_steps : int
-        How many steps to train.
-    gamma : float
-        The probability with which each subject is in a batch.
-    clip : float
-        The clipping bound on a subject's gradient; features have length 1.
-    learning_rate : float
-        Step on the clipped mean gradient, in units of `clip`.
-    momentum : float
-        How much of the last step is kept in the next, 0 <= momentum < 1.
-    n_records : int, optional
-        Public number of subjects, which the mean is taken by. Without it the number is released
-        once with noise, which the guarantee includes.
-    interactions : int or "public"
-        How many interactions with the same subjects, each carrying out this same plan, the
-        guarantee covers together. A further one is refused. "public": the records need no
-        protection, nothing is counted, and the guarantee is void.
-    simulation_seed : int, optional
-        Makes noise and batches repeatable for experiments, and the guarantee void.
 
     Attributes
     ----------
@@ -81,19 +58,6 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings]):
 
     _plans = NoisySGDSettings
     _also_public = ("the public rows that features are standardised by", "the trained weights")
-
-    classes: Iterable[Any]
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    _: KW_ONLY
-    n_steps: int = 200
-    gamma: float = 0.1
-    clip: float = 0.5
-    learning_rate: float = 4.0
-    momentum: float = 0.9
-    n_records: int | None = None
-    interactions: int | str = 1
-    simulation_seed: int | None = None
 
     def fit(
         self,

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-
-import numpy.typing as npt
 
 from vicinal.accounting._calibrate import calibrate
 from vicinal.mechanisms import randomness
@@ -21,16 +17,13 @@ from vicinal.mechanisms._gradients import (
 )
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
-from vicinal.predictors._common.fixed_plan import FixedPlanSettings
-from vicinal.predictors._common.parameters import (
-    SEED,
-    ClassNames,
+from vicinal.predictors._common.fixed_plan import FixedPlanParameters, FixedPlanSettings
+from vicinal.predictors._common.parameter_checks import (
     Integer,
-    InteractionCount,
     Real,
     Unless,
-    parameter,
 )
+from vicinal.predictors._common.parameters import parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, summed
 
 SIZE_NOISE = 50.0
@@ -41,23 +34,51 @@ ENOUGH_FEATURES = 1000
 """Before ``fit``, a number of features that is large enough for most."""
 
 
-@dataclass(frozen=True)
-class NoisySGDSettings(FixedPlanSettings):
+@table
+class NoisySGDParameters(FixedPlanParameters):
+    """What NoisySGD takes besides."""
+
+    epsilon: float = parameter(
+        Real(above=0),
+        default=1.0,
+        kw_only=False,
+        doc="The guarantee for a subject; add/remove-one-subject.",
+    )
+    n_steps: int = parameter(
+        Integer(least=1, most=10**6), default=200, doc="How many steps to train."
+    )
+    gamma: float = parameter(
+        Real(above=0, most=1),
+        default=0.1,
+        doc="The probability with which each subject is in a batch.",
+    )
+    clip: float = parameter(
+        Real(least=1e-6, most=1e6),
+        default=0.5,
+        doc="The clipping bound on a subject's gradient; features have length 1.",
+    )
+    learning_rate: float = parameter(
+        Real(above=0),
+        default=4.0,
+        doc="Step on the clipped mean gradient, in units of `clip`.",
+    )
+    momentum: float = parameter(
+        Real(least=0, below=1),
+        default=0.9,
+        doc="How much of the last step is kept in the next, 0 <= momentum < 1.",
+    )
+    n_records: int | None = parameter(
+        Unless(None, Integer(least=1)),
+        default=None,
+        doc="""Public number of subjects, which the mean is taken by. Without it the number is
+        released once with noise, which the guarantee includes.""",
+    )
+
+
+class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
     """Checked parameters of a NoisySGD classifier."""
 
     _name = "NoisySGD"
-
-    classes: npt.NDArray[Any] = parameter(ClassNames())
-    epsilon: float = parameter(Real(above=0), 1.0)
-    delta: float = parameter(Real(above=0, below=1), 1e-5)
-    n_steps: int = parameter(Integer(least=1, most=10**6), 200)
-    gamma: float = parameter(Real(above=0, most=1), 0.1)
-    clip: float = parameter(Real(least=1e-6, most=1e6), 0.5)
-    learning_rate: float = parameter(Real(above=0), 4.0)
-    momentum: float = parameter(Real(least=0, below=1), 0.9)
-    n_records: int | None = parameter(Unless(None, Integer(least=1)), None)
-    interactions: int = parameter(InteractionCount(), 1)
-    simulation_seed: int | None = parameter(SEED, None)
 
     @property
     def terms(self) -> Hashable:

@@ -7,8 +7,7 @@ Raghunathan, Talwar & Erlingsson 2018 (P18), *Scalable private learning with PAT
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy.typing as npt
@@ -19,58 +18,18 @@ from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput
 from vicinal.predictors._common.fixed_plan import FixedPlanClassifier
+from vicinal.predictors._common.parameters import documented
 from vicinal.predictors._common.plan_guarantee import METHODS
-from vicinal.predictors.pate._parameters import PATESettings
+from vicinal.predictors.pate._parameters import PATEParameters, PATESettings
 
 
-@dataclass(eq=False, repr=False)
-class PATEClassifier(FixedPlanClassifier[PATESettings]):
+@documented
+class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     r"""Asks teachers, each trained on the records of other people, and adds noise to their votes.
 
     Every subject has one teacher, drawn at random. Removing a subject changes one teacher, and so
     at most one vote in a query. All queries cost the same, so the whole cost is known before the
     first one.
-
-    Parameters
-    ----------
-    classes : sequence of int or str
-        All class names. Public, and an input.
-    n_teachers : int
-        How many teachers there are.
-    sigma_votes : float or "auto"
-        Scale of the Gaussian noise on the votes of every class (gnmax, confident_gnmax). "auto":
-        the least that keeps `epsilon` over the whole plan; 40 without an `epsilon`.
-    mechanism : {"gnmax", "lnmax", "confident_gnmax"}
-        Gaussian noise on the votes; Laplace noise; Gaussian noise, on those queries only whose
-        largest vote count, with noise of scale `sigma_screen`, reaches `threshold`.
-    teacher : scikit-learn classifier, optional
-        What every teacher is a clone of; logistic regression, if left out. It must read nothing
-        but its arguments and its ``random_state``.
-    scale : float or "auto"
-        Scale of the Laplace noise (lnmax). "auto": the least that keeps `epsilon` over the whole
-        plan; 20 without an `epsilon`.
-    sigma_screen, threshold : float, optional
-        Noise scale and threshold of the screening, in votes (confident_gnmax).
-    epsilon : float, optional
-        The guarantee for a subject at `delta` over the whole plan, instead of `sigma_votes` or
-        `scale`.
-    n_queries : int
-        How many queries are planned. More are refused.
-    n_answers : int, optional
-        How many of them may pass the screening and be answered; all, if left out.
-    delta : float
-        At which :meth:`guarantee` states the cost, unless told otherwise.
-    release : {"votes", "label"}
-        What leaves; always the label alone with lnmax.
-    smooth_cost : tuple of float (order, beta, sigma), optional
-        Plans for publishing once what the answers cost given the votes, see
-        :meth:`publish_cost`; gnmax with release="label" only.
-    interactions : int or "public"
-        How many interactions with the same subjects, each carrying out this same plan, the
-        guarantee covers together. A further one is refused. "public": the records need no
-        protection, nothing is counted, and the guarantee is void.
-    simulation_seed : int, optional
-        Makes noise and teachers repeatable for experiments, and the guarantee void.
 
     Attributes
     ----------
@@ -94,24 +53,6 @@ class PATEClassifier(FixedPlanClassifier[PATESettings]):
     _also_assumed = (
         "a teacher's training and predictions read nothing but their arguments and random_state",
     )
-
-    classes: Iterable[Any]
-    n_teachers: int = 250
-    sigma_votes: float | str = "auto"
-    _: KW_ONLY
-    mechanism: str = "gnmax"
-    teacher: Any = None
-    scale: float | str = "auto"
-    sigma_screen: float | None = None
-    threshold: float | None = None
-    epsilon: float | None = None
-    n_queries: int = 1000
-    n_answers: int | None = None
-    delta: float = 1e-5
-    release: str = "votes"
-    smooth_cost: tuple[float, float, float] | None = None
-    interactions: int | str = 1
-    simulation_seed: int | None = None
 
     def fit(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None

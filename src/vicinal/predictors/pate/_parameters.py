@@ -26,24 +26,22 @@ from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
 from vicinal.mechanisms._teachers import PATERelease, taught
 from vicinal.predictors._common.fixed_plan import (
     VOTE_NOISE,
+    AnsweringParameters,
     AnsweringSettings,
     check_abstention,
     check_answers,
     check_one_noise,
 )
 from vicinal.predictors._common.inputs import FitInputs
-from vicinal.predictors._common.parameters import (
+from vicinal.predictors._common.parameter_checks import (
     AUTO,
-    SEED,
     Check,
     Choice,
-    ClassNames,
     Integer,
-    InteractionCount,
     Real,
     Unless,
-    parameter,
 )
+from vicinal.predictors._common.parameters import Auto, parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 GNMAX = "gnmax"
@@ -118,28 +116,43 @@ def _not_smooth(value: object) -> InvalidInput:
     )
 
 
-@dataclass(frozen=True)
-class PATESettings(AnsweringSettings):
+@table
+class PATEParameters(AnsweringParameters):
+    """What PATE takes besides."""
+
+    n_teachers: int = parameter(
+        Integer(least=1, most=10**6), default=250, kw_only=False, doc="How many teachers there are."
+    )
+    mechanism: str = parameter(
+        Choice(MECHANISMS),
+        default=GNMAX,
+        doc="""Gaussian noise on the votes; Laplace noise; Gaussian noise, on those queries only
+        whose largest vote count, with noise of scale `sigma_screen`, reaches `threshold`.""",
+    )
+    teacher: Any = parameter(
+        TeacherModel(),
+        default=None,
+        doc="""What every teacher is a clone of; logistic regression, if left out. It must read
+        nothing but its arguments and its ``random_state``.""",
+    )
+    scale: Auto[float] = parameter(
+        Unless(AUTO, Real(least=1e-3, most=1e6)),
+        default=AUTO,
+        doc="""Scale of the Laplace noise (lnmax), in place of `sigma_votes`. "auto": the least that
+        keeps `epsilon` over the whole plan; 20 without an `epsilon`.""",
+    )
+    smooth_cost: tuple[float, float, float] | None = parameter(
+        SmoothCostNumbers(),
+        default=None,
+        doc="""Plans for publishing once what the answers cost given the votes, see
+        :meth:`publish_cost`; gnmax with release="label" only.""",
+    )
+
+
+class PATESettings(PATEParameters, AnsweringSettings):
     """Checked parameters of a PATE classifier; None stands for "auto", and for no screening."""
 
     _name = "PATE"
-
-    classes: npt.NDArray[Any] = parameter(ClassNames())
-    n_teachers: int = parameter(Integer(least=1, most=10**6), 250)
-    sigma_votes: float | None = parameter(Unless(AUTO, VOTE_NOISE), AUTO)
-    mechanism: str = parameter(Choice(MECHANISMS), GNMAX)
-    teacher: Any = parameter(TeacherModel(), None)
-    scale: float | None = parameter(Unless(AUTO, Real(least=1e-3, most=1e6)), AUTO)
-    sigma_screen: float | None = parameter(Unless(None, VOTE_NOISE), None)
-    threshold: float | None = parameter(Unless(None, Real(least=-1e7, most=1e7)), None)
-    epsilon: float | None = parameter(Unless(None, Real(above=0)), None)
-    n_queries: int = parameter(Integer(least=1, most=10**9), 1000)
-    n_answers: int | None = parameter(Unless(None, Integer(least=0)), None)
-    delta: float = parameter(Real(above=0, below=1), 1e-5)
-    release: str = parameter(Choice(("votes", "label")), "votes")
-    smooth_cost: tuple[float, float, float] | None = parameter(SmoothCostNumbers(), None)
-    interactions: int = parameter(InteractionCount(), 1)
-    simulation_seed: int | None = parameter(SEED, None)
 
     def check_together(self) -> None:
         """Refuse what does not go together, and an epsilon that no noise keeps."""

@@ -6,8 +6,7 @@ Computer Vision*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -15,12 +14,13 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common.fixed_plan import FixedPlanClassifier
+from vicinal.predictors._common.parameters import documented
 from vicinal.predictors._common.plan_guarantee import priced
-from vicinal.predictors.private_knn._parameters import PrivateKNNSettings
+from vicinal.predictors.private_knn._parameters import PrivateKNNParameters, PrivateKNNSettings
 
 
-@dataclass(eq=False, repr=False)
-class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings]):
+@documented
+class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNParameters):
     r"""Labels queries by a noisy vote of the k nearest in a Poisson sample of private records.
 
     For every query each subject takes part by an independent coin of probability gamma, and the k
@@ -28,47 +28,6 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings]):
     sigma_screen^2) reaches the threshold. Then **a fresh sample** votes, and the class with the
     most votes, with noise N(0, sigma_votes^2) on each, is the answer. All queries cost the same,
     so the whole cost is known before the first one.
-
-    Parameters
-    ----------
-    classes : sequence of int or str
-        All class names (or attributes, with `tau`). Public, and an input.
-    k : int
-        How many of the nearest vote.
-    gamma : float
-        The probability with which each subject takes part in a sample, 0 < gamma <= 1.
-    sigma_screen, threshold : float, optional
-        Noise scale and threshold of the screening, in votes. None, both, for no screening.
-    sigma_votes : float or "auto"
-        Noise scale on the votes of every class. "auto": the least that keeps `epsilon` over the
-        whole plan; 25 without an `epsilon`.
-    tau : float, optional
-        For records with several labels (attributes): the votes of a record together count at most
-        `tau` (the tau-approximation). Without screening only.
-    epsilon : float, optional
-        The guarantee for a subject at `delta` over the whole plan, instead of `sigma_votes`.
-    n_queries : int
-        How many queries are planned. More are refused, for the cost is stated for the plan.
-    n_answers : int, optional
-        How many of them may pass the screening and be answered; all, if left out. Once so many
-        answers are given, no other query is screened or answered.
-    delta : float
-        At which :meth:`guarantee` states the cost, unless told otherwise.
-    release : {"votes", "label"}
-        What leaves: noisy votes, or the label alone, which costs less in Renyi DP.
-    norm_bound : float or "auto"
-        The longest feature vector that distances are exact for; longer ones are pulled back to
-        this length. "auto" takes it from the public reference of `fit`, else from the first
-        queries asked, which are public, too.
-    precision : {"auto", "int8", "float32"}
-        Grid of the features; "auto" is the fast int8 from 64 features on. Distances are exact
-        integers on either.
-    interactions : int or "public"
-        How many interactions with the same subjects, each carrying out this same plan, the
-        guarantee covers together. A further one is refused. "public": the records need no
-        protection, nothing is counted, and the guarantee is void.
-    simulation_seed : int, optional
-        Makes noise and samples repeatable for experiments, and the guarantee void.
 
     Attributes
     ----------
@@ -94,24 +53,6 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings]):
 
     _plans = PrivateKNNSettings
     _also_public = ("the public rows that the grid of features is chosen by",)
-
-    classes: Iterable[Any]
-    k: int = 300
-    gamma: float = 0.15
-    sigma_screen: float | None = None
-    threshold: float | None = None
-    sigma_votes: float | str = "auto"
-    tau: float | None = None
-    _: KW_ONLY
-    epsilon: float | None = None
-    n_queries: int = 1000
-    n_answers: int | None = None
-    delta: float = 1e-5
-    release: str = "votes"
-    norm_bound: float | str = "auto"
-    precision: str = "auto"
-    interactions: int | str = 1
-    simulation_seed: int | None = None
 
     def fit(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes, VoteEnc
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
 from vicinal.predictors._common import inputs
 from vicinal.predictors._common.fixed_plan import (
-    VOTE_NOISE,
+    AnsweringParameters,
     AnsweringSettings,
     check_abstention,
     check_answers,
@@ -29,17 +28,14 @@ from vicinal.predictors._common.fixed_plan import (
     subject_slots,
 )
 from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
-from vicinal.predictors._common.parameters import (
+from vicinal.predictors._common.parameter_checks import (
     AUTO,
-    SEED,
     Choice,
-    ClassNames,
     Integer,
-    InteractionCount,
     Real,
     Unless,
-    parameter,
 )
+from vicinal.predictors._common.parameters import Auto, parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 _FEW_FEATURES = 64
@@ -49,28 +45,47 @@ DEFAULT_NOISE = 25.0
 """sigma_votes where neither it nor an epsilon is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateKNNSettings(AnsweringSettings):
+@table
+class PrivateKNNParameters(AnsweringParameters):
+    """What Private-kNN takes besides."""
+
+    k: int = parameter(
+        Integer(least=1, most=10**6),
+        default=300,
+        kw_only=False,
+        doc="How many nearest vote.",
+    )
+    gamma: float = parameter(
+        Real(above=0, most=1),
+        default=0.15,
+        kw_only=False,
+        doc="""The probability with which each subject takes part in a sample, 0 < gamma <= 1.""",
+    )
+    tau: float | None = parameter(
+        Unless(None, Real(above=0, most=1e6)),
+        default=None,
+        doc="""For records with several labels (attributes, named by `classes`): the votes of a
+        record together count at most `tau` (the tau-approximation). Without screening only.""",
+    )
+    norm_bound: Auto[float] = parameter(
+        Unless(AUTO, Real(above=0)),
+        default=AUTO,
+        doc="""The longest feature vector that distances are exact for; longer ones are pulled back
+        to this length. "auto" takes it from the public reference of `fit`, else from the first
+        queries asked, which are public, too.""",
+    )
+    precision: str = parameter(
+        Choice((AUTO, "int8", "float32")),
+        default=AUTO,
+        doc="""Grid of the features; "auto" is the fast int8 from 64 features on. Distances are
+        exact integers on either.""",
+    )
+
+
+class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
     """Checked parameters; None stands for "auto", and for no screening."""
 
     _name = "Private-kNN"
-
-    classes: npt.NDArray[Any] = parameter(ClassNames())
-    k: int = parameter(Integer(least=1, most=10**6), 300)
-    gamma: float = parameter(Real(above=0, most=1), 0.15)
-    sigma_screen: float | None = parameter(Unless(None, VOTE_NOISE), None)
-    threshold: float | None = parameter(Unless(None, Real(least=-1e7, most=1e7)), None)
-    sigma_votes: float | None = parameter(Unless(AUTO, VOTE_NOISE), AUTO)
-    tau: float | None = parameter(Unless(None, Real(above=0, most=1e6)), None)
-    epsilon: float | None = parameter(Unless(None, Real(above=0)), None)
-    n_queries: int = parameter(Integer(least=1, most=10**9), 1000)
-    n_answers: int | None = parameter(Unless(None, Integer(least=0)), None)
-    delta: float = parameter(Real(above=0, below=1), 1e-5)
-    release: str = parameter(Choice(("votes", "label")), "votes")
-    norm_bound: float | None = parameter(Unless(AUTO, Real(above=0)), AUTO)
-    precision: str = parameter(Choice((AUTO, "int8", "float32")), AUTO)
-    interactions: int = parameter(InteractionCount(), 1)
-    simulation_seed: int | None = parameter(SEED, None)
 
     def check_together(self) -> None:
         """Refuse what does not go together, and an epsilon that no noise keeps."""
@@ -150,7 +165,7 @@ class PrivateKNNSettings(AnsweringSettings):
         """Return the class of every record, int32 (n,), or its attributes, bool (n, c)."""
         if self.tau is None:
             return inputs.labels(y, size, self.classes)
-        return _attributes(y, (size, len(self.classes)))
+        return inputs.label_sets(y, (size, len(self.classes)))
 
     def encoding(self, targets: npt.NDArray[Any]) -> VoteEncoding:
         """Return what the records vote for, given their :meth:`targets`."""
@@ -195,15 +210,3 @@ class PrivateKNNSettings(AnsweringSettings):
         if records.reference is not None:
             release.encode_by(records.reference, margin=1.0)
         return release
-
-
-def _attributes(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Return which attributes every record has; nothing of `y` is echoed."""
-    table = np.asarray(y)
-    plain = table.shape == shape and table.dtype.kind in "biuf"
-    if not plain or not np.isin(table, (0, 1)).all():
-        raise InvalidInput(
-            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}) where 'tau' is given: a "
-            "row for each record, a column for each class."
-        )
-    return table.astype(np.bool_)

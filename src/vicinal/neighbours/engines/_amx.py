@@ -1,0 +1,217 @@
+"""The compiled int8 engine on AMX: products of 32 records with 32 queries in tile registers.
+
+The sums are compared with the radii as soon as they are finished, and only records that lie inside
+somebody's radius are kept. The n x Q matrix exists nowhere. A few queries at a time are left to
+:mod:`vicinal.neighbours.engines._vnni`, which goes at the speed of memory.
+
+Sums start from -floor(offset(x) / factor), so that a finished sum s satisfies
+
+    factor * <x, q> - offset(x) = factor * s - offset(x) % factor.
+
+Limits are ceil(floor / factor): no hit is lost by them, and each is checked exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._compiled import compiled
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.neighbours._tiles import Hits, by_query
+from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanRecords, padded
+from vicinal.neighbours.engines._intrinsics import lowest_bit
+from vicinal.neighbours.engines._tile_code import (
+    FOUND,
+    SIDE,
+    STEP,
+    scan_address,
+    scan_tiles,
+    supported,
+    tile_shapes,
+)
+from vicinal.neighbours.engines._vnni import VNNIEngine, aligned, check_memory, roomier, sum_limits
+
+FEW = 8
+"""Up to so many queries, tiles that are mostly empty gain nothing over vectors."""
+
+_CACHED = 1 << 18
+"""Bytes of records that stay in a core's cache while all queries pass over them."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTiles:
+    """Queries as the tiles are loaded.
+
+    Attributes
+    ----------
+    rows : int8 (q, stride)
+        The queries.
+    tiles : int8 (groups, steps, 2, 16, 16, 4)
+        Groups of 32 queries, 64 features a step: half, four features, query, feature.
+    limits : int32 (groups * 32,)
+        ceil(floor / factor); the largest int32 for queries that only fill a group.
+    """
+
+    rows: npt.NDArray[np.int8]
+    tiles: npt.NDArray[np.int8]
+    limits: npt.NDArray[np.int32]
+
+
+class AMXEngine(VNNIEngine):
+    """Scans int8 records of any width.
+
+    Raises
+    ------
+    RuntimeError
+        If this processor lacks the instructions, or the kernel does not let the process use them.
+    """
+
+    name = "amx"
+
+    def __init__(self) -> None:
+        if not supported():
+            raise RuntimeError("the processor has no AMX for int8")
+        self._address = scan_address()
+        self._shapes = tile_shapes()
+
+    def prepare(
+        self,
+        queries: IntegerMatrix,
+        floors: npt.NDArray[np.int64],
+        factor: int,
+        stride: int,
+    ) -> QueryBlock:
+        """Return the block with queries packed for tiles, or for vectors if they are few."""
+        if len(queries) <= FEW:
+            return super().prepare(queries, floors, factor, stride)
+        return _block(padded(queries, stride), floors, factor)
+
+    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
+        """Return a block of some of the queries."""
+        if not isinstance(block.packed, QueryTiles):
+            return super().pick(block, chosen)
+        rows, floors = block.packed.rows[chosen], block.floors[chosen]
+        return self.prepare(rows, floors, block.factor, rows.shape[1])
+
+    def _scan(
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        chosen: npt.NDArray[np.int32],
+        room: HitBudget,
+        size: int,
+    ) -> Hits | None:
+        tiles = block.packed
+        if not isinstance(tiles, QueryTiles):
+            return super()._scan(block, records, chosen, room, size)
+        check_memory(tiles.rows.shape[1], records, chosen)
+        hits = _scan_tiles(
+            records.features, records.offsets, records.row_ids, chosen, size, block.floors,
+            block.factor, tiles.tiles, tiles.limits, self._shapes, self._address, room.left,
+        )  # fmt: skip
+        if room.left[0] < 0:
+            return None
+        result: Hits = by_query(hits, len(block))
+        return result
+
+
+def _block(rows: npt.NDArray[np.int8], floors: npt.NDArray[np.int64], factor: int) -> QueryBlock:
+    """Return the block of queries as wide as stored rows."""
+    floors = np.ascontiguousarray(floors, dtype=np.int64)
+    groups, steps = -(-len(rows) // SIDE), -(-rows.shape[1] // STEP)
+    wide = np.zeros((groups * SIDE, steps * STEP), dtype=np.int8)
+    wide[: len(rows), : rows.shape[1]] = rows
+    tiles = aligned(wide.size).view(np.int8).reshape(groups, steps, 2, 16, 16, 4)
+    tiles[:] = wide.reshape(groups, 2, 16, steps, 16, 4).transpose(0, 3, 1, 4, 2, 5)
+    return QueryBlock(floors, factor, QueryTiles(rows, tiles, sum_limits(floors, factor, SIDE)))
+
+
+@compiled
+def _scan_tiles(  # type: ignore[no-untyped-def]
+    features, offsets, names, chosen, size, floors, factor, tiles, limits, shapes, address, left
+):
+    """Return hits (query, name, value), cached rows and 32 queries at a time."""
+    width, steps = features.shape[1], tiles.shape[1]
+    wide = steps * STEP
+    tile = max(SIDE, _CACHED // wide // SIDE * SIDE)
+    rows = np.empty(tile, dtype=np.int64)
+    biases, rests = np.zeros(tile, dtype=np.int32), np.zeros(tile, dtype=np.int32)
+    found = np.empty((tile, FOUND), dtype=np.int32)
+    sums = _aligned_bytes(4 * SIDE * SIDE)
+    copies = _aligned_bytes(tile * wide)
+    hits = np.empty((4096, 3), dtype=np.int32)
+    at = np.int64(0)
+    for first in range(0, size, tile):
+        count = min(tile, size - first)
+        before = at
+        for i in range(count):
+            rows[i] = chosen[first + i] if len(chosen) else first + i
+            biases[i] = -(offsets[rows[i]] // factor)
+            rests[i] = offsets[rows[i]] + biases[i] * factor
+        # A step may read on into the next records, which meet zeros, but not beyond the last one.
+        beyond = (first + -(-count // SIDE) * SIDE - 1) * width + wide > size * width
+        records, stride = features.ctypes.data + first * width, width
+        if len(chosen) or beyond:
+            _copy(features, rows, count, wide, copies)
+            records, stride = copies.ctypes.data, wide
+        for query in range(0, len(limits), SIDE):
+            kept = scan_tiles(
+                address,
+                (
+                    records, stride, -(-count // SIDE), steps, tiles.ctypes.data + query * wide,
+                    limits.ctypes.data + 4 * query, biases.ctypes.data, sums.ctypes.data,
+                    found.ctypes.data, shapes.ctypes.data,
+                ),
+            )  # fmt: skip
+            hits, at = _keep(
+                found, kept, count, rows, rests, names, floors, factor, query, hits, at
+            )
+        left[0] -= at - before
+        if left[0] < 0:
+            left[0] = -1
+            return hits[:0]
+    return hits[:at]
+
+
+@compiled
+def _copy(features, rows, count, wide, copies):  # type: ignore[no-untyped-def]
+    """Copy rows `wide` bytes apart; what lies between them meets zeros."""
+    width = features.shape[1]
+    for i in range(count):
+        source, target = features[rows[i]], copies[i * wide : i * wide + width]
+        for j in range(width):
+            target[j] = source[j]
+
+
+@compiled
+def _keep(  # type: ignore[no-untyped-def]
+    found, kept, count, rows, rests, names, floors, factor, query, hits, at
+):
+    """Append the hits among the first `kept` rows of `found`, checked exactly."""
+    for i in range(kept):
+        position = found[i, 0]
+        if position >= count:  # what fills the last group
+            return hits, at
+        if at + SIDE > len(hits):
+            hits = roomier(hits, at)
+        rest, name = rests[position], names[rows[position]]
+        mask = np.uint64(np.uint32(found[i, 1]))
+        while mask:
+            j = lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            value = np.int64(found[i, 2 + j]) * factor - rest
+            if query + j < len(floors) and value >= floors[query + j]:
+                hits[at, 0], hits[at, 1], hits[at, 2] = query + j, name, value
+                at += 1
+    return hits, at
+
+
+@compiled
+def _aligned_bytes(size):  # type: ignore[no-untyped-def]
+    """Return `size` bytes of zeros that start at a multiple of 64."""
+    spare = np.zeros(size + 64, dtype=np.int8)
+    first = -spare.ctypes.data % 64
+    return spare[first : first + size]

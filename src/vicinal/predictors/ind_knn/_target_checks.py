@@ -1,0 +1,152 @@
+"""What is declared of classes, numbers and words: checks of public inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms._record_vectors import MOST_COORDINATES
+from vicinal.predictors._common.parameter_checks import Check
+
+
+@dataclass(frozen=True, slots=True)
+class ClassNumbers(Check):
+    """A positive number for every class, in the order of `classes`, or a word in their place.
+
+    Attributes
+    ----------
+    word : str or None
+        The word, which is left as it is.
+    """
+
+    word: str | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        word = "" if self.word is None else f', or "{self.word}"'
+        return f"sequence of float{word}, optional"
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """No numbers, none above 0, not finite ones, and another word."""
+        return ([], [1.0, 0.0], [0.5, math.nan], [0.5, math.inf], [[0.5, 0.5]], "another", 0.5)
+
+    def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
+        """Return the numbers as a tuple, or the word, or None."""
+        if value is None or (isinstance(value, str) and value == self.word):
+            return value
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
+        numbers = tuple(_checks.real(name, each, above=0) for each in value)
+        if not numbers:
+            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBounds:
+    """Between which values each target lies; public.
+
+    Attributes
+    ----------
+    names : tuple of str or None
+        Names of several targets; None for a single one without a name.
+    low, high : float64 (p,)
+        Bounds of each target.
+    """
+
+    names: tuple[str, ...] | None
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        """Return p, the number of targets."""
+        return len(self.low)
+
+    def logarithms(self) -> TargetBounds:
+        """Return the bounds of the targets' logarithms."""
+        return TargetBounds(self.names, np.log(self.low), np.log(self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsOfTargets(Check):
+    """(low, high) of one target, or a mapping of several targets' names to such pairs."""
+
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        return "pair of float, or mapping"
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """No pair, no order, no numbers."""
+        bad = (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.nan), (0, math.inf), "01")
+        return (*bad, {}, {"age": 3}, {"age": (2, 1)}, {5: (0, 1)})
+
+    def __call__(self, name: str, value: object) -> TargetBounds:
+        """Return the bounds as arrays."""
+        if not isinstance(value, Mapping):
+            low, high = _pair(name, value)
+            return TargetBounds(None, np.array([low]), np.array([high]))
+        if not value or not all(isinstance(each, str) for each in value):
+            raise InvalidInput(f"The {name!r} parameter must map names of targets to pairs.")
+        pairs = np.array([_pair(name, pair) for pair in value.values()])
+        return TargetBounds(tuple(value), pairs[:, 0], pairs[:, 1])
+
+
+def _pair(name: str, value: object) -> tuple[float, float]:
+    message = f"The {name!r} parameter must be a pair (low, high) of numbers with low < high."
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise InvalidInput(message)
+    low, high = (_checks.real(name, each) for each in value)
+    if not low < high or not math.isfinite(high - low):
+        raise InvalidInput(message)
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class WordWeights(Check):
+    """A public vocabulary: words, or a mapping of words to their weights, above 0."""
+
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        return "sequence of str, or mapping"
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """No words, twice the same, and weights that are none."""
+        return (
+            None,
+            [],
+            "words",
+            [1, 2],
+            ["a", "a"],
+            [""],
+            {"a": 0.0},
+            {"a": math.nan},
+            {"a": "b"},
+        )
+
+    def __call__(self, name: str, value: object) -> dict[str, float]:
+        """Return every word's weight, in order."""
+        mapping = isinstance(value, Mapping)
+        if isinstance(value, str) or not isinstance(value, Mapping | Sequence | np.ndarray):
+            raise InvalidInput(f"The {name!r} parameter must be a sequence or mapping of words.")
+        words = [str(word) if isinstance(word, np.str_) else word for word in value]
+        if not words or not all(isinstance(word, str) and word for word in words):
+            raise InvalidInput(f"The {name!r} parameter must hold words, at least one.")
+        if len(set(words)) < len(words) or len(words) > MOST_COORDINATES:
+            raise InvalidInput(
+                f"The {name!r} parameter must hold each word once, {MOST_COORDINATES} at most."
+            )
+        weights = value.values() if mapping else [1.0] * len(words)  # type: ignore[union-attr]
+        numbers = [_checks.real(name, weight, above=0) for weight in weights]
+        return dict(zip(words, numbers, strict=True))
