@@ -64,8 +64,9 @@ print(f"{given.mean():.0%} answered, {np.mean(careful[given] == truth[given]):.0
 # What a smaller epsilon costs
 # ----------------------------
 # ``simulation_seed`` tries settings on data that needs no protection: there is no guarantee, and
-# the estimator says so. **Never do this with private records**: every fit is one more release about the
-# same people. :doc:`/tutorials/plot_5_plan` compares epsilons without any private record.
+# the estimator says so. **Never do this with private records**: every fit is one more release
+# about the same people. :doc:`/tutorials/plot_5_plan` compares epsilons without any private
+# record.
 
 epsilons = [0.25, 0.5, 1, 2]
 accuracy = []

@@ -82,6 +82,7 @@ for text, row, weight, sigma in zip(queries, words, weights, noise):
 
 # %%
 # The words come from tickets of *other* customers. A second interaction with the same customers
-# would add to what the first gives away, and is refused unless both were told of it (``interactions=2``).
+# would add to what the first gives away, and is refused unless both were told of it
+# (``interactions=2``).
 
 print(keywords.guarantee())
