@@ -141,7 +141,8 @@ def openapi() -> dict[str, Any]:
     """Return the document."""
     from vicinal import __version__
 
-    listed = [found for found in vars(models).values() if _is_body(found)]
+    known = [found for found in vars(models).values() if isinstance(found, type)]
+    listed = [found for found in known if issubclass(found, BaseModel) and found is not BaseModel]
     _, schemas = models_json_schema(
         [(model, "validation") for model in listed], ref_template="#/components/schemas/{model}"
     )
@@ -152,10 +153,6 @@ def openapi() -> dict[str, Any]:
         "paths": _paths(),
         "components": {"schemas": schemas["$defs"], "securitySchemes": keys},
     }
-
-
-def _is_body(found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, BaseModel) and found is not BaseModel
 
 
 async def openapi_document(_: Request) -> JSONResponse:
