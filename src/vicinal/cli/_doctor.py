@@ -66,7 +66,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor() -> dict[str, Any]:
-    from llvmlite import binding
+    from llvmlite import binding  # type: ignore[import-untyped]
 
     known = binding.get_host_cpu_features()
     return {
