@@ -293,7 +293,7 @@ class Cosine(Kernel):
 
 
 class RBF(Kernel):
-    """The Gaussian kernel exp(-|x - q|^2 / bandwidth^2) of features in a ball of radius `bound`.
+    """The Gaussian kernel ``exp(-|x - q|^2 / bandwidth^2)`` in a ball of radius `bound`.
 
     Parameters
     ----------
