@@ -14,7 +14,7 @@ t). Probabilities are these numbers over their sum. The label is the class with 
 :class:`~vicinal.mechanisms.ClassScores`, for which labels alone have a price.
 
 Beside a private model, its probabilities for the query take the place of c pi, at a weight of
-:data:`MODEL_WEIGHT`.
+:data:`MODEL_WEIGHT` or :data:`DECLARED_WEIGHT`.
 
 docs/decisions/0062-rare-classes.md has what was measured and what was rejected.
 """
@@ -33,8 +33,9 @@ from vicinal.mechanisms import ClassScores
 
 Floats = npt.NDArray[np.float64]
 
-MODEL_WEIGHT = 10.0
-"""What a private model's probabilities weigh against votes: as many as these, in place of c."""
+MODEL_WEIGHT, DECLARED_WEIGHT = 10.0, 300.0
+"""What a private model's probabilities weigh against votes: as many as these, in place of c; the
+second where class shares or costs are declared (docs/decisions/0084-private-model-on-tables.md)."""
 
 _REACH = 30.0
 _STEP = 1 / 64
@@ -97,8 +98,9 @@ class ClassDecision:
             The model's probabilities, above 0. Public.
         """
         scale = noise[:, None]
-        pull = MODEL_WEIGHT / self._total()
-        expected = _mean(MODEL_WEIGHT * shares, votes / scale - pull * scale)
+        weight = MODEL_WEIGHT if self.plain else DECLARED_WEIGHT
+        pull = weight / self._total()
+        expected = _mean(weight * shares, votes / scale - pull * scale)
         return np.asarray(expected / expected.sum(axis=1, keepdims=True))
 
     def chosen(self, probabilities: Floats) -> npt.NDArray[np.int64]:
