@@ -13,14 +13,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vicinal import _checks
+from vicinal._lazy import of_extra
 from vicinal.accounting._composition import Composition, PricedRelease, Zcdp, compose
 from vicinal.accounting._gaussian import Laplace, SubsampledGaussian
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 ADD_OR_REMOVE_ONE = "ADD_OR_REMOVE_ONE"
+_NEEDED_BY = "An event of dp-accounting"
 
 
 def to_event(composition: Composition) -> DpEvent:
@@ -31,7 +33,7 @@ def to_event(composition: Composition) -> DpEvent:
     InvalidInput
         If a release has no exact counterpart there (a screening, a label alone).
     """
-    events = _library()
+    events = of_extra("events", "dp_accounting", _NEEDED_BY)
     parts = [
         events.SelfComposedDpEvent(_event_of(release, events), count)
         for release, count in composition.terms
@@ -57,7 +59,7 @@ def from_event(event: DpEvent, neighbouring: object = ADD_OR_REMOVE_ONE) -> Comp
     """
     relation = getattr(neighbouring, "name", neighbouring)
     _checks.choice("neighbouring", relation, (ADD_OR_REMOVE_ONE,))
-    _library()
+    of_extra("events", "dp_accounting", _NEEDED_BY)
     name = type(event).__name__
     if name not in _READERS:
         raise InvalidInput(
@@ -65,16 +67,6 @@ def from_event(event: DpEvent, neighbouring: object = ADD_OR_REMOVE_ONE) -> Comp
             f"{', '.join(_READERS)}."
         )
     return _READERS[name](event)
-
-
-def _library() -> Any:
-    try:
-        import dp_accounting
-    except ImportError:
-        raise MissingExtra(
-            "The events of dp-accounting need the extra 'events': pip install 'vicinal[events]'."
-        ) from None
-    return dp_accounting
 
 
 def _event_of(release: PricedRelease, events: Any) -> DpEvent:
@@ -96,10 +88,6 @@ def _event_of(release: PricedRelease, events: Any) -> DpEvent:
     )
 
 
-def _gaussian(event: Any) -> Composition:
-    return Composition.of(SubsampledGaussian(_noise(event)))
-
-
 def _noise(event: Any) -> float:
     return _checks.real("noise_multiplier", event.noise_multiplier, above=0)
 
@@ -107,10 +95,6 @@ def _noise(event: Any) -> float:
 def _zcdp(event: Any) -> Composition:
     _checks.real("xi", event.xi, least=0, most=0)
     return Composition.of(Zcdp(_checks.real("rho", event.rho, least=0)))
-
-
-def _repeated(event: Any) -> Composition:
-    return from_event(event.event).repeat(event.count)
 
 
 def _poisson(event: Any) -> Composition:
@@ -132,10 +116,10 @@ def _poisson(event: Any) -> Composition:
 
 _READERS: dict[str, Callable[[Any], Composition]] = {
     "NoOpDpEvent": lambda _: Composition(),
-    "GaussianDpEvent": _gaussian,
+    "GaussianDpEvent": lambda event: Composition.of(SubsampledGaussian(_noise(event))),
     "LaplaceDpEvent": lambda event: Composition.of(Laplace(_noise(event))),
     "ZCDpEvent": _zcdp,
-    "SelfComposedDpEvent": _repeated,
+    "SelfComposedDpEvent": lambda event: from_event(event.event).repeat(event.count),
     "ComposedDpEvent": lambda event: compose(from_event(part) for part in event.events),
     "PoissonSampledDpEvent": _poisson,
 }

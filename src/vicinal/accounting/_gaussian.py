@@ -49,7 +49,6 @@ serves integer and fractional orders alike, without the alternating series of th
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from functools import lru_cache
 
@@ -57,7 +56,7 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, GaussianPair, mixed_ratio
+from vicinal.accounting._divergence import Array, GaussianPair, Pair, mixed_ratio
 from vicinal.accounting._pate import lnmax_rdp
 
 
@@ -103,15 +102,11 @@ class Laplace:
 
 
 @dataclasses.dataclass(frozen=True)
-class LaplacePair:
+class LaplacePair(Pair):
     """Laplace laws of scale 1 that lie `distance` apart."""
 
     distance: float
     symmetric = True
-
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
 
     def excess(self, losses: Array) -> Array:
         """Return the excess at `losses` (m,): 1 - e^{(eps - distance)/2} at 0 <= eps <= distance.
@@ -174,7 +169,7 @@ class SubsampledGaussian:
         return GaussianPair(1 / self.sigma, self.gamma)
 
 
-@functools.lru_cache(maxsize=32)
+@lru_cache(maxsize=32)
 def _nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Array, Array]:
     """Return log(weight * density) and log ratio at the nodes of the trapezoidal rule."""
     z = np.asarray(-_TAIL + step * np.arange(size + 1), dtype=np.float64)

@@ -1,16 +1,57 @@
-"""Programs of many commands: a command's module is imported when the command is named."""
+"""Programs of many commands: a command's module is imported when the command is named.
+
+Messages name parameters as Python does; here they name the command's flag instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from vicinal.cli._flags import with_flags
+from vicinal.cli._output import sign_of_life
 from vicinal.errors import PrivacyRefused, VicinalError
+
+FLAG_OF = {
+    "id": "name",
+    "n_features": "features",
+    "n_neighbors": "neighbors",
+    "n_queries": "queries",
+    "n_records": "records",
+    "n_shards": "shards",
+    "reuse_predictions": "reuse",
+}
+"""Names in Python whose option has another one, and that option's name in a command."""
+
+_NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
+
+
+def with_flags(message: str, command: Any) -> str:
+    """Return a message that names the command's flags, where it has one for the parameter."""
+    flags = dict(_flags(command))
+
+    def flag(found: re.Match[str]) -> str:
+        name = found[1]
+        known = flags.get(name) or flags.get(FLAG_OF.get(name, ""))
+        return found[0] if known is None else f"{known} option"
+
+    return _NAMED.sub(flag, message)
+
+
+def _flags(command: Any) -> Iterator[tuple[str, str]]:
+    """Yield each option's name and its longest flag; of a group those of all its commands."""
+    for option in getattr(command, "params", ()):
+        flags = [flag for flag in option.opts if flag.startswith("--")]
+        if flags:
+            yield option.name, flags[0]
+            yield flags[0].removeprefix("--").replace("-", "_"), flags[0]
+    for inner in getattr(command, "commands", {}).values():
+        yield from _flags(inner)
+
 
 BAD_INPUT = 2
 REFUSED = 3
@@ -28,9 +69,11 @@ class CommandGroup(TyperGroup):
     """Commands that are imported when named, and whose errors end the program with a sentence.
 
     `places` says where each command stands: ``module:function``, or ``module:app`` for a group.
+    `tasks` says what help puts together: a heading, and the commands under it. Others come last.
     """
 
     places: ClassVar[Mapping[str, str]] = {}
+    tasks: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return the names of all commands, sorted."""
@@ -41,10 +84,23 @@ class CommandGroup(TyperGroup):
         place = self.places.get(cmd_name)
         return None if place is None else _command(cmd_name, place)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands into the help, those of one task together."""
+        grouped = {name for names in self.tasks.values() for name in names}
+        others = [name for name in self.list_commands(ctx) if name not in grouped]
+        width = formatter.width - 6 - max(map(len, self.places))
+        for heading, names in (*self.tasks.items(), ("Commands", others)):
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name, command.get_short_help_str(width)) for name, command in commands]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows, col_max=30)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
-            return super().invoke(ctx)
+            with sign_of_life(ctx.invoked_subcommand):
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             _stop("interrupted.", INTERRUPTED)
         except VicinalError as error:
