@@ -81,7 +81,7 @@ class ModelFeatures:
         unit = unit_vectors(X)
         bias = np.full((len(unit), 1), round(BIAS * self.unit), dtype=np.float32)
         parts = (unit, self._products(unit), bias) if self.with_products else (unit, bias)
-        return np.hstack(parts)
+        return np.asarray(np.hstack(parts))
 
     def _products(self, unit: IntegerRows) -> IntegerRows:
         first, second = np.triu_indices(self.n_features)
@@ -128,7 +128,8 @@ class WeightNoise:
         """Return the variance of averaged weights along directions of these curvatures."""
         found = np.zeros_like(along)
         for step in range(self.steps):
-            velocity, moved, total = np.ones_like(along), -self.rate * np.ones_like(along), 0.0
+            velocity, moved = np.ones_like(along), np.full_like(along, -self.rate)
+            total = np.zeros_like(along)
             for later in range(step, self.steps):
                 if later >= self.steps - self.averaged:
                     total = total + moved
