@@ -88,7 +88,8 @@ class ModelFeatures:
         same = first == second
         wide = unit.astype(np.float64)
         each = wide[:, first] * wide[:, second] * np.where(same, 1.0, math.sqrt(2.0)) / self.unit
-        return np.rint((each - same * (self.unit / self.n_features)) * PRODUCTS).astype(np.float32)
+        centred = (each - same * (self.unit / self.n_features)) * PRODUCTS
+        return np.asarray(np.rint(centred), dtype=np.float32)
 
 
 def _n_products(n_features: int) -> int:
