@@ -139,12 +139,16 @@ def _expected(shape: float) -> Floats:
 
 
 def _mean(shape: Floats, places: Floats) -> Floats:
-    """Return T, element by element; beyond the reach of D it goes on in a straight line."""
+    """Return T, element by element; beyond the reach of D it goes on as its expansions do."""
     within = np.clip(places, -_REACH, _REACH)
     small = np.minimum(shape, _LARGEST_SHAPE)
     found = small * pbdv(-small - 1, -within)[0] / pbdv(-small, -within)[0]
-    # Where D overflows, the mode is within 1 % of the mean.
-    mode = (within + np.sqrt(within**2 + 4 * np.maximum(shape, 1.0) - 2)) / 2
+    back = np.minimum(places, -_REACH)
+    found = np.where(places < -_REACH, -small / back * (1 - (small + 1) / back**2), found)
+    # Where D overflows, the mode is within 1 % of the mean. Written so that nothing cancels.
+    place, large = np.minimum(places, _REACH), np.maximum(shape, 1.0)
+    root = np.sqrt(place**2 + 4 * large - 2)
+    mode = np.where(place < 0, (2 * large - 1) / (root + np.abs(place)), (place + root) / 2)
     return np.asarray(
         np.where(shape > _LARGEST_SHAPE, mode, found) + np.maximum(places - _REACH, 0)
     )
