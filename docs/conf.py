@@ -30,7 +30,7 @@ extensions = [
 exclude_patterns = ["site", "_templates", "tutorials/*.ipynb", "tutorials/*.py"]
 templates_path = ["_templates"]
 default_role = "code"
-nitpicky = False
+toc_object_entries_show_parents = "hide"
 
 # ---------------------------------------------------------------- reference from docstrings
 autosummary_generate = True
