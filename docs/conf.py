@@ -49,7 +49,6 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"__init__|shell\.py",
     "within_subsection_order": "FileNameSortKey",
-    "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
