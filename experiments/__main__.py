@@ -16,6 +16,7 @@ class Experiments(CommandGroup):
         "ablation": "experiments.commands.ablation:ablation",
         "accounting": "experiments.commands.accounting:accounting",
         "accuracy": "experiments.commands.methods:accuracy",
+        "audit-adversaries": "experiments.commands.audits:audit_adversaries",
         "audit-controls": "experiments.commands.audits:audit_controls",
         "audit-errors": "experiments.commands.audits:audit_errors",
         "audit-service": "experiments.commands.audits:audit_service",
