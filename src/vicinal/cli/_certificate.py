@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
@@ -61,5 +61,5 @@ def read_audit(path: Path) -> dict[str, Any]:
     return found
 
 
-def _has(found: Any, *names: str) -> bool:
+def _has(found: Any, *names: str) -> TypeGuard[dict[str, Any]]:
     return isinstance(found, dict) and set(names) <= set(found)
