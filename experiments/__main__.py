@@ -19,6 +19,7 @@ class Experiments(CommandGroup):
         "audit-adversaries": "experiments.commands.audits:audit_adversaries",
         "audit-controls": "experiments.commands.audits:audit_controls",
         "audit-errors": "experiments.commands.audits:audit_errors",
+        "audit-one-run": "experiments.commands.audits:audit_one_run",
         "audit-service": "experiments.commands.audits:audit_service",
         "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
         "indknn-efficiency": "experiments.commands.efficiency:indknn_efficiency",

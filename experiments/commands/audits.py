@@ -188,3 +188,27 @@ def audit_adversaries(
     result = {"experiment": ADVERSARIES, "note": ADVERSARIES_NOTE, "rows": rows}
     text = with_notes("\n".join(lines), ADVERSARIES_NOTE)
     write_table(folder, ADVERSARIES, result, text, json=json)
+
+
+ONE_RUN = "audit-one-run"
+
+ONE_RUN_NOTE = (
+    "Lower bounds at 95 %. Printed: Steinke, Nasr & Jagielski 2023, with delta by their rule; "
+    "delta = 0: their rule, which is ours there. Epsilon and mu: ours, by the recursion of "
+    "Mahloujifar, Melis & Chaudhuri 2024 for the curve of (epsilon, delta), and of mu. Recursion: "
+    "the latter, written a second time."
+)
+
+
+def audit_one_run(json: Json = False, out: Out = OUT) -> None:
+    """What guesses of canaries prove, beside published figures and a second implementation."""
+    from experiments.audits import one_run
+
+    rows = one_run.compared()
+    result = {
+        "experiment": ONE_RUN,
+        "note": ONE_RUN_NOTE,
+        "rows": [row.to_dict() for row in rows],
+    }
+    text = with_notes(one_run.text_table(rows), ONE_RUN_NOTE)
+    write_table(output_folder(out), ONE_RUN, result, text, json=json)
