@@ -213,12 +213,11 @@ def _plan_request(
 def _say_about_reference(
     points: npt.NDArray[Any] | None, extractor: StoreExtractor, plan: PlanRequest | None
 ) -> None:
-    """Warn of a poor reference; for tables, say where a plan's rival may be ahead."""
-    if points is None:
-        return
-    warn_about_reference(points, _feature_names(extractor))
-    if extractor.kind == "table" and plan is not None:
-        say_linear_model(plan, points.shape[1])
+    """Warn of a poor reference; say where a plan's rival may be ahead."""
+    if points is not None:
+        warn_about_reference(points, _feature_names(extractor))
+        if plan is not None:
+            say_linear_model(plan, points.shape[1])
 
 
 def _feature_names(extractor: StoreExtractor) -> list[str] | None:

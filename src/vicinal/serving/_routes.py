@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
@@ -22,12 +23,12 @@ from vicinal.serving._limits import JSON
 from vicinal.serving._models import PredictRequest, RecordsRequest
 from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
-from vicinal.store import Presence, Query, Reply
+from vicinal.store import Presence, Query
 
 LONGEST_KEY = 200
 
 
-async def predict(request: Request) -> Response:
+async def predict(request: Request) -> JSONResponse:
     """Answer queries; returns after the charges have become durable.
 
     A problem means that nothing was charged, but for 500 and 503, after which the same
@@ -47,7 +48,7 @@ async def predict(request: Request) -> Response:
     except VicinalError as error:
         raise of_error(error) from None
     state.metrics.answered(size, time.perf_counter() - begin)
-    return Response(encode_reply(reply), media_type="application/json")
+    return JSONResponse(reply.to_dict())
 
 
 def idempotency_key(request: Request) -> str | None:
@@ -55,19 +56,18 @@ def idempotency_key(request: Request) -> str | None:
     sent = request.headers.getlist("idempotency-key")
     if not sent:
         return None
-    if len(sent) > 1 or not 0 < len(sent[0]) <= LONGEST_KEY or not _plain(sent[0]):
+    if len(sent) > 1 or not 0 < len(sent[0]) <= LONGEST_KEY or not _printable(sent[0]):
         detail = f"Idempotency-Key must be one header of 1 to {LONGEST_KEY} ASCII characters."
         raise Problem(400, "idempotency-key", detail)
     return sent[0]
 
 
-def encode_reply(reply: Reply) -> bytes:
-    """Return a reply as JSON."""
-    return json.dumps(reply.to_dict(), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _plain(text: str) -> bool:
+def _printable(text: str) -> bool:
     return text.isascii() and text.isprintable()
+
+
+SAMPLE_SECONDS = 60.0
+"""How often the service notes what is used, though nobody looks."""
 
 
 async def guarantee(request: Request) -> JSONResponse:
@@ -85,7 +85,7 @@ async def quota(request: Request) -> JSONResponse:
     names = state.store.audiences if key.role == CURATOR else (key.audience,)
     own = state.store.quota(key.name, audience=key.audience)
     plans = {name: state.store.quota(audience=name) for name in names}
-    facts = (await state.with_store(state.store.facts))["audiences"]
+    await note_usage(state)
     mine = {
         "name": key.name,
         "role": key.role,
@@ -95,16 +95,31 @@ async def quota(request: Request) -> JSONResponse:
         "left": own.analyst_left,
     }
     audiences = {
-        name: {"planned": q.planned, "used": q.used, "left": q.left, "wear": _usage(facts[name])}
+        name: {"planned": q.planned, "used": q.used, "left": q.left, **_usage(state, name)}
         for name, q in plans.items()
     }
     return JSONResponse({"mine": mine, "audiences": audiences})
 
 
-def _usage(audience: dict[str, Any]) -> float | None:
-    """Return the mean share of a budget that public points have used up."""
-    usage = audience["wear"]
-    return None if usage is None else usage["mean"]
+def _usage(state: AppState, audience: str) -> dict[str, Any]:
+    samples = state.usage.of(audience)
+    return {"wear": samples[-1]["wear"], "usage": samples}
+
+
+async def note_usage(state: AppState) -> None:
+    """Sample how many answers are used, and the mean share of a budget by public points."""
+    facts = (await state.with_store(state.store.facts))["audiences"]
+    for name, audience in facts.items():
+        wear = None if audience["wear"] is None else audience["wear"]["mean"]
+        state.usage.note(name, state.store.quota(audience=name).used, wear)
+
+
+async def sample_usage(state: AppState) -> None:
+    """Sample once a minute, as long as the store answers."""
+    while state.metrics.up:
+        with suppress(Problem):
+            await note_usage(state)
+        await asyncio.sleep(SAMPLE_SECONDS)
 
 
 async def status(request: Request) -> JSONResponse:
