@@ -5,12 +5,11 @@ G_b(L) = e^{b L} - 1 - b (e^L - 1), because E_Q[e^L - 1] = 0. For b > 1 (D_b(P|Q
 for b < 0 (D_alpha(Q|P), b = 1 - alpha) every G_b(L) is >= 0 by convexity of u -> u^b, so the sum of
 positive terms keeps its relative precision however close P and Q are.
 
-Dominating pairs: the two output laws that a release can at worst be told apart by.
-
-A pair (P with the subject, Q without) is given by its *excess* at every real eps,
-C(eps) = H_eps(P|Q) - max(0, 1 - e^eps), where H is the hockey-stick divergence. The other direction
-is H_eps(Q|P) = e^eps C(-eps) at eps >= 0, so one function describes both; and where H is close to
-its trivial value 1 - e^eps, C keeps its relative precision.
+A dominating pair (P with the subject, Q without) holds the two output laws that a release can at
+worst be told apart by. It is given by its *excess* at every real eps, C(eps) = H_eps(P|Q) - max(0,
+1 - e^eps), where H is the hockey-stick divergence. The other direction is H_eps(Q|P) = e^eps
+C(-eps) at eps >= 0, so one function describes both; and where H is close to its trivial value 1 -
+e^eps, C keeps its relative precision.
 """
 
 from __future__ import annotations
@@ -172,14 +171,11 @@ def gaussian_excess(mu: float, losses: Array) -> Array:
         # Four nodes err by about 1e-12 mu^8 relative.
         rule, weights = _RULES[4 if mu < 0.1 else 12]
         nodes = x[:, None] + (rule + 1) * (mu / 2)
-        slopes = 1 - nodes * _mills(nodes)
+        mills: Array = math.sqrt(math.pi / 2) * erfcx(nodes * math.sqrt(0.5))
+        slopes = 1 - nodes * mills
         log_density = -(x**2) / 2 - math.log(2 * math.pi) / 2
         value = np.exp(log_density) * (slopes @ (weights * (mu / 2)))
     else:
         first, second = log_ndtr(-x), size + log_ndtr(-x - mu)
         value = np.exp(first) * -np.expm1(np.minimum(second - first, 0.0))
     return np.where(losses < 0, np.exp(np.minimum(losses, 0.0)) * value, value)
-
-
-def _mills(y: Array) -> Array:
-    return np.asarray(math.sqrt(math.pi / 2) * erfcx(y * math.sqrt(0.5)))

@@ -175,7 +175,7 @@ def init(
         extractor, points = reference_of(raw, unmapped, components, power)
         if points is not None:
             warn_about_reference(points, _feature_names(extractor))
-            if features == "table" and records and model_share == "0" and not quiet:
+            if records and model_share == "0" and not quiet:
                 say_linear_model(request, points.shape[1])
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
-from vicinal.features._fixed import FixedImageFeatures, LoadedOnce, Vectors, in_order
+from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
 from vicinal.features._image import checked_image, listed_images
 from vicinal.features._legacy_weights import read_weights
 
@@ -43,7 +43,6 @@ _STAGES = (
     (1, 1, 1, 16), (2, 2, 6, 24), (2, 2, 6, 40), (3, 2, 6, 80), (3, 1, 6, 112), (4, 2, 6, 192),
     (1, 1, 6, 320),
 )  # fmt: skip
-
 
 _extra = partial(of_extra, "encoders", purpose="Lite0Features")
 
@@ -78,54 +77,16 @@ class Lite0Features(LoadedOnce["Any"], FixedImageFeatures):
         self.size = size
         self.weights = weights
 
-    def transform(
-        self,
-        images: npt.ArrayLike | Sequence[npt.ArrayLike],
-        progress: Callable[[int], None] | None = None,
-    ) -> Vectors:
-        """Return the embeddings of `images`.
-
-        Parameters
-        ----------
-        images
-            Grey (h, w) or colour (h, w, 3) each, of any sizes, in an array or a list; 0 to 255.
-        progress
-            Called with the number of images just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, 1280) of float32
-            In the order of the images.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no image, or one is anything else; if the weights are other ones.
-        MissingExtra
-            If the extra `encoders` is not installed.
-        """
+    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
         pixels = [checked_image(image) for image in listed_images(images)]
         size = _checks.integer("size", self.size, least=32, most=512)
         session = self._loaded_once((size, self.weights), lambda: _session(size, self.weights))
-        return in_order(_side_by_side(pixels, partial(_embedded, session, size)), progress)
+        return _side_by_side(pixels, partial(_embedded, session, size))
 
 
 def packaged_weights() -> Path:
     """Return the file of the weights, or say which package to install."""
     return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
-
-
-class _SquareFit(NamedTuple):
-    """Height and width that an image is scaled to, and where the square begins."""
-
-    size: tuple[int, int]
-    start: tuple[int, int]
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], side: int) -> _SquareFit:
-        scale = max(side / shape[0], side / shape[1])
-        height, width = (max(side, round(scale * length)) for length in shape[:2])
-        return cls((height, width), ((height - side) // 2, (width - side) // 2))
 
 
 def _side_by_side(
@@ -141,12 +102,14 @@ def _embedded(session: Any, side: int, pixels: npt.NDArray[Any]) -> Vectors:
     """Return the embedding (1280,) of one image."""
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
-    fit = _SquareFit.of(pixels.shape, side)
+    scale = max(side / pixels.shape[0], side / pixels.shape[1])
+    sizes = [max(side, round(scale * length)) for length in pixels.shape[:2]]
+    start = np.array([(length - side) // 2 for length in sizes], dtype=np.int64)
     given = {
         "image": image,
-        "sizes": np.array([1, 3, *fit.size], dtype=np.int64),
-        "start": np.array(fit.start, dtype=np.int64),
-        "stop": np.array(fit.start, dtype=np.int64) + side,
+        "sizes": np.array([1, 3, *sizes], dtype=np.int64),
+        "start": start,
+        "stop": start + side,
     }
     return np.asarray(session.run(None, given)[0][0], dtype=np.float32)
 

@@ -145,9 +145,7 @@ class FixedPlanLabeller:
     def epsilon(self) -> float:
         """Return what all rounds cost, as :meth:`guarantee` does, also in a simulation."""
         plan = PricedPlan.from_dict(self.plan())
-        total = plan.composition()
-        methods = [method for method in total.methods() if method != "rdp_mironov"]
-        return min(total.to_epsilon(plan.delta, method) for method in methods)
+        return plan.composition().least_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee of all rounds together, known before the first question."""

@@ -1,9 +1,8 @@
 """From the body of a request, JSON or a .npy file, to rows that the store takes.
 
-Rows as a .npy file: a sixth of the bytes of JSON, and no number to parse.
-
-The header is matched as a whole against what numpy writes, and evaluated nowhere; the shape it
-states must fit the bytes that have come, so that it cannot ask for memory.
+A .npy file has a sixth of the bytes of JSON, and no number to parse. Its header is matched as a
+whole against what numpy writes, and evaluated nowhere; the shape it states must fit the bytes that
+have come, so that it cannot ask for memory.
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ def width_of(store: AnyStore) -> int | None:
 
 
 def columns_of(store: AnyStore) -> list[dict[str, Any]] | None:
-    """Return name, kind and values of a table's columns; None where rows have no names."""
+    """Return name, kind and values of every column; None where what is asked has no names."""
     extractor = store.schema.extractor
+    if extractor.kind == "columns" and extractor.columns is not None:
+        return [{"name": name, "kind": "number", "values": None} for name in extractor.columns]
     if extractor.takes != "rows":
         return None
     declared = TableSchema.from_dict(extractor.options["schema"]).columns
