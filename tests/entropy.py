@@ -53,6 +53,7 @@ CHILDREN_DRAW = {
     "tests/unit/test_distributed_actors.py": CHARGES,
     "tests/unit/test_distributed_changes.py": CHARGES,
     "tests/unit/test_distributed_extraction.py": CHARGES,
+    "tests/unit/test_distributed_namespaces.py": "machines begin and end, and answer nothing",
     "tests/unit/test_serving_load.py": BITS,
     "tests/unit/test_store_failures.py": BITS,
 }
