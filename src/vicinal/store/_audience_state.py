@@ -270,8 +270,8 @@ def open_audience_state(
     model = stored_model(parts, audience, settings)
     assembled = _engine(parts, audience, settings, slack, model)
     n_classes = None if settings.label_only else len(schema.classes)
-    with_model = n_classes is not None and model is not None
-    answers = AnswerLog(database, audience, 2 * n_classes if with_model else n_classes, version)
+    width = n_classes if n_classes is None or model is None else 2 * n_classes
+    answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=turn)
     reuse_replay = None
     if settings.reuse_predictions != NO_REUSE:
