@@ -64,7 +64,7 @@ class AudienceState:
     ----------
     audience : Audience
         Its row in the ledger, with budgets.
-    asked : IndKNNSettings
+    requested : IndKNNSettings
         The plan as it was asked for.
     settings : IndKNNSettings
         The same with everything automatic fixed.
@@ -83,7 +83,7 @@ class AudienceState:
     """
 
     audience: Audience
-    asked: IndKNNSettings
+    requested: IndKNNSettings
     settings: IndKNNSettings
     engine: QueryEngine
     slack: DeltaSlackAccountant
@@ -174,7 +174,7 @@ class AudienceState:
 
     def guarantee(self) -> Guarantee:
         """Return what this audience's answers guarantee to every subject."""
-        plain = ind_knn_guarantee(self.asked)
+        plain = ind_knn_guarantee(self.requested)
         opened = "when the audience was opened"
         return dataclasses.replace(
             plain,
@@ -203,8 +203,8 @@ class AudienceState:
         pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
         fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
         release = "label" if self.settings.label_only else "votes"
-        told = {"n_queries": self.settings.n_queries, "release": release}
-        return {**fixed, **told, "reuse_predictions": self.settings.reuse_predictions, **pinned}
+        public = {"n_queries": self.settings.n_queries, "release": release}
+        return {**fixed, **public, "reuse_predictions": self.settings.reuse_predictions, **pinned}
 
 
 def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
@@ -264,7 +264,7 @@ def open_audience_state(
     plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
     # Audiences from before there were private models have none.
     share = {"model_share": plan["pinned"].get("model_share", 0)}
-    asked = _settings(schema, {**plan["asked"], **share})
+    requested = _settings(schema, {**plan["asked"], **share})
     settings = _settings(schema, {**plan["asked"], **plan["pinned"], **share})
     slack = slack_meter(settings, audience.slack)
     model = stored_model(parts, audience, settings)
@@ -279,7 +279,7 @@ def open_audience_state(
         engine = reuse_replay.engine_with_reuse()
     usage = _stored_usage(database, audience)
     return AudienceState(
-        audience, asked, settings, engine, slack, answers, reuse_replay, usage, model
+        audience, requested, settings, engine, slack, answers, reuse_replay, usage, model
     ), assembled
 
 
