@@ -60,7 +60,7 @@ class AnswerBlock:
         Digests of the queries, one after the other.
     answers : float64 (q, c) or int64 (q,)
         What was released for each; votes that a memory has answered for are -inf, and 0 at its
-        label.
+        label. Beside a private model (q, 2 c): votes, then probabilities.
     slack : float
         What the grid has cost this audience by now.
     queries_of : mapping of str to int

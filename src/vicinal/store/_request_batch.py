@@ -17,7 +17,7 @@ from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._audience_state import AudienceState, lead
 from vicinal.store._requests import Query, Reply, checked_name
-from vicinal.store._reuse_replay import mask_unasked, released
+from vicinal.store._reuse_replay import released
 from vicinal.store._store_schema import StoreSchema
 
 _FRESH = -1
@@ -257,16 +257,10 @@ class RequestBatch:
         """Yield the replies to jobs of one audience."""
         state = jobs[0].state
         where = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
-        found = state.answers.read(*where)
-        votes = mask_unasked(found) if found.ndim == 2 else None
-        decision, scale = state.engine.decision, state.noise_scale
-        places = found if votes is None else decision.labels(found, scale or np.nan)
-        labels = np.asarray(self._schema.classes)[places]
+        found = state.read(*where)
+        votes, chances, scale = found.votes, found.probabilities, state.noise_scale
+        labels = np.asarray(self._schema.classes)[found.labels]
         leads = None if votes is None or scale is None else lead(votes, scale)
-        chances = None
-        # Beside a private model stored votes do not tell what it has joined to them.
-        if votes is not None and scale is not None and state.private_model is None:
-            chances = decision.probabilities(votes, scale)
         start = 0
         for job in jobs:
             part = slice(start, start := start + len(job.seqs))

@@ -83,10 +83,12 @@ def released(answers: QueryAnswers) -> npt.NDArray[Any]:
     """Return answers as they are stored: labels, or votes whose best class is the label.
 
     Votes that nobody was asked for are -inf, and 0 at the memory's label. Those that a private
-    model has put in their place stay.
+    model has put in their place stay, and its probabilities follow them.
     """
     if answers.votes is None:
         return answers.labels
+    if answers.probabilities is not None:
+        return np.hstack([answers.votes, answers.probabilities])
     votes = answers.votes.copy()
     free = np.flatnonzero(np.isnan(votes).any(axis=1))
     votes[free] = -np.inf
