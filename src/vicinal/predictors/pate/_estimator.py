@@ -52,7 +52,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     >>> from vicinal import PATEClassifier
     >>> clf = PATEClassifier([0, 1, 2], n_teachers=250, sigma_votes=40.0, n_queries=100)
     >>> round(clf.guarantee().epsilon, 1)  # known before there is a record
-    2.4
+    1.4
     """
 
     _plans = PATESettings
