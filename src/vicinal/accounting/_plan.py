@@ -158,7 +158,7 @@ def account(plan: object) -> dict[str, Any]:
     >>> from vicinal import account
     >>> release = {"kind": "gaussian", "sigma": 10.0, "count": 20}
     >>> round(account({"delta": 1e-5, "releases": [release]})["epsilon"], 2)
-    1.78
+    1.76
     """
     return Plan.from_dict(plan).price()
 
