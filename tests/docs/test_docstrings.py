@@ -34,7 +34,7 @@ def exported():
 @pytest.mark.parametrize("value", [pytest.param(value, id=name) for name, value in exported()])
 def test_the_example_of_a_docstring_runs(value, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (test,) = doctest.DocTestFinder(recurse=False).find(value, globs={})
+    (test,) = doctest.DocTestFinder(recurse=False).find(value)
     told = []
     doctest.DocTestRunner(optionflags=FLAGS).run(test, out=told.append)
     assert not told, "".join(told)
