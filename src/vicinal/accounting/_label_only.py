@@ -27,6 +27,7 @@ from vicinal.accounting._divergence import (
     LARGEST_ORDER,
     Array,
     GaussianPair,
+    PricedRelease,
     checked_orders,
 )
 from vicinal.accounting._gaussian import SubsampledGaussian
@@ -296,7 +297,7 @@ def _checked_classes(classes: int) -> int:
 
 
 @dataclass(frozen=True)
-class NoisyLabel:
+class NoisyLabel(PricedRelease):
     """The label with the most noisy votes, under Poisson sampling; no votes leave.
 
     `sigma` is in votes. `classes` is given only if it is to be made use of: two are cheaper.
@@ -325,7 +326,7 @@ class NoisyLabel:
 
 
 @dataclass(frozen=True)
-class LabelFilter:
+class LabelFilter(PricedRelease):
     """An individual filter over labels, at the one order that it charges by.
 
     The whole interaction is (order, budget)-RDP, and so (alpha, budget)-RDP at every smaller alpha;
@@ -344,6 +345,3 @@ class LabelFilter:
     def rdp(self, orders: Array) -> Array:
         """Return the budget up to the filter's order, infinity above."""
         return np.where(orders <= self.order, self.budget, np.inf)
-
-    def pair(self) -> None:
-        """Return None: one order fixes no pair."""
