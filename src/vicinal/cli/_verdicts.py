@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 
 
@@ -80,6 +81,8 @@ def warn_about_reference(points: npt.NDArray[np.floating], names: Sequence[str] 
 
     Features without names are numbered from 1.
     """
+    import numpy as np
+
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
         return
@@ -95,6 +98,8 @@ def warn_about_reference(points: npt.NDArray[np.floating], names: Sequence[str] 
 
 
 def _warn_about_spread(rows: npt.NDArray[np.float64], names: Sequence[str]) -> None:
+    import numpy as np
+
     constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
     if constant:
         more = ", ..." if len(constant) > _SHOWN else ""
