@@ -32,7 +32,7 @@ class Commands(CommandGroup):
         "evaluate": "vicinal.cli._evaluate:evaluate",
         "erase": "vicinal.cli._subjects:erase",
         "export-guarantee": "vicinal.cli._store:export_guarantee",
-        "init": "vicinal.cli._store:init",
+        "init": "vicinal.cli._init:init",
         "inspect": "vicinal.cli._store:inspect",
         "keys": "vicinal.cli._keys:app",
         "label": "vicinal.cli._label:label",

@@ -192,3 +192,13 @@ def reference_of(
     if not components:
         return extractor, extractor.transform(raw)
     return extractor.fitted(raw, components, power)
+
+
+def listed(names: str | None) -> list[str] | None:
+    """Return the names of a comma-separated list, None for None."""
+    return None if names is None else [name.strip() for name in names.split(",")]
+
+
+def reused(reuse: str) -> bool | str:
+    """Return the parameter `reuse_predictions` for the option `--reuse`."""
+    return False if reuse == "none" else reuse
