@@ -28,13 +28,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.accounting import _budget, _screening_batch
-from vicinal.accounting._divergence import Pair, PricedRelease
+from vicinal.accounting._divergence import Pair
 from vicinal.accounting._pld import pld_epsilon
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
@@ -52,8 +53,29 @@ _SHARES = np.linspace(0, 1, 11)
 _SAFETY = 1 + 1e-10
 
 
+@runtime_checkable
+class PricedRelease(Protocol):
+    """One release of a mechanism, or many equal ones counted elsewhere.
+
+    A release that is only known at one order has it as its attribute ``order``.
+    A release is hashable, and equal to any other that costs the same for the same reason.
+    ``rdp(orders)`` states: for data sets that differ in one subject the release satisfies
+    (alpha, rdp(alpha))-RDP, in both directions, at every real order alpha > 1. ``pair()`` gives a
+    dominating pair of laws, or None where only the RDP curve is known.
+    """
+
+    def rdp(self, orders: Array) -> Array:
+        """Return the RDP at `orders` (m,) > 1 as (m,), rounded up, never NaN."""
+
+    def pair(self) -> Pair | None:
+        """Return laws that dominate the release in terms of hockey-stick divergence."""
+
+    def __hash__(self) -> int:
+        """Return a number that equal releases share."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Zcdp(PricedRelease):
+class Zcdp:
     """A release that is only known to be rho-zCDP: RDP of rho alpha at every order alpha.
 
     Source: Bun & Steinke 2016.
@@ -67,6 +89,10 @@ class Zcdp(PricedRelease):
     def rdp(self, orders: Array) -> Array:
         """Return rho alpha."""
         return self.rho * orders
+
+    def pair(self) -> Pair | None:
+        """Return None: zCDP does not fix a dominating pair."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -118,31 +118,6 @@ class Pair(Protocol):
     def gaussian(self) -> float | None:
         """Return mu if the pair is N(mu, 1) against N(0, 1), else None."""
         return None
-
-
-@runtime_checkable
-class PricedRelease(Protocol):
-    """One release of a mechanism, or many equal ones counted elsewhere.
-
-    A release that is only known at one order has it as its attribute ``order``.
-    A release is hashable, and equal to any other that costs the same for the same reason.
-    ``rdp(orders)`` states: for data sets that differ in one subject the release satisfies
-    (alpha, rdp(alpha))-RDP, in both directions, at every real order alpha > 1. ``pair()`` gives a
-    dominating pair of laws, or None where only the RDP curve is known.
-    """
-
-    def rdp(self, orders: Array) -> Array:
-        """Return the RDP at `orders` (m,) > 1 as (m,), rounded up, never NaN."""
-
-    def pair(self) -> Pair | None:
-        """Return laws that dominate the release in terms of hockey-stick divergence.
-
-        None where only a curve is known, as at a single order, or at one data set's own votes.
-        """
-        return None
-
-    def __hash__(self) -> int:
-        """Return a number that equal releases share."""
 
 
 @dataclasses.dataclass(frozen=True)

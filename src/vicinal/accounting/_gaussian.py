@@ -52,7 +52,7 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, GaussianPair, Pair, PricedRelease, mixed_ratio
+from vicinal.accounting._divergence import Array, GaussianPair, Pair, mixed_ratio
 from vicinal.accounting._pate import lnmax_rdp
 
 
@@ -77,7 +77,7 @@ def grid_slack(scale: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Laplace(PricedRelease):
+class Laplace:
     """Laplace noise of scale .001 <= b <= 10^6 on a number that one subject moves by at most 1.
 
     LNMax changes two counts by one each, and is a function of two such releases.
@@ -120,7 +120,7 @@ _MOST_NODES = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True)
-class SubsampledGaussian(PricedRelease):
+class SubsampledGaussian:
     """A Gaussian release of noise multiplier `sigma` on a Poisson sample at rate `gamma`.
 
     1e-3 <= sigma <= 1e9 is noise scale over L2 sensitivity; 0 < gamma <= 1, and 1 is no sampling.

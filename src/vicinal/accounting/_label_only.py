@@ -27,7 +27,6 @@ from vicinal.accounting._divergence import (
     LARGEST_ORDER,
     Array,
     GaussianPair,
-    PricedRelease,
     checked_orders,
 )
 from vicinal.accounting._gaussian import SubsampledGaussian
@@ -297,7 +296,7 @@ def _checked_classes(classes: int) -> int:
 
 
 @dataclass(frozen=True)
-class NoisyLabel(PricedRelease):
+class NoisyLabel:
     """The label with the most noisy votes, under Poisson sampling; no votes leave.
 
     `sigma` is in votes. `classes` is given only if it is to be made use of: two are cheaper.
@@ -326,7 +325,7 @@ class NoisyLabel(PricedRelease):
 
 
 @dataclass(frozen=True)
-class LabelFilter(PricedRelease):
+class LabelFilter:
     """An individual filter over labels, at the one order that it charges by.
 
     The whole interaction is (order, budget)-RDP, and so (alpha, budget)-RDP at every smaller alpha;
@@ -345,3 +344,6 @@ class LabelFilter(PricedRelease):
     def rdp(self, orders: Array) -> Array:
         """Return the budget up to the filter's order, infinity above."""
         return np.where(orders <= self.order, self.budget, np.inf)
+
+    def pair(self) -> None:
+        """Return None: one order fixes no pair."""

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp
 
 from vicinal import _checks
-from vicinal.accounting._divergence import Array, PricedRelease, checked_orders
+from vicinal.accounting._divergence import Array, checked_orders
 from vicinal.errors import InvalidInput
 
 Bools = npt.NDArray[np.bool_]
@@ -192,7 +192,7 @@ _LEAST_ORDER = 1 + 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class PrivateMaxima(PricedRelease):
+class PrivateMaxima:
     """The labels of several queries, each the class with the most noisy votes.
 
     Bounds D_alpha(M(D)
@@ -218,6 +218,9 @@ class PrivateMaxima(PricedRelease):
         errors, counts = np.unique(self._errors(), return_counts=True)
         costs = cost(errors, self.scale, np.maximum(orders, _LEAST_ORDER))
         return np.asarray(counts @ costs)
+
+    def pair(self) -> None:
+        """Return None: the cost of one data set's votes is no dominating pair of a mechanism."""
 
     def _errors(self) -> npt.NDArray[np.float64]:
         log_error, _ = _MECHANISMS[self.mechanism]

@@ -39,14 +39,7 @@ from scipy.special import log_ndtr
 
 from vicinal import _checks
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import (
-    Array,
-    Pair,
-    PricedRelease,
-    log_gap,
-    mixed_ratio,
-    tail_ratios,
-)
+from vicinal.accounting._divergence import Array, Pair, log_gap, mixed_ratio, tail_ratios
 
 MAX_VOTES = 10**6
 
@@ -85,7 +78,7 @@ class SearchRanges:
 
 
 @dataclasses.dataclass(frozen=True)
-class Screening(PricedRelease):
+class Screening:
     """One screening answer of k voting records: whether the largest count passes, with noise."""
 
     k: int
@@ -258,7 +251,7 @@ class ScreeningPair(Pair):
 
 
 @dataclasses.dataclass(frozen=True)
-class ScreeningAt(PricedRelease):
+class ScreeningAt:
     """One unsampled screening answer at its own largest vote: a cost that is itself private.
 
     The cost depends on the data through `votes`; publishing it, or deciding by it, needs a release
@@ -288,3 +281,6 @@ class ScreeningAt(PricedRelease):
         )
         both = _log_one_plus(gains.max(axis=1)).reshape(2, -1)
         return np.asarray(both.max(axis=0) / (orders - 1))
+
+    def pair(self) -> None:
+        """Return None: the cost of one data set's votes is no dominating pair of a mechanism."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
 from vicinal import _checks
-from vicinal.accounting._divergence import Array, PricedRelease, checked_orders
+from vicinal.accounting._divergence import Array, checked_orders
 from vicinal.accounting._pate import gaps_behind, private_gnmax_rdp
 from vicinal.errors import InvalidInput
 
@@ -51,7 +51,7 @@ def smooth_release_rdp(beta: float, sigma: float, orders: npt.ArrayLike) -> Arra
 
 
 @dataclass(frozen=True)
-class SmoothRelease(PricedRelease):
+class SmoothRelease:
     """One publication of a data-dependent cost, as a term of a composition; beta is at most 4."""
 
     beta: float
@@ -64,6 +64,9 @@ class SmoothRelease(PricedRelease):
     def rdp(self, orders: Array) -> Array:
         """Return the RDP at `orders` (m,); infinite at high orders."""
         return smooth_release_rdp(self.beta, self.sigma, np.maximum(orders, 1 + 1e-6))
+
+    def pair(self) -> None:
+        """Return None: only the RDP curve is known."""
 
 
 @dataclass(frozen=True, slots=True)
