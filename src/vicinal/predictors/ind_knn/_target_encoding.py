@@ -19,9 +19,15 @@ from sklearn.utils.validation import column_or_1d
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors.ind_knn._target_checks import TargetBounds
-from vicinal.predictors.ind_knn._vector_settings import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE
 
 Floats = npt.NDArray[np.float64]
+
+WEIGHT_SHARE = 1 / 3
+"""a^2, the squared length of a record's weight: best where what is averaged is about half as large
+as it may be (decision 0074)."""
+
+CENTRED_WEIGHT_SHARE = 0.1
+"""The same where an answer is read off the sign of a sum."""
 
 _WORDS = pattern(r"[^\W_]+")
 
