@@ -16,10 +16,9 @@ import numpy as np
 
 import shard_tools
 import store_tools as tools
-from store_flips import files_of, flip
+from store_flips import files_of, flip, outcome
 from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
 from vicinal.distributed._cluster_changes import ClusterChanges
-from vicinal.errors import VicinalError
 
 SOON = MissingShardPolicy(deadline=0.01)
 STATES = ("closed", "killed")
@@ -69,18 +68,6 @@ def _shard(parts: Any) -> tuple[Any, ...]:
     return budgets, departed, features, parts.record_files.column("labels", size).tolist()
 
 
-def outcome(path: Path, truth: dict[str, Any]) -> str:
-    """Open a damaged cluster; return "told", "no change", "SILENT" or "TRACEBACK", and why."""
-    try:
-        found = reading(path)
-    except VicinalError as error:
-        return "told" if str(error) and "\n" not in str(error) else "TRACEBACK: several lines"
-    except Exception as error:  # noqa: BLE001 (that there is none is what is measured)
-        return f"TRACEBACK: {type(error).__name__}"
-    changed = [name for name in truth if found[name] != truth[name]]
-    return f"SILENT: {', '.join(changed)}" if changed else "no change"
-
-
 def flips(place: Path, count: int, seed: int = 0, report: Callable[[str], None] = print) -> Counter:
     """Flip `count` bits, each in a fresh copy, and count outcomes by file."""
     rng, counts = np.random.default_rng(seed), Counter()
@@ -92,7 +79,7 @@ def flips(place: Path, count: int, seed: int = 0, report: Callable[[str], None] 
         files = files_of(here.parent)
         name = files[int(rng.integers(len(files)))]
         flip(here.parent / name, rng)
-        found = outcome(here, truths[state])
+        found = outcome(here, truths[state], reading)
         counts[str(name), found.split(":")[0]] += 1
         if ":" in found:
             report(f"flip {number}: {state} {name}: {found}")

@@ -88,8 +88,8 @@ def flip(path: Path, rng: np.random.Generator) -> None:
     path.write_bytes(bytes(content))
 
 
-def outcome(path: Path, truth: Reading) -> str:
-    """Open a damaged store; return "told", "no change", "SILENT" or "TRACEBACK", and why."""
+def outcome(path: Path, truth: Reading, reading: Callable[[Path], Reading] = reading) -> str:
+    """Open what is damaged; return "told", "no change", "SILENT" or "TRACEBACK", and why."""
     try:
         found = reading(path)
     except VicinalError as error:

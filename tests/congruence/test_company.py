@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from index_tools import lived
 from vicinal import IndKNNClassifier
 from vicinal.neighbours import RBF, Cosine, ExactIndex
-from vicinal.neighbours._tiles import fill_holes
 
 KERNELS = [Cosine(), RBF(bandwidth=2.0, bound=12.0)]
 TILES = (1, 7, 2048)
@@ -102,16 +102,8 @@ def test_coming_and_going_changes_nobody_elses_similarity(kernel, tile):
     queries = kernel.encode(points(40, 20, 8))
     everyone = exact_similarities(kernel, pool, queries)
     nearby = np.full(40, EVERYBODY)
-    index, here = ExactIndex(kernel, 20, tile), np.zeros(0, dtype=np.int64)
-    for _ in range(12):
-        coming = rng.permutation(N)[: rng.integers(1, 60)]
-        index.add(pool[coming])
-        here = np.concatenate([here, coming])
-        going = np.flatnonzero(rng.random(len(here)) < rng.choice([0.05, 0.6, 1.0]))
-        movers = fill_holes(going, len(here))
-        index.remove(going, movers)
-        here[going[going < len(here) - len(going)]] = here[movers]
-        here = here[: len(here) - len(going)]
+    index = ExactIndex(kernel, 20, tile)
+    for here in lived(index, pool, rng, 12):
         found = searched(index, queries, nearby, 40)
         np.testing.assert_array_equal(found, expected(everyone[:, here], nearby))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from index_tools import lived
 from vicinal.neighbours import (
     RBF,
     AdaptiveRadius,
@@ -127,16 +128,8 @@ def test_an_index_that_lived_is_one_that_was_built_anew(make, kernel):
     rng = np.random.default_rng(6)
     pool, queries = kernel.encode(points(N, 7)), kernel.encode(points(40, 9))
     thresholds = thresholds_of(kernel, queries, 0.5)
-    index, here = make(kernel), np.zeros(0, dtype=np.int64)
-    for _ in range(10):
-        coming = rng.permutation(N)[: rng.integers(1, 90)]
-        index.add(pool[coming])
-        here = np.concatenate([here, coming])
-        going = np.flatnonzero(rng.random(len(here)) < rng.choice([0.05, 0.6, 1.0]))
-        movers = fill_holes(going, len(here))
-        index.remove(going, movers)
-        here[going[going < len(here) - len(going)]] = here[movers]
-        here = here[: len(here) - len(going)]
+    index = make(kernel)
+    for here in lived(index, pool, rng, 10):
         fresh = make(kernel)
         fresh.add(pool[here])
         assert len(index) == len(here)

@@ -27,10 +27,10 @@ def divergences(p, q):
     return np.maximum(*both)
 
 
-def worst_over_all_data(law, most=4):
+def worst_over_all_data(law, most=4, divergences=divergences):
     """Return the largest divergence over all data sets of up to `most` people, all victims.
 
-    `law` returns what leaves of given labels.
+    `law` returns what leaves of given labels, in the form that `divergences` compares.
     """
     worst = np.zeros_like(ORDERS)
     for size in range(1, most + 1):

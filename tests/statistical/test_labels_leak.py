@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
-from statistical.worlds import audit
+from statistical.worlds import audit, charge_only
 from vicinal import IndKNNClassifier
 from vicinal.accounting._label_only import charge_table, label_budget
 from vicinal.audit._universes import universes
@@ -90,15 +90,7 @@ def claimed_mu_of_labels():
 
 def skip_the_charge(patch):
     """Contributions are made, and budgets are put back as they were."""
-    honest = LabelRelease.contribute_and_charge
-
-    def collect(self, near, people):
-        before = people.remaining.copy()
-        result = honest(self, near, people)
-        people.remaining[:] = before
-        return result
-
-    patch.setattr(LabelRelease, "contribute_and_charge", collect)
+    charge_only(patch, LabelRelease, np.zeros_like)
 
 
 class ThirdOfTheNoise(NoiseSource):

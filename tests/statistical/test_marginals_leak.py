@@ -6,12 +6,14 @@ victim is there, and tests the released cells by their likelihood ratio.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
-from statistical.worlds import WITH, WITHOUT, measure
-from vicinal.mechanisms import _marginals, noisy_marginals, randomness
+from statistical.power import BROKEN_RUNS
+from statistical.worlds import audit_of_sums
+from vicinal.mechanisms import _marginals, noisy_marginals
 
 pytestmark = pytest.mark.statistical
 
@@ -19,11 +21,6 @@ COST, DELTA = 0.42, 1e-5
 CLAIM = float(np.sqrt(2 * COST))
 SIZES = (2, 3)
 OTHERS = [[0, 0], [1, 2], [0, 1], [1, 1]]
-
-
-class Silence:
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
-        return np.zeros(size, dtype=np.int64)
 
 
 def released(records, present, noise):
@@ -35,21 +32,9 @@ def released(records, present, noise):
     return np.concatenate([part.ravel() for part in (*found.one_way, *found.two_way.values())])
 
 
-def measured(records, runs):
-    noise = randomness()
-    base, there = (released(records, present, Silence()) for present in (WITHOUT, WITH))
-    shift = there - base
-
-    def scores(present):
-        trials = [released(records, present, noise) for _ in range(runs * UNIVERSES)]
-        return (np.array(trials) - base) @ shift / (shift @ shift)
-
-    return measure(scores(WITH), scores(WITHOUT), DELTA)
-
-
 @pytest.mark.parametrize("records", [1, 5])
 def test_a_subject_shows_no_more_than_its_cost_and_nearly_as_much(records):
-    found = measured(records, RUNS)
+    found = audit_of_sums(partial(released, records), DELTA)
     assert CLAIM / 2 < found.mu <= CLAIM
 
 
@@ -60,4 +45,4 @@ def test_an_audit_finds_a_mechanism_that_forgets_who_the_records_belong_to(monke
         return np.full(len(slots), steps, dtype=np.int64)
 
     monkeypatch.setattr(_marginals, "_weights", forgetful)
-    assert measured(5, BROKEN_RUNS).mu > CLAIM
+    assert audit_of_sums(partial(released, 5), DELTA, BROKEN_RUNS).mu > CLAIM

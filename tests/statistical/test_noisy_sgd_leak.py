@@ -17,6 +17,7 @@ from scipy.special import ndtr
 from scipy.stats import chisquare, norm
 
 from statistical.power import P_VALUE
+from statistical.small_data import ORDERS, worst_over_all_data
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.mechanisms import _gradients, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
@@ -168,7 +169,6 @@ def test_a_broken_mechanism_is_caught(monkeypatch, broken):
 # ---------------------------------------------------------------- (2) the law keeps the claim
 
 
-ORDERS = np.array([1.5, 2.0, 4.0, 16.0])
 GRID = np.linspace(-40.0, 40.0, 80_001)
 
 
@@ -188,16 +188,8 @@ def divergences(p, q):
     return np.max(both, axis=0)
 
 
-def worst_over_all_data(most=3):
-    """Return the largest divergence over all data sets of up to `most` people, all victims."""
-    worst = np.zeros_like(ORDERS)
-    for size in range(1, most + 1):
-        for labels in product((0, 1), repeat=size):
-            whole = log_density(labels)
-            for victim in range(size):
-                without = log_density(labels[:victim] + labels[victim + 1 :])
-                worst = np.maximum(worst, divergences(whole, without))
-    return worst
+def worst():
+    return worst_over_all_data(log_density, 3, divergences)
 
 
 def claimed(gamma=GAMMA, sensitivity=1.0):
@@ -205,7 +197,7 @@ def claimed(gamma=GAMMA, sensitivity=1.0):
 
 
 def test_no_data_set_leaks_more_than_is_claimed():
-    assert (worst_over_all_data() <= claimed() * (1 + 1e-9)).all()
+    assert (worst() <= claimed() * (1 + 1e-9)).all()
 
 
 def test_the_claim_is_met():
@@ -217,4 +209,4 @@ def test_the_claim_is_met():
     "wrong", [{"gamma": 0.15}, {"sensitivity": 0.5}], ids=["sampling rate", "sensitivity"]
 )
 def test_a_wrong_claim_is_caught(wrong):
-    assert (worst_over_all_data() > claimed(**wrong)).all()
+    assert (worst() > claimed(**wrong)).all()

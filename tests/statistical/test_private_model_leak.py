@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from made_up import clouds
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.mechanisms import _linear_model, randomness
@@ -28,16 +29,9 @@ N, D, CLASSES = 600, 6, 3
 SHARE = 0.5
 
 
-def points(size, seed):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, CLASSES, size)
-    centres = np.random.default_rng(99).normal(size=(CLASSES, D)) * 2
-    return centres[y] + rng.normal(size=(size, D)), y
-
-
-X, Y = points(N, 0)
-R, _ = points(150, 1)
-Q, _ = points(400, 2)
+X, Y = clouds(0, N, D)
+R, _ = clouds(1, 150, D)
+Q, _ = clouds(2, 400, D)
 
 
 def classifier(**parameters):

@@ -6,13 +6,15 @@ victim is there, and tests the released tables by their likelihood ratio.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
-from statistical.worlds import WITH, WITHOUT, measure
+from statistical.power import BROKEN_RUNS
+from statistical.worlds import audit_of_sums
 from vicinal.accounting._budget import UNITS
-from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, _tally, randomness
+from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, _tally
 
 pytestmark = pytest.mark.statistical
 
@@ -20,11 +22,6 @@ BUDGET, SHARE, DELTA = 4.2, 0.1, 1e-5
 CLAIM = float(np.sqrt(2 * SHARE * BUDGET))
 SIZES = (4, 6)
 OTHERS = [[0, 0], [1, 1], [3, 5]]
-
-
-class Silence:
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
-        return np.zeros(size, dtype=np.int64)
 
 
 def released(rows, present, noise):
@@ -38,21 +35,9 @@ def released(rows, present, noise):
     return np.concatenate(tally.release(cells, people, remaining)[0])
 
 
-def measured(rows, runs):
-    noise = randomness()
-    base, there = (released(rows, present, Silence()) for present in (WITHOUT, WITH))
-    shift = there - base
-
-    def scores(present):
-        trials = [released(rows, present, noise) for _ in range(runs * UNIVERSES)]
-        return (np.array(trials) - base) @ shift / (shift @ shift)
-
-    return measure(scores(WITH), scores(WITHOUT), DELTA)
-
-
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_person_shows_no_more_than_the_share_and_nearly_as_much(rows):
-    found = measured(rows, RUNS)
+    found = audit_of_sums(partial(released, rows), DELTA)
     assert CLAIM / 2 < found.mu <= CLAIM
 
 
@@ -64,4 +49,4 @@ def test_an_audit_finds_a_tally_that_forgets_who_the_rows_belong_to(monkeypatch)
 
     monkeypatch.setattr(_tally, "_weights", forgetful)
     monkeypatch.setattr(NoisyTally, "_fitted", lambda *_: 0)
-    assert measured(5, BROKEN_RUNS).mu > CLAIM
+    assert audit_of_sums(partial(released, 5), DELTA, BROKEN_RUNS).mu > CLAIM

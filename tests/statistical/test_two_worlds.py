@@ -18,6 +18,7 @@ from statistical.worlds import (
     ask,
     ask_between_visits,
     audit,
+    charge_only,
     claimed_mu,
 )
 from vicinal import IndKNNClassifier
@@ -195,15 +196,7 @@ def halve_the_noise(patch):
 
 def skip_the_charge(patch):
     """Contributions are made, and budgets are put back as they were."""
-    honest = VoteRelease.contribute_and_charge
-
-    def collect(self, near, people):
-        before = people.remaining.copy()
-        result = honest(self, near, people)
-        people.remaining[:] = before
-        return result
-
-    patch.setattr(VoteRelease, "contribute_and_charge", collect)
+    charge_only(patch, VoteRelease, np.zeros_like)
 
 
 def refill_on_return(patch):

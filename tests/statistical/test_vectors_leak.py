@@ -10,6 +10,7 @@ import pytest
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.test_two_worlds import BUDGET, DELTA, EPSILON, Case, claim_beside, halve_the_noise
+from statistical.worlds import charge_only
 from vicinal import IndKNNKeywords, IndKNNRegressor
 from vicinal.audit._universes import universes
 from vicinal.mechanisms import VoteRelease
@@ -98,28 +99,12 @@ def test_sums_leak_no_more_than_claimed_and_nearly_that(case):
 
 def charge_records_one_by_one(patch):
     """Three records that point the same way pay as if each had come alone: a third."""
-    honest = VoteRelease.contribute_and_charge
-
-    def collect(self, near, people):
-        before = people.remaining.copy()
-        result = honest(self, near, people)
-        people.remaining[:] = before - (before - people.remaining) // 3
-        return result
-
-    patch.setattr(VoteRelease, "contribute_and_charge", collect)
+    charge_only(patch, VoteRelease, lambda cost: cost // 3)
 
 
 def charge_only_the_weight(patch):
     """What a record says is free: the length of (a, b z) is taken to be a."""
-    honest = VoteRelease.contribute_and_charge
-
-    def collect(self, near, people):
-        before = people.remaining.copy()
-        result = honest(self, near, people)
-        people.remaining[:] = before - (before - people.remaining) // 4
-        return result
-
-    patch.setattr(VoteRelease, "contribute_and_charge", collect)
+    charge_only(patch, VoteRelease, lambda cost: cost // 4)
 
 
 @pytest.mark.parametrize(

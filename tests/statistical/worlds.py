@@ -21,11 +21,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from statistical.power import CONFIDENCE, RUNS
+from made_up import NoNoise
+from statistical.power import CONFIDENCE, RUNS, UNIVERSES
 from vicinal import IndKNNClassifier
 from vicinal.audit._bounds import rate_at_least
 from vicinal.audit._universes import Universes
 from vicinal.errors import PrivacyWarning
+from vicinal.mechanisms import randomness
 from vicinal.noise import NoiseSource
 from vicinal.predictors.ind_knn import _engine_factory
 
@@ -70,15 +72,6 @@ def votes_by_round(classifier, world):
 # ---------------------------------------------------------------- attacks
 
 
-class Silence(NoiseSource):
-    """No noise at all, for the attacker's own calculations."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
-        return np.zeros(size, dtype=np.int64)
-
-
 @contextmanager
 def noise_from(source: NoiseSource | None) -> Iterator[None]:
     """Let classifiers fitted inside draw from `source`; None changes nothing."""
@@ -103,7 +96,7 @@ class VoteAttack:
 
     @classmethod
     def prepare(cls, make, world, interaction=ask):
-        with noise_from(Silence()):
+        with noise_from(NoNoise()):
             without, present = (interaction(make(), world, there) for there in (WITHOUT, WITH))
         return cls(without, present - without)
 
@@ -157,9 +150,38 @@ def audit(make, world, attack, *, interaction=ask, source=None, runs=RUNS):
     return measure(scores[WITH], scores[WITHOUT], make().delta)
 
 
+def audit_of_sums(released, delta, runs=RUNS):
+    """Carry out the likelihood ratio test of sums: `released(present, noise)` returns all of them.
+
+    The attacker knows everything but whether the victim is there, and so the sums without noise.
+    """
+    noise = randomness()
+    base, there = (released(present, NoNoise()) for present in (WITHOUT, WITH))
+    shift = there - base
+
+    def scores(present):
+        trials = [released(present, noise) for _ in range(runs * UNIVERSES)]
+        return (np.array(trials) - base) @ shift / (shift @ shift)
+
+    return measure(scores(WITH), scores(WITHOUT), delta)
+
+
+def charge_only(patch, release, part):
+    """Break a release: contributions are made, and of what they cost only a part is charged."""
+    honest = release.contribute_and_charge
+
+    def collect(self, near, people):
+        before = people.remaining.copy()
+        result = honest(self, near, people)
+        people.remaining[:] = before - part(before - people.remaining)
+        return result
+
+    patch.setattr(release, "contribute_and_charge", collect)
+
+
 def claimed_mu(make, world):
     """Return the mu that the budget of a fitted classifier stands for, sqrt(2 B)."""
     classifier = make()
-    with noise_from(Silence()):
+    with noise_from(NoNoise()):
         ask(classifier, world, WITHOUT)
     return float(np.sqrt(2 * classifier.budget_))

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import norm
 from typer.testing import CliRunner
 
+from made_up import rare
 from vicinal import IndKNNClassifier, Store
 from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
 from vicinal.cli._main import app
@@ -26,11 +27,7 @@ def decision(shares=RARE, costs=(1.0, 1.0), total=100.0):
 
 
 def data(size, seed):
-    rng = np.random.default_rng(seed)
-    y = (rng.random(size) < RARE[1]).astype(int)
-    X = rng.normal(size=(size, 4))
-    X[:, 0] += 2.5 * y - 1
-    return X, y
+    return rare(seed, size, RARE[1])
 
 
 X, Y = data(1500, 0)

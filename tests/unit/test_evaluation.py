@@ -9,34 +9,23 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from made_up import NoNoise, rare
 from vicinal import Store
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger._departed import Standing
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
-from vicinal.noise import NoiseSource
 from vicinal.reports._class_figures import RankingQuality
+from vicinal.store import Presence
 from vicinal.store._evaluation import Evaluation, binned_auc
+from vicinal.store._receipts import SigningKey, erasure_receipt
 
 PRIOR = (0.7, 0.3)
 
 
-class NoNoise(NoiseSource):
-    """Zeros, to see the sums."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (whatever the scale)
-        """Return zeros."""
-        return np.zeros(size, dtype=np.int64)
-
-
 def data(size, seed):
-    rng = np.random.default_rng(seed)
-    y = (rng.random(size) < PRIOR[1]).astype(int)
-    X = rng.normal(size=(size, 4))
-    X[:, 0] += 2.5 * y - 1
-    return X, y
+    return rare(seed, size, PRIOR[1])
 
 
 X, Y = data(400, 0)
@@ -149,6 +138,23 @@ def test_people_without_records_get_an_account_that_is_kept(store):
     assert 0 <= left("visitor") <= 1e-6 * UNITS
     store.add(Q[:1], T[:1], ["visitor"])
     assert budgets(store, ["visitor"])[0] <= 1e-6 * UNITS, "enrolling brings nothing back"
+    assert store.verify()
+
+
+def test_whoever_was_evaluated_only_was_never_erased(store, tmp_path):
+    ledger, key = store._parts.ledger, SigningKey.create(tmp_path / "key")
+    store.evaluate(Q[:2], T[:2], ["visitor", IDS[0]], share=0.1)
+    store.erase([IDS[1]])
+    assert store.presence(["visitor", IDS[0], IDS[1], "nobody"]) == Presence(1, 1, 2)
+    assert store.facts(curator=True)["private"]["departed"] == 1
+    with pytest.raises(PrivacyRefused, match="Not all"):
+        erasure_receipt(store._parts, ["visitor"], key)
+    store.evaluate(Q[:2], T[:2], ["visitor", IDS[1]], share=0.1)
+    assert ledger.standing(IDS[1]) == Standing.ERASED, "an evaluation does not undo an erasure"
+    store.add(Q[:1], T[:1], ["visitor"])
+    store.erase(["visitor"])
+    assert ledger.standing("visitor") == Standing.ERASED, "it had a record in between"
+    assert erasure_receipt(store._parts, ["visitor"], key)
     assert store.verify()
 
 

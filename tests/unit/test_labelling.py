@@ -6,6 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from made_up import records_and_pool
 from vicinal import labelling
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.labelling import (
@@ -72,12 +73,7 @@ class Learner:
 
 @pytest.fixture(scope="module")
 def world():
-    generator = np.random.default_rng(3)
-    centres = np.eye(C, 6) * 4
-    labels, truth = generator.integers(C, size=900), generator.integers(C, size=700)
-    records = centres[labels] + generator.normal(size=(900, 6))
-    pool = centres[truth] + generator.normal(size=(700, 6))
-    return records, labels, pool, truth
+    return records_and_pool()
 
 
 def labeller(world, **options):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from made_up import records_and_pool
 from vicinal import labelling
 from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -15,12 +16,7 @@ C = 3
 
 @pytest.fixture(scope="module")
 def world():
-    generator = np.random.default_rng(3)
-    centres = np.eye(C, 6) * 4
-    labels, truth = generator.integers(C, size=900), generator.integers(C, size=700)
-    records = centres[labels] + generator.normal(size=(900, 6))
-    pool = centres[truth] + generator.normal(size=(700, 6))
-    return records, labels, pool, truth
+    return records_and_pool()
 
 
 class Raw:

@@ -5,25 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from made_up import NoNoise
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NoisyLabels, SubjectTable, VoteGrid
 from vicinal.neighbours import Cosine, NeighbourLists
-from vicinal.noise import NoiseSource
 
 CLASSES = 10
-
-
-class NoNoise(NoiseSource):
-    """Zeros, to see the sums."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (whatever the scale)
-        """Return zeros."""
-        return np.zeros(size, dtype=np.int64)
 
 
 @pytest.fixture(scope="module")

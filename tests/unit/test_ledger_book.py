@@ -12,6 +12,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
+from vicinal.ledger._departed import Standing
 from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_ids, unframed, unframed_all
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._schema import PAGE, migrate
@@ -172,7 +173,7 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
         book.remove([3, "nobody"])
     book = reopened(book, tmp_path / "db")
     assert 3 not in book.slot_table.slot_of
-    assert book.has_budget(3)
+    assert book.standing(3) == Standing.ERASED
     with book.change("add"):
         (slot,) = book.enroll([3])
     assert book.audiences["one"].account.remaining[slot] == UNITS - 1000

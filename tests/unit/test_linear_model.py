@@ -8,29 +8,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from made_up import NoNoise
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, randomness
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
-from vicinal.noise import NoiseSource
 
 BUDGET = 0.05
 CLASSES = 3
 FEATURES = 4
 UNIT = FLOAT32.scale(FEATURES)
 SLOTS = np.array([0, 1, 1, 2, 3, 3, 3, 4], dtype=np.int32)
-
-
-class NoNoise(NoiseSource):
-    """Zeros, to see the sums."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (whatever the scale)
-        """Return zeros."""
-        return np.zeros(size, dtype=np.int64)
 
 
 def data(seed=0):

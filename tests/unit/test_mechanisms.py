@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from made_up import NoNoise
 from vicinal.accounting._budget import UNITS
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -18,17 +19,6 @@ from vicinal.mechanisms import (
 )
 from vicinal.mechanisms._votes import FINE
 from vicinal.neighbours import Cosine, NeighbourLists
-from vicinal.noise import NoiseSource
-
-
-class NoNoise(NoiseSource):
-    """Zeros, to see the sums."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (whatever the scale)
-        """Return zeros."""
-        return np.zeros(size, dtype=np.int64)
 
 
 def people(labels, slots, units=UNITS):

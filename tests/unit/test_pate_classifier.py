@@ -428,14 +428,3 @@ def test_bad_records_are_refused_and_leave_the_old_ones(X, y, more, named):
     with pytest.raises(InvalidInput, match=named):
         estimator.fit(X, y, **more)
     assert vars(estimator) == before
-
-
-def test_the_guarantee_is_that_of_the_plan_in_use():
-    """Fails if parameters set after fit change what is stated, or what may leave."""
-    X, y = data()
-    fitted = classifier(release="label", simulation_seed=None).fit(X, y)
-    stated, plan = str(fitted.guarantee()), fitted.plan()
-    fitted.set_params(sigma_votes=1e6, release="votes", simulation_seed=3)
-    assert (str(fitted.guarantee()), fitted.plan()) == (stated, plan)
-    with pytest.raises(PrivacyRefused, match="only labels"):
-        fitted.decision_function(X[:1])

@@ -32,6 +32,7 @@ from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
 from vicinal.neighbours import RBF, _tiles
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
+from vicinal.predictors.pate._estimator import PATEClassifier
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
 # ---------------------------------------------------------------- who votes
@@ -689,10 +690,15 @@ def test_coins_come_from_the_system_unless_simulated():
     assert (SystemBernoulli().toss(1.0, 50)).all()
 
 
-def test_the_guarantee_is_that_of_the_plan_in_use():
+def pate(**more):
+    return PATEClassifier(range(3), n_teachers=20, sigma_votes=2.0, n_queries=60, **more)
+
+
+@pytest.mark.parametrize("make", [classifier, pate])
+def test_the_guarantee_is_that_of_the_plan_in_use(make):
     """Fails if parameters set after fit change what is stated, or what may leave."""
     X, y = data()
-    fitted = classifier(release="label", simulation_seed=None).fit(X, y)
+    fitted = make(release="label", simulation_seed=None).fit(X, y)
     stated, plan = str(fitted.guarantee()), fitted.plan()
     fitted.set_params(sigma_votes=1e6, release="votes", simulation_seed=3)
     assert (str(fitted.guarantee()), fitted.plan()) == (stated, plan)

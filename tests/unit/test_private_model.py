@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from made_up import clouds
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.accounting._plan import account
@@ -14,16 +15,9 @@ from vicinal.predictors.ind_knn import _parameters, _private_model, _shared_sett
 N, D, CLASSES = 500, 5, 3
 
 
-def points(size, seed):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, CLASSES, size)
-    centres = np.random.default_rng(99).normal(size=(CLASSES, D)) * 2
-    return centres[y] + rng.normal(size=(size, D)), y
-
-
-X, Y = points(N, 0)
-R, _ = points(120, 1)
-Q, YQ = points(200, 2)
+X, Y = clouds(0, N, D)
+R, _ = clouds(1, 120, D)
+Q, YQ = clouds(2, 200, D)
 
 
 def make(**parameters):
@@ -86,7 +80,7 @@ def test_after_the_planned_questions_the_model_answers_alone():
 
 def test_newcomers_have_full_budgets_and_leavers_keep_what_is_left():
     classifier = make().fit(X, Y, np.arange(N), public=R)
-    more, labels = points(2, 7)
+    more, labels = clouds(7, 2, D)
     classifier.add(more, labels, [N, 0])
     ledger = classifier._shard.ledger
     new, old = ledger.slots([N])[0], ledger.slots([0])[0]

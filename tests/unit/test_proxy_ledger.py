@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from made_up import corners as data
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
@@ -22,12 +23,6 @@ from vicinal.predictors.ind_knn._proxy_ledger import (
 from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
-
-
-def data(seed, size):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, CLASSES, size)
-    return 3 * np.eye(CLASSES, D)[y] + rng.normal(size=(size, D)), y
 
 
 PUBLIC = data(99, 500)[0]

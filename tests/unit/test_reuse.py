@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from made_up import corners as data
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
@@ -27,12 +28,6 @@ from vicinal.predictors.ind_knn._planning import (
 from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
-
-
-def data(seed, size):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, CLASSES, size)
-    return 3 * np.eye(CLASSES, D)[y] + rng.normal(size=(size, D)), y
 
 
 def fitted(seed=0, records=data, **parameters):

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from made_up import NoNoise
 from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import charge_table, label_budget
 from vicinal.errors import InvalidInput
@@ -26,19 +27,8 @@ from vicinal.mechanisms import (
 )
 from vicinal.mechanisms._record_vectors import UNIT, RecordVectors, joined
 from vicinal.neighbours import Cosine, NeighbourLists
-from vicinal.noise import NoiseSource
 
 FULL = 4094**2
-
-
-class NoNoise(NoiseSource):
-    """Zeros, to see the sums."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (whatever the scale)
-        """Return zeros."""
-        return np.zeros(size, dtype=np.int64)
 
 
 def votes_of(width, budget=0.5, noise=2.0):

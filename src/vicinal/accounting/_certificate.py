@@ -23,7 +23,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import fft
 from scipy.special import gammaln, log_ndtr, ndtr
 
 from vicinal.accounting._divergence import Array, mixed_ratio, tail_ratios
@@ -124,6 +123,8 @@ def _finite(witness: WorstCasePair) -> WorstCasePair:
 
 def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float, Array, float]:
     """Return (step, first loss, masses, error): the sum of all losses, rounded down."""
+    from scipy import fft  # takes a quarter of a second; not every plan needs it
+
     low, high = _window(witnesses, tail)
     count = sum(witness.count for witness in witnesses)
     points = _points(count)

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft
 
 from vicinal.accounting._divergence import GaussianPair, Pair
 
@@ -189,6 +188,8 @@ def _convolve(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> ComposedLoss:
     """Return the law of the sum, with all that was left out counted as infinite loss."""
+    from scipy import fft  # takes a quarter of a second; not every plan needs it
+
     low, high = _window(masses, counts, step, spread, tail)
     start = math.floor(low / step)
     size = fft.next_fast_len(math.ceil(high / step) - start + 2, real=True)

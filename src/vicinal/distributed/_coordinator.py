@@ -26,8 +26,6 @@ from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.distributed._membership import ShardRecord, ShardRecords
 from vicinal.distributed._messages import (
-    ENROLLED,
-    ERASED,
     Backup,
     DeleteVotes,
     Facts,
@@ -215,8 +213,7 @@ class Coordinator(BaseStore[ShardedReply]):
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
         with self._whole():
             known = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
-        enrolled, erased = int((known == ENROLLED).sum()), int((known == ERASED).sum())
-        return Presence(enrolled, erased, len(ids) - enrolled - erased)
+        return Presence.of(known.tolist())
 
     def open_audience(self, name: str, **plan: Any) -> None:
         """Give every subject a further budget, as :meth:`vicinal.store.Store.open_audience` does.

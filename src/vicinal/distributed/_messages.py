@@ -28,9 +28,6 @@ Steps = npt.NDArray[np.int64]
 VOTES, COUNT, COUNTED = "votes", "count", "counted"
 """Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those."""
 
-UNKNOWN, ERASED, ENROLLED = 0, 1, 2
-"""What a shard knows of a subject."""
-
 _NAME_BYTES = 16
 
 
@@ -139,7 +136,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class KnownSubjects:
-    """Say of each subject: UNKNOWN, ERASED or ENROLLED; answered with int8 (subjects,)."""
+    """Say of each subject its standing in the ledger; answered with int8 (subjects,)."""
 
     subjects: Sequence[SubjectId]
 

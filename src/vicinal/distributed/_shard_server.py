@@ -22,7 +22,6 @@ from vicinal.distributed._membership import join, known_epoch, links_after, memb
 from vicinal.distributed._messages import (
     COUNT,
     COUNTED,
-    ENROLLED,
     Message,
     ShardAnswer,
     ShardState,
@@ -183,11 +182,9 @@ class ShardServer:
     # ------------------------------------------------------------ changes of the data
 
     def known(self, task: tasks.KnownSubjects) -> npt.NDArray[np.int8]:
-        """Return UNKNOWN, ERASED or ENROLLED for each subject, int8 (subjects,). Private."""
+        """Return the standing of each subject, int8 (subjects,). Private."""
         with self._serving():
-            ledger = self._parts.ledger
-            enrolled = ledger.slot_table.slot_of
-            found = [ENROLLED if s in enrolled else ledger.has_budget(s) for s in task.subjects]
+            found = [self._parts.ledger.standing(subject) for subject in task.subjects]
             return np.array(found, dtype=np.int8)
 
     def add(self, task: tasks.Add) -> None:

@@ -13,15 +13,8 @@ import pyarrow as pa
 from vicinal.errors import InvalidInput
 from vicinal.features import _table_cells as cells
 from vicinal.features._table_cells import Codes, Reading
-from vicinal.features._table_columns import (
-    CategoryColumn,
-    DateColumn,
-    LevelsColumn,
-    NumberColumn,
-    TableColumn,
-    WholeColumn,
-    YesNoColumn,
-)
+from vicinal.features._table_columns import DateColumn, NumberColumn, TableColumn, WholeColumn
+from vicinal.features._table_declared import CategoryColumn, LevelsColumn, YesNoColumn
 from vicinal.features._table_rows import table_columns
 from vicinal.features._table_schema import IGNORED, TEXT, TableSchema, nfc
 

@@ -17,16 +17,8 @@ from typing import Any, Self
 
 from vicinal.errors import InvalidInput
 from vicinal.features._table_cells import date_of, day_number, is_missing, plain_text
-from vicinal.features._table_columns import (
-    CategoryColumn,
-    DateColumn,
-    LevelsColumn,
-    NumberColumn,
-    TableColumn,
-    WholeColumn,
-    YesNoColumn,
-    all_numbers,
-)
+from vicinal.features._table_columns import DateColumn, NumberColumn, TableColumn, WholeColumn
+from vicinal.features._table_declared import CategoryColumn, LevelsColumn, YesNoColumn, all_numbers
 
 FORMAT, VERSION = "vicinal table schema", 1
 

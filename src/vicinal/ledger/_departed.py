@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._audiences import Audience
@@ -10,6 +11,19 @@ from vicinal.ledger._database import Database
 
 SPELLINGS = "other_spellings"
 """Fact of a ledger: "1" if somebody left before ids had one form; then other spellings count."""
+
+
+EVALUATED = -1
+"""In place of an audience's number: whoever has such a row never had records here."""
+
+
+class Standing(IntEnum):
+    """How a ledger knows a subject: not at all, by evaluations only, by records it had, or has."""
+
+    UNKNOWN = 0
+    EVALUATED = 1
+    ERASED = 2
+    ENROLLED = 3
 
 
 def joined(units: Sequence[int]) -> int:
@@ -31,6 +45,7 @@ def join_departed(
     )
     if all(hashed == hashes[0] for hashed, _, _ in rows):
         return
+    had_records = {hashed for hashed, *_ in rows} - {h for h, to, _ in rows if to == EVALUATED}
     database.execute(f"DELETE FROM departed WHERE hash IN ({marks})", hashes)  # noqa: S608
     for audience in audiences:
         parts = [units for _, number, units in rows if number == audience.number]
@@ -40,3 +55,12 @@ def join_departed(
                 (hashes[0], audience.number, joined(parts)),
             )
             audience.folded += sum(parts) - joined(parts)
+    if not had_records:
+        mark_evaluated(database, hashes[0])
+
+
+def mark_evaluated(database: Database, hashed: bytes) -> None:
+    """Note, inside a change, that somebody who is unknown so far never had records here."""
+    database.execute(
+        "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", (hashed, EVALUATED, 0)
+    )

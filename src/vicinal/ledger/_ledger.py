@@ -21,7 +21,7 @@ from vicinal.ledger._answer_blocks import AnswerBlock, StoredRequest, text_of
 from vicinal.ledger._audiences import Analyst, Audience, load_audiences
 from vicinal.ledger._chain import attach, descends
 from vicinal.ledger._database import Database
-from vicinal.ledger._departed import SPELLINGS, join_departed
+from vicinal.ledger._departed import EVALUATED, SPELLINGS, Standing, join_departed
 from vicinal.ledger._id_encoding import (
     earlier_spellings,
     framed,
@@ -105,12 +105,16 @@ class Ledger:
             audience.account.assign(slots, np.zeros(len(gone), dtype=np.int64), self.size)
             audience.checkpoint(self.database)
 
-    def has_budget(self, subject: SubjectId) -> bool:
-        """Tell whether a subject has a budget here, now or before it left."""
+    def standing(self, subject: SubjectId) -> Standing:
+        """Return how a subject is known here; all but the unknown have a budget. Private."""
         if subject in self.slot_table.slot_of:
-            return True
-        query = "SELECT hash FROM departed WHERE hash = ? LIMIT 1"
-        return any(self.database.execute(query, (hashed,)) for hashed in self._hashes(subject))
+            return Standing.ENROLLED
+        query = "SELECT MIN(audience) FROM departed WHERE hash = ?"
+        rows = (self.database.execute(query, (hashed,)) for hashed in self._hashes(subject))
+        least = [row[0][0] for row in rows if row[0][0] is not None]
+        if not least:
+            return Standing.UNKNOWN
+        return Standing.EVALUATED if max(least) == EVALUATED else Standing.ERASED
 
     @property
     def head(self) -> bytes:

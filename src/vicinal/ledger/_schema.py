@@ -3,7 +3,8 @@
 ========== =======================================================================================
 meta       facts about the store, by name: identity, schema, clock, version, sizes, erasure
 subjects   who stood at which slot, a row each; until schema 8
-departed   keyed hashes of those who left, with the units they had left, audience by audience
+departed   keyed hashes of those who left or were evaluated, with the units left, by audience; -1
+           in place of an audience: never had records here
 audiences  plan, what newcomers are given, answers given, slack of the grid, sums of folded charges
 analysts   quotas and use
 pages      units left, by slot, in arrays of :data:`PAGE` subjects

@@ -9,7 +9,7 @@ import numpy as np
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._audiences import Audience
-from vicinal.ledger._departed import join_departed
+from vicinal.ledger._departed import Standing, join_departed, mark_evaluated
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._protocols import Units
 
@@ -36,6 +36,8 @@ def keep_visitors(
 ) -> None:
     """Write what visitors have left, inside a release; what they spent counts as charged."""
     for subject, had, left in zip(subjects, before.tolist(), after.tolist(), strict=True):
+        if ledger.standing(subject) == Standing.UNKNOWN:
+            mark_evaluated(ledger.database, ledger.hash(subject))
         key = (ledger.hash(subject), audience.number)
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         if ledger.database.execute(query, key):

@@ -75,7 +75,7 @@ def _new_numbers(parts: OpenStore, size: int) -> list[SubjectId]:
     number = int(parts.database.get(NEXT_NUMBER) or 0)
     numbers: list[SubjectId] = []
     while len(numbers) < size:
-        if not parts.ledger.has_budget(number):
+        if not parts.ledger.standing(number):
             numbers.append(number)
         number += 1
     parts.database.put(NEXT_NUMBER, str(number))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._chain import descends
+from vicinal.ledger._departed import Standing
 from vicinal.ledger._files import PRIVATE_FILE, guarded
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._opening import OpenStore
@@ -123,7 +124,7 @@ def _head_of(parts: OpenStore, kind: str) -> dict[str, Any]:
 
 
 def _is_erased(ledger: Ledger, subject: SubjectId) -> bool:
-    return subject not in ledger.slot_table.slot_of and ledger.has_budget(subject)
+    return ledger.standing(subject) == Standing.ERASED
 
 
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
+from vicinal.ledger._departed import EVALUATED, Standing
 from vicinal.ledger._ledger import Ledger
 from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
 from vicinal.store._audience_state import AudienceState
@@ -48,21 +50,25 @@ class Presence:
     Attributes
     ----------
     enrolled, erased, unknown : int
-        Ids that are there; that left, or were evaluated only, and whose keyed hashes are known;
-        that never were there.
+        Ids that are there; that left, and whose keyed hashes are known; that never were there.
+        Whoever was evaluated only never was there.
     """
 
     enrolled: int
     erased: int
     unknown: int
 
+    @classmethod
+    def of(cls, standings: Iterable[int]) -> Presence:
+        """Count how subjects are known, each counted once."""
+        counts = Counter(standings)
+        here, left = counts.pop(Standing.ENROLLED, 0), counts.pop(Standing.ERASED, 0)
+        return cls(here, left, counts.total())
+
 
 def presence_in(ledger: Ledger, subjects: Iterable[SubjectId]) -> Presence:
     """Return how many of `subjects`, each counted once, a ledger has, or had."""
-    ids = set(subjects)
-    here = {subject for subject in ids if subject in ledger.slot_table.slot_of}
-    left = sum(ledger.has_budget(subject) for subject in ids - here)
-    return Presence(len(here), left, len(ids) - len(here) - left)
+    return Presence.of(ledger.standing(subject) for subject in set(subjects))
 
 
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
@@ -116,12 +122,15 @@ def _wear(state: AudienceState) -> dict[str, Any] | None:
 
 def curator_facts(parts: OpenStore) -> dict[str, Any]:
     """Return what only the curator may know: numbers of records, people and budgets."""
-    departed = "SELECT COUNT(DISTINCT hash) FROM departed"
+    departed = (
+        "SELECT COUNT(DISTINCT hash) FROM departed WHERE hash NOT IN "
+        "(SELECT hash FROM departed WHERE audience = ?)"
+    )
     return {
         "warning": "These numbers are private. Do not log, show or publish them.",
         "records": len(parts.shard),
         "subjects": len(parts.ledger.slot_table.slot_of),
-        "departed": int(parts.database.execute(departed)[0][0]),
+        "departed": int(parts.database.execute(departed, (EVALUATED,))[0][0]),
         "budgets": {
             name: _budgets(
                 audience.account.remaining[list(parts.ledger.slot_table.slot_of.values())]

@@ -1,0 +1,51 @@
+"""Data that several files of tests make up, and noise that is none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vicinal.noise import NoiseSource
+
+
+class NoNoise(NoiseSource):
+    """Zeros, to see the sums."""
+
+    exact = False
+
+    def discrete_gaussian(self, scale, size):  # noqa: ARG002 (whatever the scale)
+        """Return zeros."""
+        return np.zeros(size, dtype=np.int64)
+
+
+def corners(seed, size, d=8, classes=3):
+    """Return points around one corner a class, 3 from the origin, and their classes."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, size)
+    return 3 * np.eye(classes, d)[y] + rng.normal(size=(size, d)), y
+
+
+def clouds(seed, size, d, classes=3):
+    """Return points around any centre a class, always the same ones, and their classes."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, size)
+    centres = np.random.default_rng(99).normal(size=(classes, d)) * 2
+    return centres[y] + rng.normal(size=(size, d)), y
+
+
+def rare(seed, size, share):
+    """Return points of two classes, 2.5 apart in one of four features; so many have the second."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(size) < share).astype(int)
+    X = rng.normal(size=(size, 4))
+    X[:, 0] += 2.5 * y - 1
+    return X, y
+
+
+def records_and_pool():
+    """Return records, their classes, a pool to be labelled, and what is right for it."""
+    rng = np.random.default_rng(3)
+    centres = np.eye(3, 6) * 4
+    labels, truth = rng.integers(3, size=900), rng.integers(3, size=700)
+    records = centres[labels] + rng.normal(size=(900, 6))
+    pool = centres[truth] + rng.normal(size=(700, 6))
+    return records, labels, pool, truth
