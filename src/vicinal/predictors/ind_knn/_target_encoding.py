@@ -53,7 +53,7 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
     table = np.asarray(y)
     if table.dtype.kind == "O":
         table = _as_floats(table)
-    if len(bounds) == 1 and table.ndim == 2 and table.shape[1] == 1:
+    if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = column_or_1d(table, warn=True)
     wanted = (size,) if len(bounds) == 1 else (size, len(bounds))
     if table.dtype.kind not in "biuf" or table.shape not in {wanted, (size, len(bounds))}:
