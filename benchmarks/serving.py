@@ -26,7 +26,7 @@ import numpy as np
 from vicinal.serving._decode_rows import NPY, decode_rows, npy_rows
 from vicinal.serving._keys import KeyFile
 from vicinal.serving._models import PredictRequest
-from vicinal.serving._predict_route import encode_reply
+from vicinal.serving._routes import encode_reply
 from vicinal.store import Query, Store
 
 CLASSES, D = 10, 324

@@ -27,7 +27,7 @@ from vicinal.smoothed import (
 from vicinal.smoothed._average import LEVELS
 from vicinal.smoothed._edges import edge_profile
 from vicinal.smoothed._intervals import power_of_ten
-from vicinal.smoothed._monte_carlo import drawn
+from vicinal.smoothed._smooth import drawn
 
 DC = 18586 / 335909
 Row = tuple[str, str, float]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._progress import Begin
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import SentenceFeatures
-from vicinal.reports._progress import Begin
 from vicinal.reports._trials import Benchmark, labels_of
 
 Vectors = npt.NDArray[np.float32]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.spread import mean_and_spread
+from vicinal._progress import Step
 from vicinal.features import PublicMap
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Step
 from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE, ParameterGrid, best_first, uphill
 from vicinal.reports._trials import (
     Benchmark,
@@ -161,7 +161,9 @@ class Comparison:
             yield _Line(NOT_PRIVATE, n), yardstick_outcome(trial.first(n))
 
     def _row(self, line: _Line, accuracies: tuple[float, ...]) -> Row:
-        interior = None if line.point is None else self.grid.interior(line.point)
+        around = None if line.point is None else self.grid.around(line.point)
+        # At the grid's edge fewer than eight points lie around one: the best may be cut off.
+        interior = None if around is None else len(around) == 8
         return Row(self.features, *line[:3], accuracies, line.point, interior)
 
 

@@ -14,7 +14,7 @@ from experiments.accuracy.method_plots import Panel
 from experiments.accuracy.result_cache import Cells
 from experiments.accuracy.robustness import smaller
 from experiments.accuracy.table import Entry
-from vicinal.reports._progress import Step
+from vicinal._progress import Step
 from vicinal.reports._trials import Benchmark, Trial
 
 SIZES = (5000, 10000, 20000, 40000, 60000)

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from experiments.accuracy.methods import CONTENDERS, Reply, answered
 from experiments.accuracy.result_cache import Cells, Place, Score
+from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.reports._outcomes import rightness
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import Benchmark, Setting, Trial, split
 
 MOST_REFERENCE = 5000

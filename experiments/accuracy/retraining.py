@@ -17,11 +17,11 @@ import numpy as np
 
 from experiments.accuracy.table import pipes
 from experiments.spread import mean_and_spread
+from vicinal._progress import Step
 from vicinal.accounting._calibrate import calibrate
 from vicinal.accounting._plan import account
 from vicinal.predictors import NoisySGDClassifier
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import Setting, Trial, fitted
 
 TRAININGS = (1, 4, 12, 52)

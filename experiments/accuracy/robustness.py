@@ -18,9 +18,9 @@ import numpy as np
 from experiments.accuracy.methods import CONTENDERS
 from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.accuracy.table import Entry, cell, pipes
+from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports._progress import Step
 from vicinal.reports._text import percent
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 

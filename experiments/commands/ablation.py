@@ -6,8 +6,7 @@ import time
 
 from experiments.commands.options import OUT, Data, Out, Runs, images, with_notes, write_table
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, peak_memory
-from vicinal.cli._progress import progress
+from vicinal.cli._output import output_folder, peak_memory, progress
 
 NAME = "ablation"
 

@@ -10,8 +10,7 @@ import typer
 
 from experiments.commands.options import OUT, with_notes, write_table
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, peak_memory, write_file
-from vicinal.cli._progress import progress
+from vicinal.cli._output import output_folder, peak_memory, progress, write_file
 
 NAME = "market-attributes"
 

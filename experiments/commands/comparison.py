@@ -11,12 +11,11 @@ import typer
 
 from experiments.commands.options import OUT, Out, images, with_notes, write_table
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, peak_memory, write_file
-from vicinal.cli._progress import progress
+from vicinal.cli._output import output_folder, peak_memory, progress, write_file
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
-    from vicinal.reports._progress import Begin
+    from vicinal._progress import Begin
     from vicinal.reports._trials import Benchmark
 
 

@@ -18,8 +18,7 @@ from experiments.commands.options import (
     write_table,
 )
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder
-from vicinal.cli._progress import progress
+from vicinal.cli._output import output_folder, progress
 
 NAME = "indknn-efficiency"
 LABELS = "indknn-labels"

@@ -21,14 +21,13 @@ from experiments.commands.options import (
     write_table,
 )
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, write_file
-from vicinal.cli._progress import progress
+from vicinal.cli._output import output_folder, progress, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from experiments.accuracy.result_cache import Cells
     from experiments.accuracy.table import Entry
-    from vicinal.reports._progress import Begin
+    from vicinal._progress import Begin
     from vicinal.reports._trials import Benchmark
 
 ACCURACY = "accuracy"

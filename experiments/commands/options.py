@@ -13,8 +13,8 @@ from vicinal.cli._output import as_json, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from vicinal._progress import Begin
     from vicinal.datasets import Dataset
-    from vicinal.reports._progress import Begin
     from vicinal.reports._trials import Benchmark
 
 Data = Annotated[

@@ -17,8 +17,7 @@ from experiments.commands.options import (
     write_table,
 )
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, write_file
-from vicinal.cli._progress import progress
+from vicinal.cli._output import output_folder, progress, write_file
 
 PLANNING = "planning"
 WEAR = "wear"

@@ -11,8 +11,7 @@ import typer
 
 from experiments.commands.options import OUT, Runs, with_notes, write_table
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, peak_memory
-from vicinal.cli._progress import progress
+from vicinal.cli._output import output_folder, peak_memory, progress
 from vicinal.cli._student import Network
 
 if TYPE_CHECKING:

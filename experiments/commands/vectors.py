@@ -10,8 +10,7 @@ import typer
 
 from experiments.commands.options import OUT, Out, with_notes, write_table
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder
-from vicinal.cli._progress import progress
+from vicinal.cli._output import output_folder, progress
 
 if TYPE_CHECKING:
     from experiments.vectors.numbers import NumberScore

@@ -16,10 +16,10 @@ import numpy as np
 from sklearn.base import clone
 
 from experiments.spread import mean_and_spread
+from vicinal._progress import Step
 from vicinal.errors import PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000

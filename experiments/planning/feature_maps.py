@@ -14,10 +14,10 @@ import numpy as np
 
 from experiments.planning.releases import WAYS
 from experiments.spread import mean_and_spread
+from vicinal._progress import Begin, Step
 from vicinal.datasets import Dataset
 from vicinal.features import HOGFeatures, PublicMap, ScatteringFeatures
 from vicinal.predictors import NoisySGDClassifier
-from vicinal.reports._progress import Begin, Step
 from vicinal.reports._trials import (
     Benchmark,
     Setting,

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.spread import mean_and_spread
+from vicinal._progress import Step
 from vicinal.features import PublicMap
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000

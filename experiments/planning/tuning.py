@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._progress import Step
 from vicinal.features import PublicMap
 from vicinal.neighbours import Cosine, int8_precision
 from vicinal.predictors import IndKNNClassifier
@@ -25,7 +26,6 @@ from vicinal.predictors.ind_knn._plan_simulation import (
     SimulationSetup,
     simulate,
 )
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._progress import Step
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage, ProxyNoiseSchedule
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000

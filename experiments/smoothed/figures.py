@@ -24,7 +24,7 @@ from vicinal.smoothed import (
     smoothed_delta,
 )  # fmt: skip
 from vicinal.smoothed._average import LEVELS
-from vicinal.smoothed._monte_carlo import estimate
+from vicinal.smoothed._smooth import estimate
 
 Row = dict[str, Any]
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from experiments.spread import mean_and_spread
 from experiments.students.runs import N_PUBLIC, RunResult, World, carried_out
+from vicinal._progress import Begin
 from vicinal.features import PublicMap
 from vicinal.labelling import FixedPlanLabeller, IndKNNLabeller, LabellingPlan, Round, default_plan
 from vicinal.labelling._labellers import Learner
 from vicinal.predictors import NoisySGDClassifier, PrivateKNNClassifier
 from vicinal.reports._outcomes import rightness
-from vicinal.reports._progress import Begin
 
 K, GAMMA, SIGMA, ANSWERS = 300, 0.2, 20.0, 3877
 """ZYCW20's Private-kNN on CIFAR-10, as far as we know it; k is the one that it states for digits.

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.spread import mean_and_spread
+from vicinal._progress import Begin
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
@@ -33,7 +34,6 @@ from vicinal.labelling import (
 )
 from vicinal.labelling._labellers import FeatureExtractor, Learner, StudentModel
 from vicinal.reports._outcomes import rightness
-from vicinal.reports._progress import Begin
 from vicinal.reports._trials import labels_of, split
 
 N_PUBLIC = 5000

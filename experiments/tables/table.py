@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 
 from experiments.tables.contenders import PLAIN, PRIVATE, TablePlan, probabilities
 from experiments.tables.data import TASKS, TableSplit, TableTask
-from vicinal.reports._class_figures import RankingQuality, balanced_accuracy
+from vicinal.reports._outcomes import balanced_accuracy
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 QUERIES = (500, 2000)
@@ -81,8 +82,8 @@ def _cell(split: TableSplit, place: tuple[str, str, float | None, int, int]) -> 
     return TableCell(
         *place,
         float(((chances > 0.5) == truth).mean()),
-        balanced_accuracy(chances > prior, truth, [False, True]),
-        RankingQuality.of(chances, truth).auc,
+        balanced_accuracy(chances > prior, truth),
+        float(roc_auc_score(truth, chances)),
     )
 
 

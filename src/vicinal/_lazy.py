@@ -1,10 +1,12 @@
-"""Public names that are imported on first use, so that importing a package takes no time."""
+"""What is imported on first use: public names, so that a package takes no time, and extras."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+from vicinal.errors import MissingExtra
 
 Attributes = Callable[[str], Any]
 Directory = Callable[[], list[str]]
@@ -38,3 +40,14 @@ def lazy_exports(
         return sorted({*namespace, *modules})
 
     return attribute, directory
+
+
+def of_extra(extra: str, package: str, purpose: str) -> Any:
+    """Return a package of an extra of vicinal, or say what needs it and how to install it."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise MissingExtra(
+            f"{purpose} needs the package {package}. Install it with: pip install "
+            f"'vicinal[{extra}]'"
+        ) from error

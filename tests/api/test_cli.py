@@ -21,9 +21,9 @@ from experiments.__main__ import Experiments
 from experiments.__main__ import app as experiments
 from experiments.accuracy import recipes
 from experiments.accuracy.comparison import Comparison
-from vicinal.cli import _progress as bars
 from vicinal.cli import _store
 from vicinal.cli._main import Commands, app
+from vicinal.cli._output import progress
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
 from vicinal.reports import _demo as answers
@@ -232,7 +232,7 @@ def test_bars_are_shown_only_at_a_terminal(monkeypatch, stdout, stderr, silent, 
     monkeypatch.setattr(sys, "stdout", stdout())
     monkeypatch.setattr(sys, "stderr", stderr())
     monkeypatch.setenv("TERM", "xterm")
-    with bars.progress(silent=silent) as begin:
+    with progress(silent=silent) as begin:
         begin("features", 2)(2)
     assert ("features" in sys.stderr.getvalue()) == shown
     assert sys.stdout.getvalue() == ""

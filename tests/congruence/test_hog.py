@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from skimage import feature as skimage_feature
 
 from vicinal.features import HOGFeatures
-from vicinal.features._hog_kernels import additions
+from vicinal.features._hog import additions
 
 TYPES = (np.uint8, np.int8, np.int64, np.float16, np.float32, np.float64)
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from made_up import NoNoise
 from statistical.power import COMPANY_TRIALS
-from statistical.worlds import WITH, WITHOUT, Silence, VoteAttack, measure, noise_from
+from statistical.worlds import WITH, WITHOUT, VoteAttack, measure, noise_from
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import budget
 from vicinal.neighbours import FLOAT32, Cosine
@@ -66,7 +67,7 @@ class Scene:
 
     def attack(self):
         """Return the likelihood ratio of the two worlds, and the mu that it promises."""
-        with noise_from(Silence()):
+        with noise_from(NoNoise()):
             without, present = self.ask(WITHOUT), self.ask(WITH)
         attack = VoteAttack(without, present - without)
         return attack, float(np.linalg.norm(attack.shift) * CLAIM / np.sqrt(LASTS))

@@ -18,7 +18,7 @@ from scipy.special import ndtr
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting._composition import Composition
-from vicinal.accounting._label_release import NoisyLabel
+from vicinal.accounting._label_only import NoisyLabel
 from vicinal.accounting._screening import Screening
 from vicinal.mechanisms._noisy_max import GaussianMax
 from vicinal.mechanisms._sampling import NearestOfSample

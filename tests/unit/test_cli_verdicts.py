@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli._flags import with_flags
+from vicinal.cli._group import with_flags
 from vicinal.cli._main import Commands, app
-from vicinal.cli._reference_check import warn_about_reference
+from vicinal.cli._verdicts import warn_about_reference
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.reports._plan_verdict import (
     ENOUGH_LEAD,

@@ -518,7 +518,7 @@ def test_targets_without_a_budget_are_refused():
 
 def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():
     from vicinal.accounting._gaussian import SubsampledGaussian
-    from vicinal.accounting._label_release import NoisyLabel
+    from vicinal.accounting._label_only import NoisyLabel
 
     orders = np.array([1.5, 2.0, 8.0, 64.0, 400.0, 5000.0])
     for sigma, gamma in ((25.0, 0.15), (5.0, 0.05), (25.0, 1.0)):

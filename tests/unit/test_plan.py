@@ -280,7 +280,7 @@ def test_the_table_of_the_documentation_is_what_the_command_prints():
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_costs_are_drawn(kind):
-    from vicinal.reports._account_plot import draw_costs
+    from vicinal.reports._command_plots import draw_costs
 
     given = Plan.from_dict(plan(release("noisy_max", count=5)))
     assert draw_costs(given, kind).startswith(

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from vicinal.errors import InvalidInput
-from vicinal.features import ScatteringFeatures, _wavelets
+from vicinal.features import ScatteringFeatures, _scattering_kernels
 from vicinal.features._scattering import FLOORS
 from vision_tools import NOT_IMAGES
 
@@ -41,8 +41,8 @@ def averages(images: np.ndarray, **settings: float) -> list[np.ndarray]:
 
 def test_wavelets_do_not_see_a_constant_and_the_average_keeps_it() -> None:
     for scale in (0, 1, 2):
-        assert_allclose(_wavelets.wavelets(SHAPE, scale, 8)[:, 0, 0], 0, atol=1e-7)
-        assert _wavelets.low_pass(SHAPE, scale)[0, 0] == pytest.approx(1)
+        assert_allclose(_scattering_kernels.wavelets(SHAPE, scale, 8)[:, 0, 0], 0, atol=1e-7)
+        assert _scattering_kernels.low_pass(SHAPE, scale)[0, 0] == pytest.approx(1)
 
 
 def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
@@ -57,12 +57,12 @@ def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
     wavelet = (wave - wave.sum() / envelope.sum() * envelope) / (2 * math.pi * width**2 / slant)
     periodic = np.roll(wavelet.reshape(6, 32, 6, 32).sum(axis=(0, 2)), 0)
     expected = np.fft.fft2(periodic)
-    assert_allclose(_wavelets.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
+    assert_allclose(_scattering_kernels.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
 
 
 def test_spectra_are_shared_and_cannot_be_changed() -> None:
-    bank = _wavelets.wavelets(SHAPE, 0, 8)
-    assert bank is _wavelets.wavelets(SHAPE, 0, 8)
+    bank = _scattering_kernels.wavelets(SHAPE, 0, 8)
+    assert bank is _scattering_kernels.wavelets(SHAPE, 0, 8)
     with pytest.raises(ValueError, match="read-only"):
         bank[0] = 0
 
@@ -73,10 +73,10 @@ def test_spectra_are_shared_and_cannot_be_changed() -> None:
 def test_averages_are_those_of_full_size_convolutions(images: np.ndarray) -> None:
     """Nothing is subsampled here but the result; subsampling early leaves small aliases."""
     plane = np.pad(images[0] / 255, 2, mode="reflect")
-    pooling = _wavelets.low_pass(SHAPE, 2)
+    pooling = _scattering_kernels.low_pass(SHAPE, 2)
 
     def moduli(planes: np.ndarray, scale: int) -> np.ndarray:
-        bank = _wavelets.wavelets(SHAPE, scale, 8)
+        bank = _scattering_kernels.wavelets(SHAPE, scale, 8)
         return np.abs(np.fft.ifft2(np.fft.fft2(planes)[..., None, :, :] * bank))
 
     def cells(planes: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from vicinal.predictors import (
     PrivateKNNClassifier,
 )
 from vicinal.predictors._common.fixed_plan import subject_slots
-from vicinal.serving._read_routes import checked_ids
+from vicinal.serving._routes import checked_ids
 from vicinal.store import Presence, Store
 
 FAULTS = {

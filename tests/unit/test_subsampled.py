@@ -13,7 +13,7 @@ from mpmath import mp, mpf
 from vicinal.accounting import _divergence
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._label_release import multilabel, sensitivity
+from vicinal.accounting.kinds._private_knn import multilabel, sensitivity
 from vicinal.errors import InvalidInput
 
 RNG = np.random.default_rng(11)

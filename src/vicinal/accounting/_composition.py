@@ -49,7 +49,7 @@ MAX_COUNT = 10**9
 _COARSE = 1 + np.geomspace(1e-4, 1e9, 27)
 _ZOOMS = 4
 _SHARES = np.linspace(0, 1, 11)
-# Curves are good to a few 1e-12; see divergence.py.
+# Curves are good to a few 1e-12; see `_divergence`.
 _SAFETY = 1 + 1e-10
 
 

@@ -24,13 +24,28 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import erfcx, log_ndtr
 
+from vicinal import _checks
 from vicinal.accounting import _kernels
+from vicinal.errors import InvalidInput
 
 Array = npt.NDArray[np.float64]
+
+LARGEST_ORDER = 1e12
+"""Largest Rényi order that is accepted."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def checked_orders(orders: npt.ArrayLike) -> Array:
+    """Return Rényi orders (n,) as float64, 1 + 1e-6 <= alpha <= 1e12."""
+    values = np.atleast_1d(np.asarray(orders))
+    if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
+        raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
+    return np.array(
+        [_checks.real("orders", float(v), least=1 + 1e-6, most=LARGEST_ORDER) for v in values]
+    )
 
 
 def log_gap(power: Array, log_ratio: Array) -> Array:
@@ -55,8 +70,8 @@ def tail_ratios(start: Array, shift: float) -> tuple[Array, Array]:
         near = (np.abs(start) + 1 + shift) * shift < 1
         if near.any():
             step = _area(start, shift)
-            up = np.where(near, np.log1p(step * _hazard(start)), up)
-            down = np.where(near, np.log1p(-step * _hazard(-start)), down)
+            up = np.where(near, np.log1p(step * hazard(start)), up)
+            down = np.where(near, np.log1p(-step * hazard(-start)), down)
     return np.asarray(up), np.asarray(down)
 
 
@@ -66,8 +81,8 @@ def _log_tail_ratio(x: Array, y: Array) -> Array:
     return np.asarray(np.where((x < 0) & (y < 0), left, log_ndtr(y) - log_ndtr(x)))
 
 
-def _hazard(a: Array) -> Array:
-    """Return phi(a)/Phi(a)."""
+def hazard(a: Array) -> Array:
+    """Return phi(a) / Phi(a): positive, decreasing, convex (Sampford 1953)."""
     return np.asarray(_ROOT_2_OVER_PI / erfcx(-a * _ROOT_HALF))
 
 
@@ -103,10 +118,11 @@ class Pair(Protocol):
 
     def gaussian(self) -> float | None:
         """Return mu if the pair is N(mu, 1) against N(0, 1), else None."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianPair:
+class GaussianPair(Pair):
     """N(mu, 1), taken with probability gamma and else N(0, 1), against N(0, 1)."""
 
     mu: float
@@ -118,11 +134,9 @@ class GaussianPair:
         return self.gamma == 1
 
     def gaussian(self) -> float | None:
-        """Return mu if this is a plain Gaussian pair, else None."""
         return self.mu if self.gamma == 1 else None
 
     def excess(self, losses: Array) -> Array:
-        """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0."""
         return sampled_excess(lambda inner: gaussian_excess(self.mu, inner), self.gamma, losses)
 
 

@@ -13,14 +13,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vicinal import _checks
+from vicinal._lazy import of_extra
 from vicinal.accounting._composition import Composition, PricedRelease, Zcdp, compose
 from vicinal.accounting._gaussian import Laplace, SubsampledGaussian
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 ADD_OR_REMOVE_ONE = "ADD_OR_REMOVE_ONE"
+_NEEDED_BY = "An event of dp-accounting"
 
 
 def to_event(composition: Composition) -> DpEvent:
@@ -31,7 +33,7 @@ def to_event(composition: Composition) -> DpEvent:
     InvalidInput
         If a release has no exact counterpart there (a screening, a label alone).
     """
-    events = _library()
+    events = of_extra("events", "dp_accounting", _NEEDED_BY)
     parts = [
         events.SelfComposedDpEvent(_event_of(release, events), count)
         for release, count in composition.terms
@@ -57,7 +59,7 @@ def from_event(event: DpEvent, neighbouring: object = ADD_OR_REMOVE_ONE) -> Comp
     """
     relation = getattr(neighbouring, "name", neighbouring)
     _checks.choice("neighbouring", relation, (ADD_OR_REMOVE_ONE,))
-    _library()
+    of_extra("events", "dp_accounting", _NEEDED_BY)
     name = type(event).__name__
     if name not in _READERS:
         raise InvalidInput(
@@ -65,16 +67,6 @@ def from_event(event: DpEvent, neighbouring: object = ADD_OR_REMOVE_ONE) -> Comp
             f"{', '.join(_READERS)}."
         )
     return _READERS[name](event)
-
-
-def _library() -> Any:
-    try:
-        import dp_accounting
-    except ImportError:
-        raise MissingExtra(
-            "The events of dp-accounting need the extra 'events': pip install 'vicinal[events]'."
-        ) from None
-    return dp_accounting
 
 
 def _event_of(release: PricedRelease, events: Any) -> DpEvent:

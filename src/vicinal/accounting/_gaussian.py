@@ -57,7 +57,7 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, GaussianPair, mixed_ratio
+from vicinal.accounting._divergence import Array, GaussianPair, Pair, mixed_ratio
 from vicinal.accounting._pate import lnmax_rdp
 
 
@@ -103,15 +103,11 @@ class Laplace:
 
 
 @dataclasses.dataclass(frozen=True)
-class LaplacePair:
+class LaplacePair(Pair):
     """Laplace laws of scale 1 that lie `distance` apart."""
 
     distance: float
     symmetric = True
-
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
 
     def excess(self, losses: Array) -> Array:
         """Return the excess at `losses` (m,): 1 - e^{(eps - distance)/2} at 0 <= eps <= distance.

@@ -18,7 +18,7 @@ _FAR = 30.0
 
 @compiled
 def log_gap(power, log_ratio):  # type: ignore[no-untyped-def]
-    """Return log G_b(L) of two numbers, b = `power` > 1 or < 0; see divergence.py."""
+    """Return log G_b(L) of two numbers, b = `power` > 1 or < 0; see `_divergence`."""
     scaled = power * log_ratio
     if max(abs(scaled), abs(log_ratio)) < _SERIES_BELOW:
         return _log_gap_series(power, log_ratio)
@@ -75,7 +75,7 @@ def log_expected_gap(power, log_mass, log_ratio):  # type: ignore[no-untyped-def
 def largest_sums(powers, log_q, log_miss, up, down, block):  # type: ignore[no-untyped-def]
     """Return, for every power b (m,), the largest log(q G_b(U) + (1-q) G_b(V)) over positions (n,).
 
-    Positions ascend within blocks of `block`; a block is left out where the bound of screening.py
+    Positions ascend within blocks of `block`; a block is left out where the bound of `_screening`
     for all of it, from its two ends, does not exceed what was found already.
     """
     answer = np.empty(len(powers))
@@ -108,7 +108,7 @@ def _log_sum(power, log_q, log_miss, up, down):  # type: ignore[no-untyped-def]
 
 @compiled
 def largest_profiles(own, cells, near, far, reach):  # type: ignore[no-untyped-def]
-    """Return C_0 ... C_m of adaptive.py, as (m + 1, 2 h + 1).
+    """Return C_0 ... C_m of `_screening_batch`, as (m + 1, 2 h + 1).
 
     `own` (o, 2 h + 1) is the excess of every option alone. `cells`, `near`, `far` (o, k) are, for
     each outcome of an option, the shift of the profile in grid steps, -h <= cell < h, and the

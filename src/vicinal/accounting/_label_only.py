@@ -10,6 +10,7 @@ of the label of continuous noise, so both are proven, and every bound here conta
   :func:`two_coordinate_rdp`, exactly Poisson-subsampled.
 - :func:`label_budget`, :func:`charge_table`, :func:`label_charge` and :func:`label_afford` are the
   individual filter at one fixed order (Feldman & Zrnic 2021, Theorem 3.1).
+- :class:`NoisyLabel` and :class:`LabelFilter` are the same as terms of a composition.
 """
 
 from __future__ import annotations
@@ -22,8 +23,15 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
+from vicinal.accounting._divergence import (
+    LARGEST_ORDER,
+    Array,
+    GaussianPair,
+    checked_orders,
+)
+from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._three_way_divergence import ThreeWayComparison
-from vicinal.accounting._threshold_divergence import Array, ShiftCells, Thresholds
+from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds
 from vicinal.errors import InvalidInput
 
 LINE_GRID = 1 << 22
@@ -34,9 +42,6 @@ PLANE_GRID = 1 << 30
 
 MAX_CLASSES = 1 << 16
 """Most classes for which a bound uses their number."""
-
-LARGEST_ORDER = 1e12
-"""Largest order that is accepted."""
 
 # Above these values of order times shift the unsampled Gaussian's own bound is taken: without
 # sampling 1 % and 6 % higher at most, with sampling far higher.
@@ -71,7 +76,7 @@ class LabelBudget:
 class ChargeTable:
     """Charges of label releases at one order, as shares of the Gaussian's alpha mu^2 / 2.
 
-    ``filter.UNITS`` units stand for the target's budget. `density` counts cells per unit of shift
+    ``UNITS`` units stand for the target's budget. `density` counts cells per unit of shift
     over noise scale; `shares` (m,) do not decrease, and the last is 1 and covers all larger shifts.
     """
 
@@ -82,7 +87,7 @@ class ChargeTable:
 
     @property
     def zcdp(self) -> float:
-        """Return R / alpha, rounded down: what ``filter.unit_rate`` takes as its budget."""
+        """Return R / alpha, rounded down: what ``unit_rate`` takes as its budget."""
         return math.nextafter(self.target.budget / self.target.order, 0)
 
     def share(self, mu: float) -> float:
@@ -99,7 +104,7 @@ def one_coordinate_rdp(mu: float, orders: npt.ArrayLike, classes: int | None = N
     1/c). Orders (n,) are from 1 + 1e-6 to 1e12; the grid needs mu <= 1.
     """
     mu = _checks.real("mu", mu, least=0)
-    alphas = _checked_orders(orders)
+    alphas = checked_orders(orders)
     narrow = mu * _class_factor(classes)
     if narrow == 0:
         return np.zeros_like(alphas)
@@ -125,7 +130,7 @@ def two_coordinate_rdp(
     """
     mu = 1 / _checks.real("sigma", sigma, above=0, most=1e9)
     gamma = _checks.real("gamma", gamma, least=0, most=1)
-    alphas = _checked_orders(orders)
+    alphas = checked_orders(orders)
     gaussian = alphas * mu**2 * (1 + _SAFETY)
     bound = np.zeros_like(alphas) if gamma == 0 else gaussian.copy()
     near = alphas * mu * math.sqrt(2) <= _PLANE_LIMIT
@@ -168,7 +173,7 @@ def charge_table(target: LabelBudget, classes: int | None = None, cells: int = 1
     1,024 cells cost less than 1 % above the bound itself. Shifts that cost more than the budget
     share one cell. Proof: label_only.md, section 6.
     """
-    order = float(_checked_orders([target.order])[0])
+    order = float(checked_orders([target.order])[0])
     budget = _checks.real("budget", target.budget, above=0)
     cells = _checks.integer("cells", cells, least=1, most=1 << 16)
     factor = _class_factor(classes)
@@ -191,7 +196,7 @@ def label_charge(norm, rate, cells, shares):  # type: ignore[no-untyped-def]
     """Return the cost in whole units of moving one vote by `norm` steps, rounded up.
 
     For a noise of `scale` steps, `rate` is ``unit_rate(scale, table.zcdp)`` and `cells` is
-    ``table.density / scale``. Never decreases in `norm`. As in ``filter.charge``, costs beyond
+    ``table.density / scale``. Never decreases in `norm`. As in ``charge``, costs beyond
     2^62 units are given as 2^62.
     """
     cell = int(min(norm * cells, len(shares) - 1.0))
@@ -290,10 +295,55 @@ def _checked_classes(classes: int) -> int:
     return _checks.integer("classes", classes, least=2, most=MAX_CLASSES)
 
 
-def _checked_orders(orders: npt.ArrayLike) -> Array:
-    values = np.atleast_1d(np.asarray(orders))
-    if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
-        raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
-    return np.array(
-        [_checks.real("orders", float(v), least=1 + 1e-6, most=LARGEST_ORDER) for v in values]
-    )
+@dataclass(frozen=True)
+class NoisyLabel:
+    """The label with the most noisy votes, under Poisson sampling; no votes leave.
+
+    `sigma` is in votes. `classes` is given only if it is to be made use of: two are cheaper.
+    """
+
+    sigma: float
+    gamma: float = 1.0
+    classes: int | None = None
+
+    def rdp(self, orders: Array) -> Array:
+        """Return the RDP at `orders` (m,), rounded up.
+
+        The label is a function of the noisy votes, so their RDP is a bound as well: at the highest
+        orders under sampling it is the smaller one.
+        """
+        multiplier = math.nextafter(self.sigma / math.sqrt(2), 0.0)
+        values = SubsampledGaussian(multiplier, self.gamma).rdp(orders) * (1 + 1e-9)
+        near = orders <= LARGEST_ORDER
+        labels = two_coordinate_rdp(self.sigma, self.gamma, orders[near], self.classes)
+        values[near] = np.minimum(values[near], labels)
+        return values
+
+    def pair(self) -> GaussianPair:
+        """Return the pair of the noisy votes, of which the label is a function."""
+        return GaussianPair(math.nextafter(math.sqrt(2), 2) / self.sigma, self.gamma)
+
+
+@dataclass(frozen=True)
+class LabelFilter:
+    """An individual filter over labels, at the one order that it charges by.
+
+    The whole interaction is (order, budget)-RDP, and so (alpha, budget)-RDP at every smaller alpha;
+    above the order nothing is known.
+    """
+
+    order: float
+    budget: float
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float, delta: float) -> LabelFilter:
+        """Return the filter that keeps (epsilon, delta)."""
+        target = label_budget(epsilon, delta)
+        return cls(target.order, target.budget)
+
+    def rdp(self, orders: Array) -> Array:
+        """Return the budget up to the filter's order, infinity above."""
+        return np.where(orders <= self.order, self.budget, np.inf)
+
+    def pair(self) -> None:
+        """Return None: one order fixes no pair."""

@@ -11,12 +11,7 @@ teacher, so in every query at most one vote moves from one class to another: squ
 the votes: only :mod:`vicinal.accounting._smooth_cost` says how to publish their sum. They bound
 D_alpha(M(D) | M(D')) for the data set D at hand and every neighbour D', and must never be amplified
 by sampling.
-
-Noisy maxima priced at their own votes, as terms of a composition.
-
-Everything here is as private as the votes: a price that contains one must not be published or
-decided by, and must not be amplified by sampling. How to publish a cost:
-:mod:`vicinal.accounting._smooth_cost`.
+:class:`PrivateMaxima` is such a cost as a term of a composition.
 """
 
 from __future__ import annotations
@@ -29,9 +24,8 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp
 
 from vicinal import _checks
+from vicinal.accounting._divergence import Array, checked_orders
 from vicinal.errors import InvalidInput
-
-Array = npt.NDArray[np.float64]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -62,7 +56,7 @@ def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Array:
     """Return D_alpha = alpha / sigma^2 of GNMax (P18, Prop. 8), float64 (n,).
 
     Also covers the release of all noisy counts. When only the label leaves,
-    ``label_only.two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
+    ``two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
     """
     return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
 
@@ -185,21 +179,6 @@ def _sigma(name: str, value: float) -> float:
     return _checks.real(name, value, least=1e-6, most=1e9)
 
 
-def _curve(name: str, values: npt.ArrayLike) -> Array:
-    curve = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    if curve.ndim != 1 or np.isnan(curve).any() or (curve < 0).any():
-        raise InvalidInput(f"The {name!r} parameter must be a flat list of costs >= 0.")
-    return curve
-
-
-def checked_orders(orders: npt.ArrayLike) -> Array:
-    """Return Renyi orders (n,) as float64, 1 + 1e-6 <= alpha <= 1e12."""
-    values = np.atleast_1d(np.asarray(orders))
-    if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
-        raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
-    return np.array([_checks.real("orders", float(v), least=1 + 1e-6, most=1e12) for v in values])
-
-
 def _up() -> float:
     return 1 + _SAFETY
 
@@ -208,7 +187,7 @@ _MECHANISMS = {
     "gnmax": (private_gnmax_log_error, private_gnmax_rdp),
     "lnmax": (private_lnmax_log_error, private_lnmax_rdp),
 }
-# The functions of pate.py stop here; RDP does not fall with the order.
+# The functions above stop here; RDP does not fall with the order.
 _LEAST_ORDER = 1 + 1e-6
 
 

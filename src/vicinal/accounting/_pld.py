@@ -61,12 +61,6 @@ def pld_epsilon(pairs: Sequence[tuple[Pair, int]], delta: float) -> float:
     return max(total.epsilon(delta) for total in totals) if totals else math.inf
 
 
-def pld_delta(pairs: Sequence[tuple[Pair, int]], epsilon: float) -> float:
-    """Return delta <= 1 of all `pairs`, each with its count, at `epsilon` >= 0, rounded up."""
-    totals = _totals(pairs, 1e-15)
-    return min(1.0, max(total.delta(epsilon) for total in totals)) if totals else 1.0
-
-
 @dataclasses.dataclass(frozen=True)
 class ComposedLoss:
     """The composed loss: probabilities at losses (first + i) h, and a mass of infinite loss."""

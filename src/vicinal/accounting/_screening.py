@@ -13,7 +13,7 @@ downward step is an upward one of the complement, at a = (T - t)/sigma. All case
 upward steps at two arithmetic progressions of positions a, k in each.
 
 RDP for many votes. With U = log(r/q) > 0 and V = log((1-r)/(1-q)) < 0,
-(alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of divergence.py. As a
+(alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of `_divergence`. As a
 grows, q grows, U falls (Phi is log-concave) and V falls; G_b grows with |U| and |V|. So over a
 block of positions [a0, a1] the sum is at most q(a1) G_b(U(a0)) + (1 - q(a0)) G_b(V(a1)): a bound
 for all t in the block from its two ends. Blocks whose bound does not exceed the best value found by
@@ -39,7 +39,7 @@ from scipy.special import log_ndtr
 
 from vicinal import _checks
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, log_gap, mixed_ratio, tail_ratios
+from vicinal.accounting._divergence import Array, Pair, log_gap, mixed_ratio, tail_ratios
 
 MAX_VOTES = 10**6
 
@@ -201,7 +201,7 @@ def _all_laws(screening: Screening) -> tuple[Array, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScreeningPair:
+class ScreeningPair(Pair):
     """The pointwise maximum, over t and sign, of the hockey-stick divergences of a screening."""
 
     screening: Screening
@@ -210,10 +210,6 @@ class ScreeningPair:
     def symmetric(self) -> bool:
         """Whether there is no sampling: then swapping the laws mirrors the positions."""
         return self.screening.gamma == 1
-
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
 
     def excess(self, losses: Array) -> Array:
         """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0.

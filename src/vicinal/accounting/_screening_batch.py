@@ -3,7 +3,7 @@ r"""Batches of screening answers, worst case over adaptive choices: a tighter do
 The dominating pair of one answer takes the worst t separately for every eps, so composing it lets
 the adversary use all t at once; it is as dear as the Gaussian it thresholds. In truth one t is
 chosen for each answer, if after seeing the earlier answers. For a batch of m answers the worst case
-over such strategies satisfies, with C_0 = 0 and C the excess of pairs.py,
+over such strategies satisfies, with C_0 = 0 and C the excess of pairs,
 
     C_j(eps) = max over t of  C^t(eps) + r C_{j-1}(eps - U) + (1 - r) C_{j-1}(eps - V),
 
@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, mixed_ratio
+from vicinal.accounting._divergence import Array, Pair, mixed_ratio
 from vicinal.accounting._screening import Screening
 
 Cells = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ _SMALLEST_STEP = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
-class ScreeningBatchPair:
+class ScreeningBatchPair(Pair):
     """The worst adaptive choice of votes in a batch of `size` screening answers."""
 
     screening: Screening
@@ -69,12 +69,7 @@ class ScreeningBatchPair:
         """Whether there is no sampling."""
         return self.screening.gamma == 1
 
-    def gaussian(self) -> float | None:
-        """Return None."""
-        return None
-
     def excess(self, losses: Array) -> Array:
-        """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0."""
         step, values = _profiles(self.screening, BATCH)
         return np.asarray(interpolate(values[self.size], step, losses))
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
 from vicinal import _checks
-from vicinal.accounting._pate import Array, checked_orders, gaps_behind, private_gnmax_rdp
+from vicinal.accounting._divergence import Array, checked_orders
+from vicinal.accounting._pate import gaps_behind, private_gnmax_rdp
 from vicinal.errors import InvalidInput
 
 _SAFETY = 1e-9

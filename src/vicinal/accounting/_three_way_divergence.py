@@ -18,15 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
+from vicinal.accounting._divergence import Array, hazard
 from vicinal.accounting._threshold_divergence import (
-    Array,
+    SampledTests,
     Thresholds,
-    hazard,
     log_gain,
     log_psi,
     log_rare,
     mixed,
-    sampled,
 )
 
 TOLERANCE = 1e-3
@@ -88,17 +87,10 @@ class OutcomePoint:
     ratio: Array
 
 
-@dataclass(frozen=True, slots=True)
-class ThreeWayComparison:
-    """Three-way comparisons of one shift under Poisson sampling, one for every order.
+class ThreeWayComparison(SampledTests):
+    """Three-way comparisons."""
 
-    With `reverse` the divergence is that of the law without the subject from the law with it.
-    """
-
-    mu: float
-    gamma: float
-    orders: Array
-    reverse: bool
+    __slots__ = ()
 
     def log_supremum(self, tolerance: float = TOLERANCE) -> Array:
         """Return log G of the worst centre for every order, from above."""
@@ -122,7 +114,7 @@ class ThreeWayComparison:
         gain = np.stack([included[0] - without[0], included[1] - without[1], other])
         if self.reverse:
             without = mixed(without, included, self.gamma)
-        return OutcomePoint(without, self._turn(gain))
+        return OutcomePoint(without, self.turned(gain))
 
     def _search(self, low: float, high: float, lead: Array, tolerance: float) -> Array:
         """Branch and bound over the centres in [low, high]^2, for all orders at once."""
@@ -217,8 +209,8 @@ class ThreeWayComparison:
         end, far = np.array([low]), np.array([high])
         first, last, ends = edges[:-1], edges[1:], np.full(len(edges) - 1, low)
         mu = np.asarray(self.mu)
-        shrunk, grown = self._turn(-log_gain(-last - mu, mu)), self._turn(log_gain(-last, mu))
-        fallen, risen = self._turn(-log_gain(-end - mu, mu)), self._turn(log_gain(-end, mu))
+        shrunk, grown = self.turned(-log_gain(-last - mu, mu)), self.turned(log_gain(-last, mu))
+        fallen, risen = self.turned(-log_gain(-end - mu, mu)), self.turned(log_gain(-end, mu))
         losing, gaining = self.point(first, ends).ratio, self.point(ends, first).ratio
         parts = [
             # v <= low: the loser is rare, and what is left is a threshold test.
@@ -237,10 +229,6 @@ class ThreeWayComparison:
         frequent = [np.logaddexp(parts[0], parts[1]), np.logaddexp(parts[2], parts[3]), *sure]
         rare = np.log(2) + log_rare(np.asarray(low + mu), np.sqrt(2) * mu, self.orders)
         return np.asarray(np.logaddexp(np.concatenate(frequent).max(axis=0), rare))
-
-    def _turn(self, gain: Array) -> Array:
-        ratio = sampled(gain, self.gamma)
-        return -ratio if self.reverse else ratio
 
     def _term(self, weight: Array, *ratios: Array) -> Array:
         """Return the log of weight times the largest psi between the ratios, (n, orders)."""

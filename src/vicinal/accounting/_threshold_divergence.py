@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erfcx, log_ndtr
+from scipy.special import log_ndtr
 
-Array = npt.NDArray[np.float64]
+from vicinal.accounting._divergence import Array, hazard, mixed_ratio
+
 Bounds = Callable[[Array, Array, npt.NDArray[np.intp]], tuple[Array, Array]]
 
 TOLERANCE = 1e-5
@@ -69,11 +70,6 @@ def _log_psi_below(ratio: Array, order: Array) -> Array:
     return np.asarray(np.log(np.expm1(order * ratio) - order * np.expm1(ratio)))
 
 
-def hazard(a: Array) -> Array:
-    """Return phi(a) / Phi(a): positive, decreasing, convex (Sampford 1953)."""
-    return np.asarray(np.sqrt(2 / np.pi) / erfcx(-np.asarray(a) / np.sqrt(2)))
-
-
 def log_gain(a: Array, mu: Array, *, least: bool = False) -> Array:
     """Return log Phi(a + mu) - log Phi(a), from above, or from below with `least`.
 
@@ -84,15 +80,6 @@ def log_gain(a: Array, mu: Array, *, least: bool = False) -> Array:
     with np.errstate(invalid="ignore"):
         wide = log_ndtr(a + mu) - log_ndtr(a)
     return np.where(mu < _NARROW, narrow, wide)
-
-
-def sampled(ratio: Array, gamma: float) -> Array:
-    """Return log(1 + gamma (exp(ratio) - 1)), the log ratio after Poisson sampling."""
-    if gamma == 1:
-        return ratio
-    with np.errstate(over="ignore"):
-        near = np.log1p(gamma * np.expm1(np.minimum(ratio, 1.0)))
-    return np.where(ratio > 1, np.logaddexp(np.log1p(-gamma), np.log(gamma) + ratio), near)
 
 
 def mixed(without: Array, included: Array, gamma: float) -> Array:
@@ -112,8 +99,8 @@ def log_rare(margin: Array, shift: Array, order: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
-    """Threshold tests of one shift under Poisson sampling, one for every order.
+class SampledTests:
+    """Tests of one shift under Poisson sampling, one for every order.
 
     With `reverse` the divergence is that of the law without the subject from the law with it.
     """
@@ -122,6 +109,17 @@ class Thresholds:
     gamma: float
     orders: Array
     reverse: bool
+
+    def turned(self, gain: Array) -> Array:
+        """Return the log ratio under sampling of an outcome whose log ratio is `gain`."""
+        ratio = mixed_ratio(gain, self.gamma)
+        return -ratio if self.reverse else ratio
+
+
+class Thresholds(SampledTests):
+    """Threshold tests."""
+
+    __slots__ = ()
 
     def log_supremum(self, tolerance: float = TOLERANCE) -> Array:
         """Return log G of the worst margin for every order, from above."""
@@ -142,9 +140,7 @@ class Thresholds:
 
     def _ratio(self, a: Array, *, lose: bool) -> Array:
         mu = np.asarray(self.mu)
-        gain = -log_gain(-a - mu, mu) if lose else log_gain(a, mu)
-        ratio = sampled(gain, self.gamma)
-        return -ratio if self.reverse else ratio
+        return self.turned(-log_gain(-a - mu, mu) if lose else log_gain(a, mu))
 
     def _weight(self, a: Array, *, lose: bool) -> Array:
         sign = -1 if lose else 1

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vicinal.cli._options import Json
-from vicinal.cli._output import as_json, write_file
+from vicinal.cli._output import as_json, picture_format, read_json, write_file
 from vicinal.errors import InvalidInput
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.json", help="The plan, as JSON.")]
@@ -32,12 +31,13 @@ def account(
     """Price a plan by every valid method. Nothing is spent, and no private data is read."""
     from vicinal.accounting._plan import Plan
 
+    kind = picture_format(plot, "png", "svg", "pdf")
     checked = Plan.from_dict(read_plan(plan))
     price = checked.price()
     if plot is not None:
-        from vicinal.reports._account_plot import draw_costs
+        from vicinal.reports._command_plots import draw_costs
 
-        write_file(plot, draw_costs(checked, _format(plot)))
+        write_file(plot, draw_costs(checked, kind))
     typer.echo(as_json(price) if json else describe(price))
 
 
@@ -64,12 +64,7 @@ def read_plan(path: Path) -> dict[str, Any]:
 
     A string in place of a release's votes names a CSV file of them, beside the plan.
     """
-    try:
-        plan = json_module.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"The plan {path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise InvalidInput(f"The plan {path} is not JSON: {error}.") from None
+    plan = read_json(path, "plan")
     releases = plan.get("releases") if isinstance(plan, dict) else None
     for place, release in enumerate(releases if isinstance(releases, list) else []):
         if isinstance(release, dict) and isinstance(release.get("votes"), str):
@@ -116,10 +111,3 @@ def describe(price: dict[str, Any]) -> str:
 
 def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _format(path: Path) -> str:
-    kind = path.suffix.lower().lstrip(".")
-    if kind not in ("png", "svg", "pdf"):
-        raise InvalidInput(f"The 'plot' parameter must end in .png, .svg or .pdf. Got {path}.")
-    return kind

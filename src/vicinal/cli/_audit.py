@@ -9,8 +9,7 @@ import typer
 
 from vicinal.cli._account import read_plan
 from vicinal.cli._options import Delta, Epsilon, Json
-from vicinal.cli._output import as_json, write_file
-from vicinal.cli._progress import progress
+from vicinal.cli._output import as_json, progress, write_file
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:

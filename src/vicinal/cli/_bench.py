@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._options import Json
-from vicinal.cli._output import as_json, peak_memory, write_file
-from vicinal.cli._progress import progress
+from vicinal.cli._output import as_json, peak_memory, progress, write_file
 
 if TYPE_CHECKING:
     from vicinal.reports._search_benchmark import BenchmarkData

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vicinal.cli._options import Json, StorePath
-from vicinal.cli._output import as_json, output_folder, write_file
+from vicinal.cli._output import as_json, output_folder, read_json, write_file
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput
 
@@ -52,12 +51,7 @@ def certificate(
 
 def read_audit(path: Path) -> dict[str, Any]:
     """Return a report that `vicinal audit --out` wrote."""
-    try:
-        found = json_module.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"The audit {path} cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise InvalidInput(f"The audit {path} is not JSON.") from None
+    found = read_json(path, "audit")
     if not isinstance(found, dict) or not {"at", "version", "holds", "claims"} <= set(found):
         raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")
     return found

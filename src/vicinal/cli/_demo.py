@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._options import Delta, Epsilon, Json
-from vicinal.cli._output import as_json, output_folder, peak_memory, write_file
-from vicinal.cli._progress import progress
+from vicinal.cli._output import as_json, output_folder, peak_memory, progress, write_file
 
 if TYPE_CHECKING:
+    from vicinal._progress import Begin
     from vicinal.datasets import Dataset
     from vicinal.reports._demo import DemoAnswers, Prepared
-    from vicinal.reports._progress import Begin
 
 SHIPPED = "mnist"
 

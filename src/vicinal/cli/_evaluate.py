@@ -60,10 +60,10 @@ def described(found: Evaluation) -> str:
     )
     lines = [first]
     for name, (value, low, high) in found.figures.items():
-        told = "unknown: too few people for the noise"
+        text = "unknown: too few people for the noise"
         if not math.isnan(value):
-            told = f"{value:.3f} ({low:.3f} to {high:.3f})"
-        lines.append(f"{_NAMES[name]}: {told}")
+            text = f"{value:.3f} ({low:.3f} to {high:.3f})"
+        lines.append(f"{_NAMES[name]}: {text}")
     lines += ["", "true class -> answer: people", *_confusion(found)]
     if found.calibration:
         lines += ["", "probability -> share that came true (people)", *_bins(found)]

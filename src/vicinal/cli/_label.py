@@ -9,8 +9,7 @@ import typer
 
 from vicinal.cli import _labellers
 from vicinal.cli._options import Delta, Json
-from vicinal.cli._output import as_json
-from vicinal.cli._progress import progress
+from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:

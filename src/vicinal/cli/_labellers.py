@@ -156,18 +156,18 @@ def tell_price(
     labeller: IndKNNLabeller | FixedPlanLabeller, plan: LabellingPlan, *, json: bool
 ) -> None:
     """Print what is known before the first question."""
-    told = price_of(labeller, plan)
-    typer.echo(as_json(told) if json else price_text(told))
+    price = price_of(labeller, plan)
+    typer.echo(as_json(price) if json else price_text(price))
 
 
 def price_of(labeller: IndKNNLabeller | FixedPlanLabeller, plan: LabellingPlan) -> dict[str, Any]:
     """Return what is known before the first question, for JSON: rounds, releases, guarantee."""
     from vicinal.labelling import FixedPlanLabeller
 
-    told: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
+    price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
     if isinstance(labeller, FixedPlanLabeller):
-        told["plan"] = labeller.plan()
-    return told | {"guarantee": labeller.guarantee().to_dict()}
+        price["plan"] = labeller.plan()
+    return price | {"guarantee": labeller.guarantee().to_dict()}
 
 
 def price_text(price: dict[str, Any]) -> str:

@@ -1,4 +1,8 @@
-"""What commands share when they write: folders, JSON, and what a run took."""
+"""What commands share: files and folders they write, what they say and ask, and progress.
+
+What cannot be undone is confirmed: at the terminal, or with --yes. Progress bars are for people at
+a terminal; everybody else sees none.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from vicinal._progress import Begin, Step
 from vicinal.errors import InvalidInput
 
 
@@ -30,6 +35,29 @@ def write_file(path: Path, content: str | bytes) -> None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Return what a JSON file holds; `what` is it, in errors: "plan"."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"The {what} {path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise InvalidInput(f"The {what} {path} is not JSON: {error}.") from None
+
+
+def picture_format(plot: Path | None, *formats: str) -> str:
+    """Return the format of a picture, before any work is done for it; "" for none."""
+    if plot is None:
+        return ""
+    kind = plot.suffix.lower().lstrip(".")
+    if kind not in formats:
+        *first, last = (f".{name}" for name in formats)
+        raise InvalidInput(
+            f"The 'plot' parameter must end in {', '.join(first)} or {last}. Got {plot}."
+        )
+    return kind
 
 
 @contextmanager
@@ -58,3 +86,48 @@ def peak_memory() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
+
+
+def confirm(consequence: str, *, yes: bool) -> None:
+    """Return if somebody agrees to a consequence, which is a sentence; end the program if not.
+
+    Without a terminal to ask at, it is refused.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"{consequence} There is no terminal to confirm this at: pass --yes.")
+    if not typer.confirm(f"{consequence} Go on?", err=True):
+        typer.echo("vicinal: nothing was changed.", err=True)
+        raise typer.Exit(1)
+
+
+@contextmanager
+def progress(*, silent: bool = False) -> Iterator[Begin]:
+    """Show bars on stderr if stdout and stderr are terminals; else, or if `silent`, nothing."""
+    if silent or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        yield _nobody_watches
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+
+        def begin(name: str, size: int) -> Step:
+            task = bars.add_task(name, total=size)
+            return lambda done: bars.advance(task, done)
+
+        yield begin
+
+
+def _nobody_watches(name: str, size: int) -> Step:  # noqa: ARG001 (Begin's signature)
+    return lambda done: None  # noqa: ARG005

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._class_numbers import numbers
 from vicinal.cli._options import Delta, Epsilon, Json
-from vicinal.cli._output import as_json, write_file
-from vicinal.cli._progress import progress
-from vicinal.cli._verdicts import verdict_lines
+from vicinal.cli._output import as_json, picture_format, progress, write_file
+from vicinal.cli._verdicts import numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ def plan(
         step = begin("simulation", _plan_report.work(wish))
         found = _plan_report.options(wish, stage, seed, step)
     if plot is not None and kind is not None:
-        from vicinal.reports._plan_plot import draw_options
+        from vicinal.reports._command_plots import draw_options
 
         write_file(plot, draw_options(found, kind))
     real = stage is not None and stage.real
@@ -76,9 +74,7 @@ def plan(
 
 def _kind(plot: Path, public: Path | None) -> str:
     """Return the kind of picture, before any work is done for it."""
-    kind = plot.suffix.lower().lstrip(".")
-    if kind not in ("png", "svg"):
-        raise InvalidInput(f"The 'plot' parameter must end in .png or .svg. Got {plot}.")
+    kind = picture_format(plot, "png", "svg")
     if public is None:
         raise InvalidInput("The 'plot' parameter needs --public: without points nothing is played.")
     return kind

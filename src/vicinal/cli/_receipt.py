@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 
 from vicinal.cli._group import PLAIN
 from vicinal.cli._options import Json, StorePath
-from vicinal.cli._output import as_json, write_file
+from vicinal.cli._output import as_json, read_json, write_file
 from vicinal.cli._subjects import listed_ids
 from vicinal.errors import InvalidInput
 
@@ -77,7 +76,7 @@ def verify(
     """Check a receipt's signature; with --store, that it is in force: nobody came back."""
     from vicinal.store._receipts import check_receipt, faults_of_receipt
 
-    content = check_receipt(_read(receipt), public_key)
+    content = check_receipt(read_json(receipt, "receipt"), public_key)
     faults: list[str] = []
     if store is not None:
         with _opened(store) as opened:
@@ -99,15 +98,6 @@ def _opened(path: Path) -> Iterator[Store]:
         raise InvalidInput(f"{path} is a cluster. Receipts are for stores in one folder.")
     with Store.open(path) as store:
         yield store
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json_module.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"The receipt {path} cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise InvalidInput(f"The receipt {path} is not JSON.") from None
 
 
 def _give(receipt: dict[str, Any], out: Path | None) -> None:

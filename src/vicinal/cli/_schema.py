@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, write_file
 from vicinal.errors import InvalidInput
 
@@ -36,7 +37,7 @@ def schema(
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column of labels: no feature.")] = None,
     subject: Annotated[str | None, typer.Option(help="Column of subject ids: no feature.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Draft a schema from a public table; or, with --check, tell an owner what does not fit."""
     apart = [name for name in (label, subject) if name is not None]
@@ -86,8 +87,8 @@ def _check(
     if reference is not None and declared is not None and not stops:
         shared = _shared(declared, table, read_table(reference))
     if json:
-        told = None if shared is None else {**asdict(shared), "suspicious": shared.suspicious}
-        typer.echo(as_json({**_plain(found, fits=not stops), "coincidences": told}))
+        counted = None if shared is None else {**asdict(shared), "suspicious": shared.suspicious}
+        typer.echo(as_json({**_plain(found, fits=not stops), "coincidences": counted}))
     else:
         typer.echo(_report(data, found))
         typer.echo("" if shared is None else str(shared), nl=shared is not None)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.cli._confirm import Yes, confirm
 from vicinal.cli._options import Json, StorePath
-from vicinal.cli._output import as_json
+from vicinal.cli._output import Yes, as_json, confirm
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 from vicinal.cli._account import read_plan
 from vicinal.cli._group import PLAIN
 from vicinal.cli._options import Json
-from vicinal.cli._output import as_json, write_file
+from vicinal.cli._output import as_json, picture_format, write_file
 from vicinal.errors import InvalidInput
 
 app = typer.Typer(
@@ -24,7 +24,7 @@ app = typer.Typer(
 Plot = Annotated[Path | None, typer.Option(help="Draw into this .png, .svg or .pdf file.")]
 Epsilons = Annotated[list[float], typer.Option("--epsilon", help="May be given several times.")]
 
-_FORMATS = (".png", ".svg", ".pdf")
+_FORMATS = ("png", "svg", "pdf")
 _PAIRS = (("first_votes", "second_votes"), ("dem_votes", "rep_votes"))
 
 
@@ -48,7 +48,7 @@ def election(
     from vicinal.reports._smoothed_audit import audit, election_row
     from vicinal.smoothed._intervals import power_of_ten
 
-    kind = _format(plot)
+    kind = picture_format(plot, *_FORMATS)
     share = _checks.real("lost", lost, least=0, below=1)
     likely = _checks.real("accuracy", accuracy, least=0.5, below=1)
     names, votes = _votes(table, columns)
@@ -85,13 +85,8 @@ def audit(
     """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
     from vicinal.reports._smoothed_audit import audit as run
 
-    kind = _format(plot)
-    report = run(read_plan(spec))
-    if json:
-        typer.echo(as_json(report))
-    else:
-        _say(report)
-    _draw(report, plot, kind)
+    kind = picture_format(plot, *_FORMATS)
+    _show(run(read_plan(spec)), plot, kind, json=json)
 
 
 @app.command()
@@ -112,8 +107,8 @@ def gradients(
     from vicinal.smoothed import gradient_law
     from vicinal.smoothed._average import LEVELS
 
-    kind = _format(plot)
-    report = run({
+    kind = picture_format(plot, *_FORMATS)
+    found = run({
         "mechanism": {
             "kind": "average",
             "levels": list(LEVELS),
@@ -125,11 +120,7 @@ def gradients(
         "draws": databases,
         "seed": seed,
     })  # fmt: skip
-    if json:
-        typer.echo(as_json(report))
-    else:
-        _say(report)
-    _draw(report, plot, kind)
+    _show(found, plot, kind, json=json)
 
 
 def _votes(path: Path, columns: str) -> tuple[list[str], list[list[int]]]:
@@ -169,19 +160,21 @@ def _say(report: dict[str, Any]) -> None:
     typer.echo(audit_text(report))
 
 
+def _show(report: dict[str, Any], plot: Path | None, kind: str, *, json: bool) -> None:
+    """Print an audit, as JSON or as text, and draw it if that was asked for."""
+    if json:
+        typer.echo(as_json(report))
+    else:
+        _say(report)
+    _draw(report, plot, kind)
+
+
 def _power(log10: float | None, words: Any) -> str:
     return "0" if log10 is None else str(words(log10 * 2.302585092994046))
 
 
-def _format(plot: Path | None) -> str:
-    """Return the format of a picture, before any work is done for it."""
-    if plot is not None and plot.suffix.lower() not in _FORMATS:
-        raise InvalidInput(f"The 'plot' parameter must end in .png, .svg or .pdf. Got {plot}.")
-    return "" if plot is None else plot.suffix.lower().lstrip(".")
-
-
 def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:
     if plot is not None:
-        from vicinal.reports._smoothed_plot import draw_audit
+        from vicinal.reports._command_plots import draw_audit
 
         write_file(plot, draw_audit(report, kind))

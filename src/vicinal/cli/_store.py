@@ -15,10 +15,9 @@ from vicinal.cli._answers import (
     summary,
     write_answers,
 )
-from vicinal.cli._class_numbers import class_numbers
-from vicinal.cli._confirm import Yes, confirm
 from vicinal.cli._labellers import share_of
-from vicinal.cli._output import as_json, warnings_said, write_file
+from vicinal.cli._options import Json, StorePath
+from vicinal.cli._output import Yes, as_json, confirm, warnings_said, write_file
 from vicinal.cli._records import (
     FROM_SCHEMA,
     ReferenceWish,
@@ -33,13 +32,12 @@ from vicinal.cli._records import (
 )
 from vicinal.cli._shards import AcceptLoss, Ray, opened_at, spread
 from vicinal.cli._subjects import listed_ids
-from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verdict
+from vicinal.cli._verdicts import class_numbers, say_linear_model, say_thin_reference, say_verdict
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
     from vicinal.store import Reply, StoreExtractor
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
 Data = Annotated[
     Path, typer.Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
 ]
@@ -74,7 +72,6 @@ ModelShare = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Ledger = Annotated[
     str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
 ]
@@ -147,7 +144,7 @@ def init(
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
-    from vicinal.cli._reference_check import warn_about_reference
+    from vicinal.cli._verdicts import warn_about_reference
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.store import Store, StoreExtractor
 

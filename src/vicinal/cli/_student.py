@@ -10,8 +10,7 @@ import typer
 
 from vicinal.cli._label import Public, Seed, extractor_of, load
 from vicinal.cli._options import Json
-from vicinal.cli._output import as_json
-from vicinal.cli._progress import progress
+from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.cli._confirm import Yes, confirm
-from vicinal.cli._output import as_json
+from vicinal.cli._options import StorePath
+from vicinal.cli._output import Yes, as_json, confirm
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
 
@@ -21,7 +21,7 @@ NOBODY = 2
 
 
 def erase(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")],
+    store: StorePath,
     subject: Annotated[list[str] | None, typer.Option(help="An id; repeat for more.")] = None,
     subjects: Annotated[Path | None, typer.Option(help="File with one id a line.")] = None,
     curator: Annotated[
@@ -79,7 +79,7 @@ def _ids(count: int) -> str:
 
 
 def merge_subjects(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")],
+    store: StorePath,
     curator: Annotated[
         bool, typer.Option("--curator", help="Show the ids, as JSON. Private.")
     ] = False,

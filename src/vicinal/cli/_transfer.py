@@ -22,8 +22,7 @@ from vicinal.cli._label import (
     make_job,
 )
 from vicinal.cli._options import Delta, Json
-from vicinal.cli._output import as_json, write_file
-from vicinal.cli._progress import progress
+from vicinal.cli._output import as_json, progress, write_file
 from vicinal.cli._student import (
     Augmentation,
     Method,

@@ -4,12 +4,11 @@ Files may hold private records, so no error message here repeats a value from a 
 column's name: the "header" of a CSV file that has none is somebody's record.
 """
 
-from vicinal.datasets._arrays import image_npz
+from vicinal.datasets._arrays import image_npz, load_mnist
 from vicinal.datasets._coincidences import Coincidences, coincidences
 from vicinal.datasets._dataset import Dataset
 from vicinal.datasets._folders import load_images
 from vicinal.datasets._id_lists import read_ids
-from vicinal.datasets._mnist import load_mnist
 from vicinal.datasets._tables import load_table, read_table
 
 __all__ = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,13 @@ def _require(path: str | Path, stored: Arrays, names: tuple[str, ...]) -> None:
     for name in names:
         if name not in stored:
             raise InvalidInput(f"{path} must have an array called {name!r}.")
+
+
+def load_mnist() -> Dataset:
+    """Return MNIST: 60,000 digits, and 10,000 more in the test part.
+
+    Images are uint8 (n, 28, 28), from 0 (black) to 255 (white); labels are the digits, uint8 (n,).
+    Nothing is downloaded. ``data/README.md`` beside this file names source and licence.
+    """
+    with as_file(files("vicinal.datasets") / "data" / "mnist.npz") as path:
+        return image_npz(path)

@@ -1,7 +1,7 @@
 """From raw records to feature vectors: fixed extractors, and a map learnt from public data only.
 
 Whatever stands here sees a record before any privacy is paid for, so the output for one record
-may depend on that record and on public things, never on the record's company.
+may depend on that record and on public things, never on other records.
 """
 
 from vicinal.features._hog import HOGFeatures

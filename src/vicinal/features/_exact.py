@@ -1,4 +1,4 @@
-r"""Projections and norms of rows that are exact, and therefore the same in any company.
+r"""Projections and norms of rows that are exact, and therefore the same beside any others.
 
 A floating-point matrix product adds up in an order that depends on the shape of the whole matrix,
 so a record's projection changes in its last bits with the records beside it. The rows are rounded

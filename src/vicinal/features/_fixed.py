@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 
 Images = npt.NDArray[Any]
 Vectors = npt.NDArray[np.float32]
-Progress = Callable[[int], None]
 
 Network = TypeVar("Network")
 
@@ -64,7 +64,7 @@ class LoadedOnce(Generic[Network]):
         return {name: value for name, value in state.items() if name != "_loaded"}  # type: ignore[attr-defined]
 
 
-def in_order(parts: Iterable[Vectors], progress: Progress | None) -> Vectors:
+def in_order(parts: Iterable[Vectors], progress: Step | None) -> Vectors:
     """Return consecutive parts as one array (n, d), telling `progress` how long each of them is."""
     done = []
     for part in parts:

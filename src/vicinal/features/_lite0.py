@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal._lazy import of_extra
+from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedImageFeatures, LoadedOnce, Vectors, in_order
 from vicinal.features._image import checked_image, listed_images
 from vicinal.features._legacy_weights import read_weights
@@ -43,6 +43,9 @@ _STAGES = (
     (1, 1, 1, 16), (2, 2, 6, 24), (2, 2, 6, 40), (3, 2, 6, 80), (3, 1, 6, 112), (4, 2, 6, 192),
     (1, 1, 6, 320),
 )  # fmt: skip
+
+
+_extra = partial(of_extra, "encoders", purpose="Lite0Features")
 
 
 class Lite0Features(LoadedOnce["Any"], FixedImageFeatures):
@@ -268,13 +271,3 @@ class _Lite0Graph:
     def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         self._nodes.append(self._helper.make_node(kind, inputs, [output], **attributes))
         return output
-
-
-def _extra(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise MissingExtra(
-            f"Lite0Features needs the package {package}. Install it with "
-            "pip install 'vicinal[encoders]'"
-        ) from error

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal._lazy import of_extra
+from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
 
 _TYPES: dict[str, type[np.generic]] = {
@@ -148,12 +149,7 @@ def _computed(loaded: _LoadedSession, row: npt.NDArray[Any]) -> Vectors:
 
 def _load(model: Path) -> _LoadedSession:
     """Return a session for the file."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise MissingExtra(
-            "OnnxFeatures needs onnxruntime. Install it with: pip install 'vicinal[onnx]'"
-        ) from None
+    onnxruntime = of_extra("onnx", "onnxruntime", "OnnxFeatures")
     if not model.is_file():
         raise InvalidInput(f"The 'model' parameter must be an ONNX file. There is none at {model}.")
     options = onnxruntime.SessionOptions()

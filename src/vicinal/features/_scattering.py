@@ -20,7 +20,7 @@ from vicinal.features._fixed import (
     in_order,
     in_threads,
 )
-from vicinal.features._wavelets import Shape
+from vicinal.features._scattering_kernels import Shape
 
 FLOORS = (0.03, 0.002, 0.0003)
 """Coefficients of order 0, 1 and 2 that count as small, for pixels between 0 and 1: about a tenth

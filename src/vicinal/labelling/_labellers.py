@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
@@ -224,9 +225,6 @@ class IndKNNLabeller:
 
 Examples = npt.NDArray[Any]
 Places = npt.NDArray[np.int64]
-Step = Callable[[int], None]
-Begin = Callable[[str, int], Step]
-"""Announces a piece of work by name and size, and returns what to call as it proceeds."""
 
 Guide = Callable[[], npt.NDArray[np.float32]]
 """Computes, when it is called, how likely every class is for all public examples, (m, c)."""

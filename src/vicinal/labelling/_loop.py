@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
@@ -18,7 +19,6 @@ from vicinal.labelling._answers import soft_labels
 from vicinal.labelling._journal import AskedRound, Journal, JournalEntry
 from vicinal.labelling._labellers import (
     ABSTAINED,
-    Begin,
     Examples,
     FeatureExtractor,
     Labeller,

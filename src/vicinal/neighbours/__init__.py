@@ -4,8 +4,7 @@ Nothing here knows labels, budgets or noise. What a record contributes to a sear
 record, the query and public values, never on which other records are present.
 """
 
-from vicinal.neighbours._cells import CentroidCells, learn_cells
-from vicinal.neighbours._centroids import PublicCentroids
+from vicinal.neighbours._centroids import CentroidCells, PublicCentroids, learn_cells
 from vicinal.neighbours._index import ExactIndex, Index, IndexFactory
 from vicinal.neighbours._kernels import (
     FLOAT32,

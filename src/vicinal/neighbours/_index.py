@@ -183,28 +183,14 @@ _TASKS = 4
 """Tasks for every thread, so that none waits long for another."""
 
 
-class ExactIndex(Index):
-    """All records in growing memory, searched exhaustively; rows of a query come ascending.
+class RowIndex(Index):
+    """An index that keeps all its records in one store of rows, in the order they came."""
 
-    A record is a candidate of every query, which meets the privacy condition at once.
-
-    Parameters
-    ----------
-    kernel, n_features, engine
-        See :class:`vicinal.neighbours._index.Index`.
-    tile : int
-        Records that a thread takes at a time, at most.
-    """
-
-    def __init__(
-        self, kernel: Kernel, n_features: int, tile: int = TILE, engine: str | None = None
-    ) -> None:
+    def __init__(self, kernel: Kernel, n_features: int, engine: str | None = None) -> None:
         super().__init__(kernel, n_features, engine)
-        self._tile = tile
         self.store = FeatureRows(kernel, n_features)
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.store)
 
     @property
@@ -228,14 +214,32 @@ class ExactIndex(Index):
         kept = len(self.store) - len(rows)
         self.store.remove(rows[rows < kept], movers, kept, names=False)
 
+
+class ExactIndex(RowIndex):
+    """All records in growing memory, searched exhaustively; rows of a query come ascending.
+
+    A record is a candidate of every query, which meets the privacy condition at once.
+
+    Parameters
+    ----------
+    kernel, n_features, engine
+        See :class:`vicinal.neighbours._index.Index`.
+    tile : int
+        Records that a thread takes at a time, at most.
+    """
+
+    def __init__(
+        self, kernel: Kernel, n_features: int, tile: int = TILE, engine: str | None = None
+    ) -> None:
+        super().__init__(kernel, n_features, engine)
+        self._tile = tile
+
     def _scan(
         self,
         queries: IntegerMatrix,  # noqa: ARG002 (everybody is a candidate)
         block: QueryBlock,
         room: HitBudget,
     ) -> list[Hits] | None:
-        """Scan everybody."""
-
         def scan(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, room) if room else None
 

@@ -22,7 +22,7 @@ so removing one row can change the last bit of *other* rows' products, and a rec
 a radius flips because of somebody else. Here features are integers of norm at most 4095. By
 Cauchy-Schwarz every partial sum of an inner product, in any order, is at most 4095^2 < 2^24 in
 size: float32 holds every such integer exactly, and so does int32. Any float32 product and any
-integer product gives the exact result, bit for bit, in any company, on any machine.
+integer product gives the exact result, bit for bit, beside any others, on any machine.
 
 Two precisions, chosen by public things alone:
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.neighbours import _tiles
-from vicinal.neighbours._index import FeatureRows, GrowableArray, Index
+from vicinal.neighbours._index import GrowableArray, RowIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._tiles import Hits
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanRecords
@@ -27,12 +27,12 @@ _LANES = 32
 _CHUNK = 1 << 14
 
 
-class HyperplaneLSH(Index):
+class HyperplaneLSH(RowIndex):
     """L tables of b random hyperplanes; rows of a query come ascending.
 
     Record i is a candidate of query q if they fall into the same bucket of any table: a function
-    of the two and the public seed. Codes are computed in integers, so that no sign can flip with
-    the company that a record is hashed in.
+    of the two and the public seed. Codes are computed in integers, so that no sign depends on
+    what other records are hashed with it.
 
     Parameters
     ----------
@@ -59,33 +59,21 @@ class HyperplaneLSH(Index):
         self.tables = _checks.integer("tables", tables, least=1)
         self.bits = _checks.integer("bits", bits, least=1, most=16)
         self._normals = _normals(n_features, tables * bits, _checks.integer("seed", seed, least=0))
-        self.store = FeatureRows(kernel, n_features)
         width = -(-tables // _LANES) * _LANES
         self._dtype = np.uint8 if bits <= 8 else np.uint16
         self._codes = GrowableArray(width, self._dtype, self.store.block)
 
-    def __len__(self) -> int:
-        """Return the number of records."""
-        return len(self.store)
-
-    @property
-    def stride(self) -> int:
-        """The width of a stored row."""
-        return self.store.stride
-
     def add(self, integers: IntegerMatrix) -> None:
-        """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         size = len(self.store)
         for start in range(0, len(integers), _CHUNK):
             self._codes.write(size + start, self.codes(integers[start : start + _CHUNK]))
-        self.store.add(integers, np.arange(size, size + len(integers), dtype=np.int32))
+        super().add(integers)
 
     def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
-        """Erase `rows` physically: records at `movers` fill the holes, the tail is zeroed."""
         kept = len(self.store) - len(rows)
         holes = rows[rows < kept]
-        self.store.remove(holes, movers, kept, names=False)
+        super().remove(rows, movers)
         self._codes.put(holes, self._codes.take(movers))
         self._codes.cut(kept, kept + len(rows))
 

@@ -1,10 +1,8 @@
 """Discrete noise on the integers: what a source must deliver, and one for simulations.
 
-Exact noise from the operating system's entropy: the only source that carries a guarantee.
-
-Draws made ahead: what an answer is noised with was drawn before the answer was asked for.
-
-Secret keys from the system's entropy.
+Only exact noise from the operating system's entropy carries a guarantee. Its draws are made ahead:
+what an answer is noised with was drawn before the answer was asked for. Secret keys come from the
+same entropy.
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports._class_figures import balanced_accuracy
-from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Begin
+from vicinal.reports._outcomes import Outcome, balanced_accuracy
 from vicinal.reports._sweep import ParameterGrid, Sweep, sweep, sweep_work
 from vicinal.reports._trials import Trial, image_benchmark, split
 
@@ -81,7 +80,7 @@ class DemoAnswers:
     @property
     def balanced_accuracy(self) -> float:
         """The mean share of right answers over classes."""
-        return balanced_accuracy(self.labels, self.truth, np.unique(self.truth))
+        return balanced_accuracy(self.labels, self.truth)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

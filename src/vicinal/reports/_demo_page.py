@@ -103,8 +103,8 @@ def _guarantee(answers: DemoAnswers) -> Markup:
 
 
 def _meaning(answers: DemoAnswers) -> Markup:
-    told = words.meaning(answers.guarantee, answers.plan.budget, answers.plan.n_queries)
-    items = [tag("li", tag("b", f"{lead} "), text) for lead, text in told.items()]
+    statements = words.meaning(answers.guarantee, answers.plan.budget, answers.plan.n_queries)
+    items = [tag("li", tag("b", f"{lead} "), text) for lead, text in statements.items()]
     return _section("What this means", tag("ul", *items, class_="plain"))
 
 

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from scipy.special import ndtr
-
 from vicinal.accounting._budget import budget
 from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.reports._text import gaussian_guess_limit, guess_limit
 
 NOT_STATED = "not stated by the operator"
 
@@ -50,10 +49,10 @@ def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float
     Rounded up to a tenth of a percent. For (epsilon, delta) alone (e^eps + delta) / (1 + e^eps);
     for a filter in Gaussian DP the exact Phi(mu / 2), with what the grid may add.
     """
-    bound = (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
+    bound = guess_limit(epsilon, delta)
     if gaussian:
-        mu = math.sqrt(2 * budget(epsilon, delta * (1 - SLACK_SHARE)))
-        bound = min(bound, float(ndtr(mu / 2)) + SLACK_SHARE * delta)
+        spendable = budget(epsilon, delta * (1 - SLACK_SHARE))
+        bound = min(bound, gaussian_guess_limit(spendable, SLACK_SHARE * delta))
     return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
 
 

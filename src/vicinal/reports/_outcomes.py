@@ -1,4 +1,4 @@
-"""How often the answers were right, and how sure one can be of that."""
+"""How often the answers were right, of every class too, and how sure one can be of that."""
 
 from __future__ import annotations
 
@@ -98,3 +98,10 @@ def outcome_of_surest(
     kept = max(1, round(share * len(right)))
     surest = np.argsort(-confidence, kind="stable")[:kept]
     return Outcome(int(right[surest].sum()), kept)
+
+
+def balanced_accuracy(answers: npt.ArrayLike, truth: npt.ArrayLike) -> float:
+    """Return the mean share of right answers over the classes that there are queries of."""
+    given, true = np.asarray(answers), np.asarray(truth)
+    found: list[Any] = [true == name for name in np.unique(true)]
+    return float(np.mean([(given == true)[mine].mean() for mine in found])) if found else math.nan

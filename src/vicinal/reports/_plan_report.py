@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from vicinal._progress import Step
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
-from vicinal.reports._progress import Step
 from vicinal.reports._text import percent
 
 MOST_QUERIES = 2000

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.neighbours import _tiles
-from vicinal.neighbours._cells import learn_cells
-from vicinal.neighbours._centroids import PublicCentroids
+from vicinal.neighbours._centroids import PublicCentroids, learn_cells
 from vicinal.neighbours._index import ExactIndex, Index
 from vicinal.neighbours._kernels import Cosine, int8_precision
 from vicinal.neighbours._lsh import HyperplaneLSH

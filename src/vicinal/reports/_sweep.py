@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product, starmap
 
+from vicinal._progress import Step
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Step
 from vicinal.reports._trials import (
     YARDSTICK_NEIGHBORS,
     Point,
@@ -49,13 +49,6 @@ class ParameterGrid:
             _beside(self.taus, point.tau), _beside(self.multipliers, point.noise_multiplier)
         )
         return [other for other in starmap(Point, nearby) if other != point]
-
-    def interior(self, point: Point) -> bool:
-        """Tell whether a point has neighbours on all sides, so that the best is not cut off."""
-        return len(self.around(point)) == _ALL_AROUND
-
-
-_ALL_AROUND = 8
 
 
 def _beside(values: tuple[float, ...], value: float) -> tuple[float, ...]:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._progress import Begin
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures, PublicMap
 from vicinal.predictors import IndKNNClassifier
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._progress import Begin
 
 Rows = npt.NDArray[np.floating]
 Places = npt.NDArray[np.int64]

@@ -23,15 +23,15 @@ from starlette.routing import Route
 from vicinal.serving import _models as models
 from vicinal.serving._decode_rows import NPY
 from vicinal.serving._middleware import SecurityHeadersMiddleware
-from vicinal.serving._predict_route import predict
 from vicinal.serving._problems import MEDIA, Problem, of_status
-from vicinal.serving._read_routes import (
+from vicinal.serving._routes import (
     add_records,
     erase_subject,
     guarantee,
     health,
     history,
     metrics,
+    predict,
     quota,
     status,
 )

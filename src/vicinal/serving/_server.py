@@ -10,26 +10,22 @@ import logging
 import resource
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from vicinal.errors import InvalidInput, MissingExtra
+import numpy as np
+
+from vicinal.errors import InvalidInput, MissingExtra, VicinalError
 from vicinal.serving._settings import ServiceSettings
+from vicinal.store import Query, Store
 from vicinal.store._base_store import AnyStore
 
 if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
-
-import tempfile
-from typing import Any
-
-import numpy as np
-
-from vicinal.errors import VicinalError
-from vicinal.store import Query, Store
 
 _GRACE_SECONDS = 30
 _MOST_CONNECTIONS = 2048
@@ -72,7 +68,6 @@ def serve(
     """
     try:
         from vicinal.serving._app import create_app
-        from vicinal.serving._server import warm_up
     except ImportError:
         raise MissingExtra(
             "The service needs the extra 'serve': pip install vicinal[serve]"

@@ -6,7 +6,7 @@ distributions. Then G_{w + pi}(h) = sum over types t of pi(t) G_w(h + e_t), so t
 of distributions costs one pass over the histograms of the records that are left. All terms are
 positive, and nothing is convolved twice.
 
-Algorithm 1 for mechanisms that see where a record stands: all sequences of a few labels.
+For mechanisms that see where a record stands, all sequences of a few labels are listed instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vicinal.smoothed._databases import log_delta
-from vicinal.smoothed._intervals import UNIT, Array, LogInterval
+from vicinal.smoothed._intervals import UNIT, Array, LogInterval, log_of
 from vicinal.smoothed._knn import KNNVotes
 from vicinal.smoothed._mechanism import Counts, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population
@@ -71,7 +71,7 @@ def maximum(table: Array, vertices: Array, n: int) -> tuple[LogInterval, tuple[i
             value = float(means[row].ravel()[0])
             best[row] = max(best[row], (value, tuple(-v for v in world)))
     slack = UNIT * (4 * n * vertices.shape[1] + 64) + 4 * UNIT * abs(scale)
-    low, high = (math.log(value) if value > 0 else -math.inf for value, _ in best)
+    low, high = (log_of(value) for value, _ in best)
     return LogInterval(scale + low - slack, scale + high + slack), tuple(-v for v in best[1][1])
 
 
@@ -105,11 +105,8 @@ def mean(table: Array, rows: Array) -> LogInterval:
     for row in rows:
         scaled = draw(scaled, row)
     slack = UNIT * (4 * len(rows) * rows.shape[1] + 64)
-    low, high = (float(scaled[end].ravel()[0]) for end in (0, 1))
-    return LogInterval(
-        math.log(low) - slack if low > 0 else -math.inf,
-        math.log(high) + slack if high > 0 else -math.inf,
-    )
+    low, high = (log_of(float(scaled[end].ravel()[0])) for end in (0, 1))
+    return LogInterval(low - slack, high + slack)
 
 
 _MOST = 5000
@@ -135,12 +132,9 @@ def sequence_maximum(
         ends[(0, *labels)], ends[(1, *labels)] = math.exp(value.low), math.exp(value.high)
     for axis, rows in enumerate(_rows(population, n)):
         ends = np.moveaxis(np.tensordot(ends, rows, axes=([axis + 1], [1])), -1, axis + 1)
-    low, high = (float(ends[row].max()) for row in (0, 1))
+    low, high = (log_of(float(ends[row].max())) for row in (0, 1))
     slack = UNIT * (8 * n * mechanism.classes + 64)
-    return LogInterval(
-        (math.log(low) if low > 0 else -math.inf) - slack,
-        (math.log(high) if high > 0 else -math.inf) + slack,
-    )
+    return LogInterval(low - slack, high + slack)
 
 
 def _rows(population: Population, n: int) -> list[Array]:

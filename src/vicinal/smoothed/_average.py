@@ -1,6 +1,6 @@
 """The rounded mean of a sample of quantised numbers: a step of SGD with 8-bit gradients.
 
-Gradients rounded to 8 bits: the distribution of Definition 5 of LWX23.
+:func:`gradient_law` is the distribution of such gradients (Definition 5 of LWX23).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._intervals import UNIT, Array, LogInterval, from_sum
-from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss, check_records
+from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss
 from vicinal.smoothed._samplers import FixedSize, boundary
 
 ROUNDINGS = ("half away", "none")
@@ -65,8 +65,6 @@ class Average(CountMechanism):
         return self.size * (self.levels[-1] - self.levels[0]) + 1
 
     def check_size(self, n: int) -> None:
-        """Refuse databases smaller than the sample."""
-        check_records(n)
         FixedSize(self.size).check(n)
 
     def touched(self, n: int) -> float:

@@ -52,7 +52,6 @@ class JointMechanism(ComparedMechanism):
     releases: tuple[NamedMechanism, ...]
 
     def check_size(self, n: int) -> None:
-        """Refuse databases that one of the releases refuses."""
         for release in self.releases:
             release.mechanism.check_size(n)
 
@@ -62,7 +61,6 @@ class JointMechanism(ComparedMechanism):
         return min(1 - missed + 2.0**-50, 1.0)
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Compare all neighbours, by the product of the laws."""
         for change, neighbour in replacements(database):
             yield (
                 change,

@@ -19,6 +19,8 @@ from vicinal.smoothed._intervals import (
     LogInterval,
     delta_of,
     largest,
+    log_of,
+    pairs_of,
     within,
 )
 from vicinal.smoothed._mechanism import Counts, Histogram, Mechanism
@@ -103,8 +105,7 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Array:
     checked.check([count, 0])
     if isinstance(checked, Histogram) and isinstance(checked.sampler, FixedSize):
         return np.minimum(database_profile(count, checked.sampler.size, boundary(eps)), 0.0)
-    columns = [log_delta(checked, np.array([k, count - k]), eps) for k in range(count + 1)]
-    return np.array([[value.low for value in columns], [value.high for value in columns]])
+    return pairs_of(log_delta(checked, np.array([k, count - k]), eps) for k in range(count + 1))
 
 
 def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
@@ -124,7 +125,7 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     chance = check_mechanism(mechanism).touched(count)
     if chance > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")
-    value = within(math.log(chance) if chance > 0 else -math.inf, 2.0**-50)
+    value = within(log_of(chance), 2.0**-50)
     if mechanism.attains_touched:
         return delta_of(value, EXACT, "attained at every epsilon where a record is alone")
     return delta_of(LogInterval(-math.inf, value.high), BOUND, "chance that a record is sampled")

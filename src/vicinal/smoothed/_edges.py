@@ -11,12 +11,11 @@ with every o, so it is computed once, in doubled precision, and nothing cancels 
 terms are log-concave: what is left out after a term t, next to a term that is rho times as large,
 is at most t rho / (1 - rho), and is added to the upper end.
 
-Pairs of types inside larger databases: mixtures over how many of the pair's records are drawn.
-
-Who differs between two neighbours is of one of two types, so given how many records s of these two
-were drawn everything else has the same law in both, and s is published with the counts. The
-divergence is therefore the mean over s of the divergence of two types with sample size s: exactly,
-for drawing without replacement, by coins, and with replacement (theory.md, section 8c).
+Inside larger databases the law is a mixture over how many of the pair's records are drawn. Who
+differs between two neighbours is of one of two types, so given how many records s of these two were
+drawn everything else has the same law in both, and s is published with the counts. The divergence
+is therefore the mean over s of the divergence of two types with sample size s: exactly, for drawing
+without replacement, by coins, and with replacement (theory.md, section 8c).
 """
 
 from __future__ import annotations

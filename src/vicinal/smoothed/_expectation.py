@@ -1,11 +1,10 @@
 r"""Expected delta over databases of two types whose records come from known distributions.
 
-How many of many different coins fall on one side: log probabilities down to 1e-300 and below.
-
-A plain Fourier transform is good to 1e-16 of the largest probability only. Tilting every coin, its
-odds times e^s, multiplies the probability of k by e^{s k} / M(s), which is known; with s chosen so
-that k is the tilted mean, k sits where the transform is most precise. One transform of a few
-thousand points serves all k within a few tilted standard deviations of its centre.
+How many of many different coins come up is needed down to log probabilities of 1e-300. A plain
+Fourier transform is good to 1e-16 of the largest probability only. Tilting every coin, its odds
+times e^s, multiplies the probability of k by e^{s k} / M(s), which is known; with s chosen so that
+k is the tilted mean, k sits where the transform is most precise. One transform of a few thousand
+points serves all k within a few tilted standard deviations of its centre.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from vicinal.smoothed import _saddle
-from vicinal.smoothed._intervals import UNIT, Array, LogInterval, log_sum
+from vicinal.smoothed._intervals import UNIT, Array, LogInterval, log_sum, pairs_of
 
 Column = Callable[[int, int], Array]
 """From low, high to lower and upper log deltas (2, high - low + 1) of databases low .. high."""
@@ -64,6 +64,12 @@ class World:
         if p <= 0 or p >= 1:
             return 0.0 if k == round(n * p) else -math.inf
         return -n * p * _phi((k / n - p) / p) - n * (1 - p) * _phi((p - k / n) / (1 - p))
+
+
+def listed_column(delta: Callable[[int], LogInterval]) -> Column:
+    """Return a column of single deltas, each computed once."""
+    known = cache(delta)
+    return lambda low, high: pairs_of(known(k) for k in range(low, high + 1))
 
 
 def mean_delta(column: Column, world: World) -> LogInterval:

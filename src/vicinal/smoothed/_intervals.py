@@ -2,7 +2,7 @@
 
 Upper ends are rounded up and lower ends down, so that nothing here claims more than was computed.
 
-What the functions of this wing return: intervals with words, and what is private about them.
+:class:`Delta` is such an interval as a result: with its method, a note, and whether it is private.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ def largest(values: Iterable[LogInterval]) -> LogInterval:
     )
 
 
+def pairs_of(values: Iterable[LogInterval]) -> Array:
+    """Return lower ends and upper ends, float64 (2, n)."""
+    return np.array([(value.low, value.high) for value in values]).T
+
+
 def total(values: Iterable[LogInterval]) -> LogInterval:
     """Return the sum of several numbers; 0 if there are none."""
     found = list(values)
@@ -85,14 +90,15 @@ def weighted_excess(
     return LogInterval(log_sum(ends[0]) - rounding, log_sum(ends[1]) + rounding)
 
 
+def log_of(value: float) -> float:
+    """Return the logarithm of a number, minus infinity where it is not above 0."""
+    return math.log(value) if value > 0 else -math.inf
+
+
 def from_sum(value: float, error: float) -> LogInterval:
     """Return the number `value` >= 0 that is known to within `error`."""
-    low, high = value - error, value + error
     slack = 4 * UNIT
-    return LogInterval(
-        math.log(low) - slack if low > 0 else -math.inf,
-        math.log(high) + slack if high > 0 else -math.inf,
-    )
+    return LogInterval(log_of(value - error) - slack, log_of(value + error) + slack)
 
 
 EXACT = "exact"

@@ -1,7 +1,5 @@
 r"""Our own k nearest neighbours vote with the noise off: exact votes of the k nearest sampled.
 
-The law of the exact votes of the k nearest sampled records, for all neighbours of a database.
-
 Records are sorted by distance and each is kept with probability g; the first k that are kept vote.
 Let V_j be the votes of the first j kept among all records but one, and N_b how many of the first b
 of them are kept. Put the one back at rank b with label y: if it is kept and N_b < k, then it votes
@@ -26,7 +24,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import ONE, Array, LogInterval
+from vicinal.smoothed._intervals import ONE, Array, LogInterval, log_of
 from vicinal.smoothed._mechanism import Counts, Loss, Mechanism, whole_numbers
 from vicinal.smoothed._samplers import boundary
 
@@ -85,10 +83,8 @@ class KNNVotes(Mechanism):
         """Return gamma."""
         return self.gamma
 
-    @property
-    def attains_touched(self) -> bool:
-        """True: the nearest record shows whenever it is drawn if nobody else has its label."""
-        return True
+    attains_touched = True
+    """The nearest record shows whenever it is drawn if nobody else has its label."""
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
         """Yield the largest losses for every removed record, over all records put in its place."""
@@ -123,9 +119,7 @@ class KNNVotes(Mechanism):
 
 def _between(low: float, high: float) -> LogInterval:
     """Return the number that was computed as `low` and is at most `high`."""
-    slack = max(2 * low - high, 0.0)
-    low_end = math.log(slack) if slack > 0 else -math.inf
-    return LogInterval(low_end, math.log(high) if high > 0 else -math.inf).capped(ONE.high)
+    return LogInterval(log_of(2 * low - high), log_of(high)).capped(ONE.high)
 
 
 Index = npt.NDArray[np.int64]

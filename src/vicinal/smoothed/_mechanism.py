@@ -1,8 +1,7 @@
-"""What is audited: a mechanism whose only randomness is the sampling of records.
+"""What is audited: mechanisms whose only randomness is the sampling of records.
 
-The sampling-histogram mechanism: the counts of a sample, published exactly.
-
-A mechanism that its user describes: a function from a histogram to a law of outcomes.
+Their base classes; the sampling-histogram mechanism, which publishes the counts of a sample; and
+a mechanism that its user describes by a function from a histogram to a law of outcomes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -73,10 +72,8 @@ class Mechanism(ABC):
         By coupling no delta is larger, for any database and epsilon.
         """
 
-    @property
-    def attains_touched(self) -> bool:
-        """Whether some database of every size has a delta of just that, at every epsilon."""
-        return False
+    attains_touched: ClassVar[bool] = False
+    """Whether some database of every size has a delta of just that, at every epsilon."""
 
     def records(self, database: Counts) -> int:
         """Return the number of records of a checked database."""
@@ -89,7 +86,6 @@ class CountMechanism(Mechanism):
     types: int | None = None
 
     def check(self, database: npt.ArrayLike) -> Counts:
-        """Return a histogram as int64 (m,)."""
         counts = whole_numbers("database", database)
         if counts.ndim != 1 or len(counts) < 2 or counts.sum() < 1:
             raise InvalidInput(
@@ -100,12 +96,13 @@ class CountMechanism(Mechanism):
             raise InvalidInput(
                 f"The 'database' parameter must have {self.types} types. Got {len(counts)}."
             )
+        if counts.sum() > MOST_RECORDS:  # products of counts would leave 64 bits
+            raise InvalidInput(f"A database must have at most {MOST_RECORDS} records. Got more.")
         self.check_size(int(counts.sum()))
         return counts
 
-    @abstractmethod
     def check_size(self, n: int) -> None:
-        """Refuse databases of n records if they cannot be sampled."""
+        """Refuse databases of n records if they cannot be sampled; any n is fine by default."""
 
 
 class ComparedMechanism(CountMechanism):
@@ -116,12 +113,10 @@ class ComparedMechanism(CountMechanism):
         """Yield the changes of a checked database, and the divergences of either direction."""
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
-        """Yield the losses of all changes."""
         for change, forward, backward in self.comparisons(database, epsilon):
             yield Loss(change, forward(LOSS), backward(LOSS))
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the gains of all changes."""
         for _, forward, backward in self.comparisons(database, epsilon):
             yield total([forward(TRUE_X), backward(TRUE_OTHER)])
 
@@ -134,7 +129,6 @@ class LawMechanism(ComparedMechanism):
         """Return the log probability of every possible outcome of a checked database."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Compare the laws of all neighbours, outcome by outcome."""
         own = self.law(database)
         for change, neighbour in replacements(database):
             other = self.law(neighbour)
@@ -197,12 +191,6 @@ def check_sampler(sampler: object) -> None:
         )
 
 
-def check_records(n: int) -> None:
-    """Refuse databases for which products of counts would leave 64 bits."""
-    if n > MOST_RECORDS:
-        raise InvalidInput(f"A database must have at most {MOST_RECORDS} records. Got more.")
-
-
 @dataclass(frozen=True)
 class Histogram(ComparedMechanism):
     """Draw a sample and publish how many records of each type are in it.
@@ -217,18 +205,14 @@ class Histogram(ComparedMechanism):
         check_sampler(self.sampler)
 
     def check_size(self, n: int) -> None:
-        """Refuse databases smaller than the sample."""
-        check_records(n)
         self.sampler.check(n)
 
     def touched(self, n: int) -> float:
         """Return T / n, gamma or 1 - (1 - 1/n)^T: attained where a type has one record."""
         return self.sampler.touched(n)
 
-    @property
-    def attains_touched(self) -> bool:
-        """True: a record that is alone with its type shows whenever it is drawn."""
-        return True
+    attains_touched = True
+    """A record that is alone with its type shows whenever it is drawn."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         """Compare once for every pair of different counts (Definition 2)."""
@@ -284,10 +268,6 @@ class ListedMechanism(LawMechanism):
         _checks.integer("types", self.types, least=2)
         if not callable(self.law_of):
             raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
-
-    def check_size(self, n: int) -> None:
-        """Refuse databases for which counts would leave 64 bits."""
-        check_records(n)
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - nothing is known of the user's function
         """Return 1: what a record does to an unknown function is unknown."""

@@ -1,10 +1,9 @@
 """Our own radius vote with the noise off: exact counts of sampled records inside a radius.
 
-The smoothed delta of exact radius votes, between two sums.
-
-Below: one label alone, in one world. Above: the losses of all labels and all pairs of labels added
-up, each in the world that has least of them. More records of a label are more independent coins
-added to its count, so every loss falls with the counts, and fewer is worse.
+The smoothed delta lies between two sums. Below: one label alone, in one world. Above: the losses of
+all labels and all pairs of labels added up, each in the world that has least of them. More records
+of a label are more independent coins added to its count, so every loss falls with the counts, and
+fewer is worse.
 """
 
 from __future__ import annotations
@@ -12,19 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
 from vicinal import _checks
 from vicinal.smoothed._edges import LOSS, finite_size, gain_weight
-from vicinal.smoothed._expectation import Column, World, mean_delta
+from vicinal.smoothed._expectation import Column, World, listed_column, mean_delta
 from vicinal.smoothed._intervals import Array, LogInterval, largest, log_sum, weighted_excess
 from vicinal.smoothed._mechanism import (
     ComparedMechanism,
     Comparison,
     Counts,
-    check_records,
 )
 from vicinal.smoothed._populations import Heterogeneous, Population
 from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial
@@ -57,21 +55,13 @@ class RadiusVotes(ComparedMechanism):
         classes = _checks.integer("classes", self.classes, least=2)
         object.__setattr__(self, "types", classes + 1)
 
-    def check_size(self, n: int) -> None:
-        """Refuse databases for which counts would leave 64 bits."""
-        check_records(n)
-
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
-        """Return gamma."""
         return self.gamma
 
-    @property
-    def attains_touched(self) -> bool:
-        """True: a lone record inside the radius shows whenever it is drawn."""
-        return True
+    attains_touched = True
+    """A lone record inside the radius shows whenever it is drawn."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Compare every possible change of one record."""
         for i, j, own, other in self._changes(database):
             yield (
                 f"{self._name(i)} -> {self._name(j)}",
@@ -177,14 +167,9 @@ def _worlds(population: Population, n: int, label: int) -> list[World]:
 def _column(gamma: float, epsilon: float) -> Column:
     """Return log losses of one label with k records, which one record leaves or joins."""
 
-    @cache
     def loss(k: int) -> LogInterval:
         more = max(k, 1)
         ends = ((more, more - 1), (more - 1, more))
         return largest([count_excess(*counts, gamma, epsilon, LOSS) for counts in ends])
 
-    def column(low: int, high: int) -> Array:
-        found = [loss(k) for k in range(low, high + 1)]
-        return np.array([[value.low for value in found], [value.high for value in found]])
-
-    return column
+    return listed_column(loss)

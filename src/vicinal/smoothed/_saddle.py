@@ -1,4 +1,4 @@
-r"""LogInterval probabilities of sampling, to nearly full precision however small they are.
+r"""Log probabilities of sampling, to nearly full precision however small they are.
 
 A hypergeometric probability is a two by two table. With cells x and expected cells e of the same
 margins, Stirling's series gives

@@ -56,7 +56,6 @@ class FixedSize(Sampler):
         _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
 
     def check(self, n: int) -> None:
-        """Refuse databases smaller than the sample."""
         if self.size > n:
             raise InvalidInput(
                 f"The 'size' parameter must be at most the number of records. Got {self.size}."
@@ -76,7 +75,6 @@ class FixedSize(Sampler):
         return mixed_edge(log_p, low, a, b, e, what).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        """Return sampled histograms, type by type."""
         states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
         left = int(counts.sum())
         for count in counts.tolist():
@@ -100,11 +98,9 @@ class Poisson(Sampler):
         object.__setattr__(self, "gamma", _checks.real("gamma", self.gamma, least=0, most=1))
 
     def check(self, n: int) -> None:
-        """Refuse databases without records."""
         _checks.integer("n", n, least=1, most=MOST_RECORDS)
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
-        """Return gamma."""
         return self.gamma
 
     def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:  # noqa: ARG002
@@ -113,7 +109,6 @@ class Poisson(Sampler):
         return mixed_edge(log_p, 0, a, b, boundary(epsilon), what).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        """Return sampled histograms: independent binomials."""
         states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
         for count in counts.tolist():
             law = [(o, float(p)) for o, p in enumerate(_saddle.binomial(count, self.gamma))]
@@ -131,7 +126,6 @@ class WithReplacement(Sampler):
         _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
 
     def check(self, n: int) -> None:
-        """Refuse databases without records."""
         _checks.integer("n", n, least=1, most=MOST_RECORDS)
 
     def touched(self, n: int) -> float:
@@ -147,7 +141,6 @@ class WithReplacement(Sampler):
         return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, what)).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        """Return sampled histograms, type by type."""
         states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
         left = int(counts.sum())
         for count in counts.tolist():

@@ -8,7 +8,7 @@ majorant g with a given valley is, hence
 
     max(F(0), F(n)) <= smoothed delta <= max(F_g(0), F_g(n))        (theory.md, section 8c).
 
-Many types or many records: what can be summed of the smoothed delta of published counts.
+With more types, two sums bound the smoothed delta of published counts.
 
 Below: to count all types but one as one is post-processing, so the delta of two types, i against
 the rest, bounds the smoothed delta from below (Proposition 4).
@@ -30,6 +30,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vicinal._compiled import compiled
+from vicinal.smoothed._databases import log_delta
 from vicinal.smoothed._edges import LOSS, database_profile, edge
 from vicinal.smoothed._expectation import (
     CHUNK,
@@ -37,6 +38,7 @@ from vicinal.smoothed._expectation import (
     Column,
     World,
     largest_term,
+    listed_column,
     mean_delta,
     weigh,
     window,
@@ -58,17 +60,7 @@ def column_of(mechanism: Mechanism, n: int, epsilon: float) -> Column:
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
         size, e = mechanism.sampler.size, boundary(epsilon)
         return lambda low, high: np.minimum(database_profile(n, size, e, low, high), 0.0)
-    known: dict[int, LogInterval] = {}
-
-    def column(low: int, high: int) -> Array:
-        for k in range(low, high + 1):
-            if k not in known:
-                losses = mechanism.losses(np.array([k, n - k]), epsilon)
-                known[k] = largest(end for loss in losses for end in (loss.forward, loss.backward))
-        found = [known[k] for k in range(low, high + 1)]
-        return np.array([[value.low for value in found], [value.high for value in found]])
-
-    return column
+    return listed_column(lambda k: log_delta(mechanism, np.array([k, n - k]), epsilon))
 
 
 def largest_mean(mechanism: Mechanism, n: int, epsilon: float, p: float, q: float) -> LogInterval:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._intervals import Array, log_sum
-from vicinal.smoothed._mechanism import Counts, Law, LawMechanism, check_records, check_sampler
+from vicinal.smoothed._mechanism import Counts, Law, LawMechanism, check_sampler
 from vicinal.smoothed._samplers import Sampler
 
 Ranking = tuple[int, ...]
@@ -73,8 +73,6 @@ class Winner(LawMechanism):
         object.__setattr__(self, "_points", _scoring(self.rule, self.profile))
 
     def check_size(self, n: int) -> None:
-        """Refuse databases smaller than the sample."""
-        check_records(n)
         self.sampler.check(n)
 
     def touched(self, n: int) -> float:

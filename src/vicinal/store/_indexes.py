@@ -20,7 +20,7 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.neighbours._cells import CentroidCells
+from vicinal.neighbours._centroids import CentroidCells
 from vicinal.neighbours._kernels import FloatMatrix
 from vicinal.predictors.ind_knn._index_options import CENTROIDS, EXACT, first_index, options_of
 

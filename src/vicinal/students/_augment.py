@@ -4,7 +4,7 @@ Affine maps, cut-outs and changes of light, drawn for every image of a batch ane
 idea: Xie et al. 2020 (UDA), DeVries & Taylor 2017 (Cutout). Mirrored digits are other digits:
 mirroring is off unless asked for.
 
-Virtual adversarial training: answers should not change under the smallest telling push.
+Virtual adversarial training: answers should not change under the smallest push.
 
 Source: Miyato, Maeda, Koyama & Ishii 2018, *Virtual Adversarial Training: A Regularization Method
 for Supervised and Semi-Supervised Learning*, Algorithm 1.
@@ -121,7 +121,7 @@ def virtual_adversarial_loss(
     `reach` is the length of the push per example (the paper's epsilon, which is not a privacy
     loss). The generator draws where the search for the worst direction starts.
     """
-    # Asked in the same company as the pushed examples: batch normalisation looks at all of a batch.
+    # Asked together with the pushed examples: batch normalisation looks at all of a batch.
     with torch.no_grad():
         target = functional.softmax(model(examples), dim=1)
     direction = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)

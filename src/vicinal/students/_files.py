@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal._lazy import of_extra
+from vicinal.errors import InvalidInput
 from vicinal.students._networks import build
 from vicinal.students._student import Preprocessing, Student
 
@@ -141,31 +142,26 @@ def save_onnx(student: Student, path: str | Path) -> None:
 
 def onnx_model(student: Student) -> onnx.ModelProto:
     """Return a student as an ONNX model, checked."""
-    try:
-        import onnx
-    except ImportError:
-        raise MissingExtra(
-            "Writing ONNX needs onnx. Install it with: pip install 'vicinal[students]'"
-        ) from None
-    graph = _Graph(onnx.helper)
+    library = of_extra("students", "onnx", "Writing ONNX")
+    graph = _Graph(library.helper)
     last = graph.normalised("examples", student)
     for layer in (*student.network.body, student.network.head):
         last = graph.layer(last, layer)
     graph.node("Softmax", [last], "probabilities", axis=1)
-    proto = onnx.helper.make_graph(
+    proto = library.helper.make_graph(
         graph.nodes,
         "student",
         [graph.value("examples", ("n", *student.preprocessing.shape))],
         [graph.value("probabilities", ("n", len(student.classes)))],
         graph.weights,
     )
-    opsets = [onnx.helper.make_opsetid("", _OPSET)]
-    model = onnx.helper.make_model(
+    opsets = [library.helper.make_opsetid("", _OPSET)]
+    model: onnx.ModelProto = library.helper.make_model(
         proto, opset_imports=opsets, producer_name="vicinal", ir_version=_IR
     )
-    told = {name: json.dumps(value) for name, value in about(student).items()}
-    onnx.helper.set_model_props(model, told)
-    onnx.checker.check_model(model, full_check=True)
+    properties = {name: json.dumps(value) for name, value in about(student).items()}
+    library.helper.set_model_props(model, properties)
+    library.checker.check_model(model, full_check=True)
     return model
 
 
@@ -194,13 +190,13 @@ class _Graph:
 
     def normalised(self, name: str, student: Student) -> str:
         """Add what :class:`vicinal.students._student.Preprocessing` does."""
-        told = student.preprocessing
-        centred = self.node("Sub", [name, self.weight(told.mean)])
-        scaled = self.node("Div", [centred, self.weight(told.deviation)])
-        if len(told.shape) == 1:
+        taken = student.preprocessing
+        centred = self.node("Sub", [name, self.weight(taken.mean)])
+        scaled = self.node("Div", [centred, self.weight(taken.deviation)])
+        if len(taken.shape) == 1:
             return scaled
-        if len(told.shape) == 2:
-            channels, height, width = told.input_shape
+        if len(taken.shape) == 2:
+            channels, height, width = taken.input_shape
             shape = self._helper.make_tensor("shape", 7, (4,), [-1, channels, height, width])
             self.weights.append(shape)
             return self.node("Reshape", [scaled, "shape"])

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from vicinal import _checks
+from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.students import _files
@@ -24,7 +25,6 @@ _RANGED = 1000
 """Public examples that tell how large a layer's inputs are."""
 
 Places = npt.NDArray[np.int64]
-Begin = Callable[[str, int], Callable[[int], None]]
 Guide = Callable[[], npt.NDArray[np.float32]]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal import _checks
+from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 from vicinal.students._augment import AUGMENTATIONS, divergence, virtual_adversarial_loss
 from vicinal.students._networks import NETWORKS, Network
 
 METHODS = ("plain", "vat", "uda", "both")
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def train(
     targets: Tensor,
     unlabelled: Tensor,
     recipe: Recipe,
-    progress: Progress | None = None,
+    progress: Step | None = None,
     guide: Tensor | None = None,
 ) -> Network:
     """Return the averaged student; the network, with fresh weights, is trained in place.

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -39,29 +40,14 @@ ONE_OF_K = (
 )
 
 
-def positive(name: str, value: object) -> float:
-    """Return `value` if it is a finite number > 0."""
-    return _checks.real(name, value, above=0)
-
-
-def scale(name: str, value: object) -> float:
-    """Return `value` if it is a noise scale."""
-    return _checks.real(name, value, least=1e-2, most=1e9)
-
-
-def rate(name: str, value: object) -> float:
-    """Return `value` if it is a probability > 0."""
-    return _checks.real(name, value, above=0, most=1)
-
-
-def threshold(name: str, value: object) -> float:
-    """Return `value` if it is a threshold in votes."""
-    return _checks.real(name, value, least=-1e7, most=1e7)
-
-
-def vote_count(name: str, value: object) -> int:
-    """Return `value` if it is a number of voting records."""
-    return _checks.integer(name, value, least=1, most=MAX_VOTES)
+positive = partial(_checks.real, above=0)
+fraction = partial(_checks.real, above=0, below=1)
+rate = partial(_checks.real, above=0, most=1)
+scale = partial(_checks.real, least=1e-2, most=1e9)
+threshold = partial(_checks.real, least=-1e7, most=1e7)
+vote_count = partial(_checks.integer, least=1, most=MAX_VOTES)
+classes = partial(_checks.integer, least=2)
+check_release = partial(_checks.choice, options=("votes", "label"))
 
 
 def largest_votes(name: str, value: object) -> tuple[int, ...]:
@@ -115,21 +101,6 @@ def check_labels_only(name: str, release: str) -> None:
         )
 
 
-def classes(name: str, value: object) -> int:
-    """Return `value` if it is a number of classes."""
-    return _checks.integer(name, value, least=2)
-
-
-def check_release(name: str, value: object) -> str:
-    """Return `value` if it is what leaves the mechanism."""
-    return _checks.choice(name, value, ("votes", "label"))
-
-
-def fraction(name: str, value: object) -> float:
-    """Return `value` if it is a number between 0 and 1."""
-    return _checks.real(name, value, above=0, below=1)
-
-
 def checked(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:
     """Return a dataclass field that `check` admits; default None: it may be missing altogether."""
     return dataclasses.field(default=default, metadata={"check": check})
@@ -139,12 +110,7 @@ def checked(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:
 class PlannedRelease(ABC):
     """One release of a plan.
 
-    A kind of release is a subclass: its fields, each declared once.
-
-    Attributes
-    ----------
-    kind : str
-        What the plan calls it.
+    A kind of release is a subclass: its fields, each declared once. A plan calls it by its `kind`.
     """
 
     kind: ClassVar[str]
@@ -178,14 +144,7 @@ class PlannedRelease(ABC):
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         """Check fields against each other and the plan; return them with what follows from it.
 
-        Parameters
-        ----------
-        name : str
-            How errors call the release.
-        delta : float
-            The plan's.
-        count : int
-            How many such releases are planned.
+        Errors call the release `name`; `count` such are planned, at the plan's `delta`.
         """
         return self
 

@@ -10,7 +10,7 @@ from vicinal.accounting import _budget
 from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._label_release import LabelFilter
+from vicinal.accounting._label_only import LabelFilter
 from vicinal.accounting.kinds._base import (
     PlannedRelease,
     check_release,
@@ -57,7 +57,6 @@ class PlannedIndKNN(PlannedRelease):
         return float(self.B) if self.B is not None else _budget.budget(*self._guarantee(), "gdp")
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` such classifiers cost."""
         if self.release == "label":
             return Composition.of(LabelFilter.from_epsilon(*self._guarantee()), count)
         return Composition.of(self._whole_budget(), count)
@@ -67,7 +66,6 @@ class PlannedIndKNN(PlannedRelease):
         return None if self.release == "label" else full_step(self._whole_budget(), count)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         return (
             (
                 "Ind-KNN charges every subject individually and stops at the budget B (Feldman & "

@@ -7,6 +7,7 @@ a price is private. It is that of labels: noisy votes that leave cost the same w
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import ClassVar, Self
 
 from vicinal import _checks
@@ -39,16 +40,9 @@ _TEACHERS = (
 _STOPS = "no more screened queries are answered than 'answered' says, and the run stops there"
 
 
-def _laplace_scale(name: str, value: object) -> float:
-    return _checks.real(name, value, least=1e-3, most=1e6)
-
-
-def _beta(name: str, value: object) -> float:
-    return _checks.real(name, value, above=0, most=4)
-
-
-def _number(name: str, value: object) -> int:
-    return _checks.integer(name, value, least=0)
+_laplace_scale = partial(_checks.real, least=1e-3, most=1e6)
+_beta = partial(_checks.real, above=0, most=4)
+_number = partial(_checks.integer, least=0)
 
 
 def _query_numbers(name: str, value: object) -> tuple[int, ...]:
@@ -73,20 +67,17 @@ class PlannedLNMax(PlannedRelease):
     votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check the votes against the count."""
         if self.votes is not None:
             check_one_row_each(name, self.votes, count)
         return self
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` labels cost."""
         if self.votes is not None:
             return Composition.of(PrivateMaxima("lnmax", self.scale, self.votes))
         # One vote moves, so two counts change by one each.
         return Composition.of(Laplace(self.scale), 2 * count)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         return _assumptions(private=self.votes is not None, label_only=False)
 
 
@@ -101,14 +92,12 @@ class PlannedGNMax(PlannedRelease):
     votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check the votes against release and count."""
         if self.votes is not None:
             check_labels_only(name, self.release)
             check_one_row_each(name, self.votes, count)
         return self
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` answers cost."""
         if self.votes is None:
             return self._maximum().cost(count)
         return Composition.of(PrivateMaxima("gnmax", self.sigma, self.votes))
@@ -118,7 +107,6 @@ class PlannedGNMax(PlannedRelease):
         return self._maximum().worst_case(count, order) if self.votes is None else None
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         private = self.votes is not None
         return _assumptions(private=private, label_only=self.release == "label")
 
@@ -142,7 +130,6 @@ class PlannedConfidentGNMax(PlannedRelease):
     passed: tuple[int, ...] | None = checked(_query_numbers, None)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check the fields against each other."""
         if self.answered is not None:
             _checks.integer(f"{name}.answered", self.answered, least=0, most=count)
         if self.votes is not None:
@@ -190,7 +177,6 @@ class PlannedConfidentGNMax(PlannedRelease):
         return [*first, *(second or [])]
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         stops = () if self.answered is None else (_STOPS,)
         private, label_only = self.votes is not None, self.release == "label"
         return _assumptions(*stops, private=private, label_only=label_only)
@@ -218,11 +204,9 @@ class PlannedSmoothRelease(PlannedRelease):
     sigma: float = checked(scale)
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` published costs cost."""
         return Composition.of(SmoothRelease(beta=self.beta, sigma=self.sigma), count)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         return (
             (
                 "a smooth_release publishes one data-dependent cost, at a Renyi order chosen "

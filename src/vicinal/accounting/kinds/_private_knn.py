@@ -1,4 +1,13 @@
-"""Kinds of Private-kNN: screening, noisy maximum, multi-label votes, and a plain Gaussian."""
+"""Kinds of Private-kNN: screening, noisy maximum, multi-label votes, and a plain Gaussian.
+
+Multi-label votes with the tau-approximation: each neighbour's 0/1 label vector f becomes
+f * min(tau/|f|_1, 1), so its squared L2 norm is at most tau. One subject in and one out of the k
+neighbours moves the sum by at most sqrt(2 tau), as two vectors with non-negative entries differ by
+||a - b||^2 <= ||a||^2 + ||b||^2 <= 2 tau. With noise of scale sigma on every attribute the RDP is
+alpha tau / sigma^2. Source: Zhu, Yu, Chandraker & Wang 2020, supplement, Theorem 5. Their published
+code scales the ones of a vector but not its zeros (as votes of no), which triples the cost at
+tau=10 of 40 labels.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,7 @@ import math
 from collections import Counter
 from typing import ClassVar, Self
 
-from vicinal.accounting import _label_release
+from vicinal import _checks
 from vicinal.accounting._certificate import (
     WorstCasePair,
     gaussian_worst_case,
@@ -15,7 +24,7 @@ from vicinal.accounting._certificate import (
 )
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._label_release import NoisyLabel
+from vicinal.accounting._label_only import NoisyLabel
 from vicinal.accounting._screening import Screening, ScreeningAt
 from vicinal.accounting.kinds._base import (
     KNOWN_COINS,
@@ -63,7 +72,6 @@ class PlannedScreening(PlannedRelease):
     votes: tuple[int, ...] | None = checked(largest_votes, None)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check the votes against k, the count and the sampling."""
         if self.votes is None:
             return self
         if max(self.votes) > self.k:
@@ -80,7 +88,6 @@ class PlannedScreening(PlannedRelease):
         return self
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` screening answers cost."""
         if self.votes is None:
             return Composition.of(self._at_worst_votes(), count)
         fixed = (self.k, self.threshold, self.sigma)
@@ -98,7 +105,6 @@ class PlannedScreening(PlannedRelease):
         return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         private = () if self.votes is None else (PRIVATE_COST,)
         return (ONE_OF_K, *private, *_sampling_assumptions(self.gamma))
 
@@ -132,7 +138,6 @@ class PlannedNoisyMax(PlannedRelease):
         return [threshold_worst_case(-half, 2 * half, self.gamma, count)]
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         label = () if self.release == "votes" else (LABEL_ONLY,)
         return (ONE_OF_K, *label, *_sampling_assumptions(self.gamma))
 
@@ -151,7 +156,6 @@ class PlannedGaussian(PlannedRelease):
     gamma: float = checked(rate, 1.0)
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` such vectors cost."""
         return Composition.of(self._vector(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
@@ -159,7 +163,6 @@ class PlannedGaussian(PlannedRelease):
         return full_step(self._vector(), count)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         return (
             (
                 "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean "
@@ -183,7 +186,6 @@ class PlannedMultilabel(PlannedRelease):
     gamma: float = checked(rate, 1.0)
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` answers cost."""
         return Composition.of(self._votes(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
@@ -191,7 +193,6 @@ class PlannedMultilabel(PlannedRelease):
         return full_step(self._votes(), count)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
         return (
             ONE_OF_K,
             (
@@ -203,4 +204,15 @@ class PlannedMultilabel(PlannedRelease):
         )
 
     def _votes(self) -> SubsampledGaussian:
-        return _label_release.multilabel(self.tau, self.sigma, self.gamma)
+        return multilabel(self.tau, self.sigma, self.gamma)
+
+
+def sensitivity(tau: float) -> float:
+    """Return the L2 sensitivity sqrt(2 tau) of the summed, tau-bounded label vectors."""
+    return math.nextafter(math.sqrt(2 * _checks.real("tau", tau, above=0)), math.inf)
+
+
+def multilabel(tau: float, sigma: float, gamma: float = 1.0) -> SubsampledGaussian:
+    """Return the release of one query's noisy label counts at noise scale `sigma` (votes)."""
+    scale = _checks.real("sigma", sigma, above=0)
+    return SubsampledGaussian(scale / sensitivity(tau), gamma)
