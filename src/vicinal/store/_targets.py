@@ -61,8 +61,8 @@ class TargetSchema:
         declared = [kind for kind in _OWN if parameters.get(kind) is not None]
         if len(declared) != 1:
             raise InvalidInput(
-                "The plan must declare exactly one of 'classes', 'bounds' (numbers) and 'labels' "
-                "(several of them a record)."
+                "Exactly one must be given: the 'classes' parameter; for numbers the 'bounds' "
+                "parameter; for several labels a record the 'labels' parameter."
             )
         (kind,) = declared
         given = {name: parameters[name] for name in _OWN[kind] if name in parameters}
