@@ -9,6 +9,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check \
 	--constraint constraints.txt --editable
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
+DOCS := $(VENV)/.docs-installed
 
 # Each file of tests goes to one of two workers whole and in the order of its name, so that what its
 # tests share is made once and drawn from in one order. A worker multiplies on one thread.
@@ -19,10 +20,10 @@ unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compi
 
 .NOTPARALLEL: # one pip at a time in one .venv
 .DELETE_ON_ERROR:
-.PHONY: help install demo test soak lint bench reproduce clean
+.PHONY: help install demo test soak lint bench reproduce docs docs-check sbom dist clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(CORE) ## install vicinal and its core dependencies into .venv
 
@@ -48,8 +49,25 @@ bench: $(CORE) ## measure speed on this machine (ARGS=--short: a minute or less)
 reproduce: $(CORE) ## print a table of the documentation (ARGS="indknn-mnist --runs 1"; no ARGS: list them)
 	@$(BIN)/python -m experiments $(or $(ARGS),--help)
 
+docs: $(DOCS) ## build the site into out/docs: every tutorial runs, a warning is an error
+	@MPLBACKEND=agg $(BIN)/python -m sphinx -W --keep-going -q -j auto -b html docs out/docs $(ARGS)
+	@echo "open out/docs/index.html"
+
+docs-check: docs ## run every example and command of the pages, and check every link of the site
+	@$(BIN)/python -m docs.site.check out/docs
+	@$(PYTEST) $(SPREAD) tests/docs tests/serving/test_docs.py
+
+sbom: $(CORE) ## print what the pinned set holds, as CycloneDX JSON
+	@$(BIN)/python -m docs.sbom
+
+dist: $(DOCS) ## build both wheels and the sdist into dist, and check them
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m build --wheel --outdir dist demo-data
+	@$(BIN)/python -m twine check --strict dist/*
+
 clean: ## remove .venv, outputs and caches
-	rm -rf $(VENV) out build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) out build dist docs/generated docs/tutorials .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks examples experiments src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
@@ -68,3 +86,8 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	@$(INSTALL) '.[dev,encoders,text,postgres]'
 	@$(INSTALL:--editable=--no-deps) timm # alone: its torchvision would have to fit torch
 	@touch $(CORE) $@
+
+$(DOCS): $(DEV)
+	@$(INSTALL) '.[dev,encoders,text,postgres,docs]'
+	@$(INSTALL:--editable=) build twine
+	@touch $@

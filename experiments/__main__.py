@@ -16,6 +16,9 @@ class Experiments(CommandGroup):
         "ablation": "experiments.commands.ablation:ablation",
         "accounting": "experiments.commands.accounting:accounting",
         "accuracy": "experiments.commands.methods:accuracy",
+        "audit-controls": "experiments.commands.audits:audit_controls",
+        "audit-errors": "experiments.commands.audits:audit_errors",
+        "audit-service": "experiments.commands.audits:audit_service",
         "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
         "indknn-efficiency": "experiments.commands.efficiency:indknn_efficiency",
         "indknn-fashion": "experiments.commands.comparison:indknn_fashion",
@@ -32,6 +35,7 @@ class Experiments(CommandGroup):
         "table1-cifar": "experiments.commands.table1_cifar:table1_cifar",
         "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",
         "tables": "experiments.commands.tables:tables",
+        "tightness": "experiments.commands.audits:tightness",
         "wear": "experiments.commands.planning:wear",
     }
 

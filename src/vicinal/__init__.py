@@ -3,7 +3,7 @@
 >>> from vicinal import IndKNNClassifier
 
 Names are imported when they are used, so that `import vicinal` takes no time. What begins with an
-underscore is internal, here and in every package; docs/api.md lists what is public.
+underscore is internal, here and in every package; each package's __all__ is public.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
     "inspect_model",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -17,7 +17,12 @@ from vicinal.cli._main import app as vicinal
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 NOTES = sorted(SOURCES.rglob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts),
+]
 MODULES = sorted((SOURCES / "vicinal").rglob("*.py"))
 PROGRAMS = {"vicinal": vicinal, "python -m experiments": experiments}
 FORMER = {"reproduce"}

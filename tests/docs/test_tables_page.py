@@ -1,4 +1,4 @@
-"""The tutorial of tables.md and the README's table example are run as they stand."""
+"""What the page on tables and the README show of tables is run as it stands."""
 
 from __future__ import annotations
 
@@ -51,11 +51,32 @@ def answers(folder):
     return sum(right) / len(right)
 
 
-def test_the_readme_example(tmp_path):
-    lines = [line.split("#")[0] for line in README.splitlines() if " clinic" in line]
-    assert len(lines) == 4
-    shell(tmp_path, "\n".join(lines).replace(".venv/bin/", ""))
-    assert answers(tmp_path / "clinic") > 0.7
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_the_readmes_table_and_its_service(tmp_path):
+    """Three commands from own files to private answers; then the same store over HTTP."""
+    pytest.importorskip("uvicorn")
+    _, table, service = re.findall(r"^```sh\n(.*?)^```", README, re.S | re.M)
+    assert len(table.splitlines()) == 3
+    shell(tmp_path, "python examples/patients.py .\n" + table)
+    assert answers(tmp_path) > 0.7
+    first, serve, call = service.splitlines()
+    reply = served(tmp_path, first + "\n", serve.removesuffix(" &"), call)
+    assert reply["labels"][0] in ("healthy", "ill")
+
+
+def served(folder, first, serve, call):
+    """Return what a call gets from a service, at another port than the page's."""
+    port = str(tools.free_port())
+    key = shell(folder, first + 'echo "$KEY"').split()[-1]
+    options = serve.partition("vicinal serve")[2]
+    command = [sys.executable, "-m", "vicinal", "serve", *options.replace("8000", port).split()]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        tools.wait_for(tools.Service(int(port), folder, None, {}), process)
+        return json.loads(shell(folder, call.replace("8000", port), KEY=key))
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
@@ -72,16 +93,7 @@ def test_the_tutorial(tmp_path):
     assert answers(folder) > 0.7
     (python,) = (text for kind, text in blocks if kind == "python")
     assert "ill" in shell(folder, f"python - <<'END'\n{python}END\n")
-    port = str(tools.free_port())
     first, _, options = serve.partition("vicinal serve")
-    key = shell(folder, first + 'echo "$KEY"').split()[-1]
-    command = [sys.executable, "-m", "vicinal", "serve", *options.replace("8000", port).split()]
-    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
-    try:
-        tools.wait_for(tools.Service(int(port), folder, None, {}), process)
-        answer = json.loads(shell(folder, call.replace("8000", port), KEY=key))
-        assert answer["labels"][0] in ("healthy", "ill")
-        assert answer["charged"] == 1
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
+    reply = served(folder, first, f"vicinal serve{options}", call)
+    assert reply["labels"][0] in ("healthy", "ill")
+    assert reply["charged"] == 1

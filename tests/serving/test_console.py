@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from importlib import resources
+
 import numpy as np
 import pytest
 
@@ -153,6 +156,76 @@ def test_it_fits_a_phone_and_every_control_has_a_name(tmp_path, page, dark):
             "[...document.querySelectorAll('#room h1, #room h2')].map(h => h.tagName)"
         )
         assert levels[0] == "H1"
+        check_whole(page, service)
+
+
+AXE = """(async () => {
+  const found = await axe.run(document, { resultTypes: ['violations'] });
+  return found.violations.filter(({ impact }) => impact !== 'minor')
+    .map(({ id, impact, nodes }) => [id, impact, nodes[0].html]);
+})()"""
+
+
+def axe_faults(page):
+    """Return what axe-core finds, beyond the minor."""
+    script = resources.files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    page.run(f"(() => {{ {script}; return true; }})()")
+    return page.run(AXE)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_no_fault(tmp_path, page, dark):
+    pytest.importorskip("axe_core_python")
+    with tools.running(tmp_path / "store") as service:
+        service.app.state.service.usage.note("default", 0, 0.0, at=time.time() - 600)
+        page.size(1000, 900, dark=dark)
+        page.open(f"http://127.0.0.1:{service.port}/console")
+        page.until("document.activeElement.id === 'key'")
+        assert axe_faults(page) == []
+        enter(page, service, "curator")
+        page.run("document.getElementById('vector').focus()")
+        page.type(VECTOR)
+        ask(page)
+        page.until("document.querySelector('.verdict') && document.querySelector('.usage')")
+        assert axe_faults(page) == []
+        page.run("document.querySelector('.usage svg').removeAttribute('aria-label')")
+        assert [fault[0] for fault in axe_faults(page)] == ["svg-img-alt"]
+
+
+def test_the_first_page_is_the_console(tmp_path):
+    with tools.running(tmp_path / "store") as service:
+        reply = service.call("GET", "/", key=None)
+        assert (reply.status, reply.headers["Location"]) == (307, "/console")
+
+
+def test_what_was_used_is_plotted_over_time(tmp_path, page):
+    with tools.running(tmp_path / "store") as service:
+        for minute, used in enumerate((0, 12, 12, 30)):
+            service.app.state.service.usage.note("default", used, used / 100, at=60.0 * minute)
+        enter(page, service, "analyst")
+        shown = page.run("document.querySelector('.usage svg').getAttribute('aria-label')")
+        assert "from 0 % to 0 % of the plan" in shown  # nothing is used at present
+        lines = "[...document.querySelectorAll('.usage polyline')].map(l => l.points.length)"
+        assert page.run(lines) == [9, 9]
+        check_whole(page, service)
+
+
+def test_numbers_with_names_have_a_field_each(tmp_path, page):
+    def named(folder, **plan):
+        names = [f"n{i}" for i in range(Q.shape[1])]
+        return tools.tools.make(folder, extractor=StoreExtractor(columns=names), **plan)
+
+    with tools.running(tmp_path / "store", make=named) as service:
+        enter(page, service, "analyst")
+        names = "[...document.querySelectorAll('.fields label')].map(l => l.innerText)"
+        assert page.run(names) == [f"n{i}" for i in range(Q.shape[1])]
+        ask(page)
+        page.until("document.getElementById('ask-error').innerText.includes('n0, n1')")
+        for i, value in enumerate(Q[0].tolist()):
+            page.run(f"document.getElementById('column-{i}').value = '{value}'")
+        ask(page)
+        page.until("document.querySelector('.verdict')")
+        assert service.store.predict(Q[:1], analyst="anna").charged == 0
         check_whole(page, service)
 
 

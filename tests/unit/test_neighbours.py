@@ -22,7 +22,7 @@ from vicinal.neighbours import (
     NeighbourLists,
     Reference,
 )
-from vicinal.neighbours._kernels import LEVELS, bounded_vectors, unit_vectors
+from vicinal.neighbours._kernels import LEVELS, unit_vectors
 from vicinal.neighbours._tiles import fill_holes
 
 matrices = hnp.arrays(
@@ -35,7 +35,7 @@ matrices = hnp.arrays(
 @settings(deadline=None, max_examples=300)
 @given(matrices)
 def test_integer_norms_are_bounded_so_that_products_are_exact(X):
-    for integers in (unit_vectors(X), bounded_vectors(X, 2.5)):
+    for integers in (unit_vectors(X), RBF(1.0, 2.5).encode(X)):
         assert np.isfinite(integers).all()
         np.testing.assert_array_equal(integers, np.rint(integers))
         assert (np.square(integers.astype(np.float64)).sum(axis=1) <= INTEGER_NORM**2).all()
@@ -49,7 +49,7 @@ def test_extreme_lengths_keep_their_direction(tiny):
 
 def test_a_row_of_zeros_stays_zeros():
     assert not unit_vectors(np.zeros((2, 3))).any()
-    assert not bounded_vectors(np.zeros((2, 3)), 1.0).any()
+    assert not RBF(1.0, 1.0).encode(np.zeros((2, 3))).any()
 
 
 def test_too_many_features_are_refused():

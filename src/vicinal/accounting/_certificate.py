@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtr
 
 from vicinal.accounting._divergence import Array, mixed_ratio, tail_ratios
-from vicinal.accounting._pld import chernoff_rates, log_moments, spectral_power
+from vicinal.accounting._pld import chernoff_window, spectral_power
 
 _POINTS = (1 << 15, 1 << 18)
 _MANY = 1000
@@ -169,10 +169,5 @@ def _window(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, flo
     for witness in witnesses:
         mean = float(witness.masses @ witness.losses)
         variance += witness.count * float(witness.masses @ (witness.losses - mean) ** 2)
-    rates = chernoff_rates(math.sqrt(variance))
-    above, below = np.zeros_like(rates), np.zeros_like(rates)
-    for witness in witnesses:
-        above += witness.count * log_moments(witness.losses, witness.masses, rates)
-        below += witness.count * log_moments(witness.losses, witness.masses, -rates)
-    room = -math.log(tail)
-    return float(-((below + room) / rates).min()), float(((above + room) / rates).min())
+    laws = [(witness.losses, witness.masses, witness.count) for witness in witnesses]
+    return chernoff_window(laws, math.sqrt(variance), tail)

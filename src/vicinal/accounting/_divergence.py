@@ -172,14 +172,11 @@ def gaussian_excess(mu: float, losses: Array) -> Array:
         # Four nodes err by about 1e-12 mu^8 relative.
         rule, weights = _RULES[4 if mu < 0.1 else 12]
         nodes = x[:, None] + (rule + 1) * (mu / 2)
-        slopes = 1 - nodes * _mills(nodes)
+        mills: Array = math.sqrt(math.pi / 2) * erfcx(nodes * math.sqrt(0.5))
+        slopes = 1 - nodes * mills
         log_density = -(x**2) / 2 - math.log(2 * math.pi) / 2
         value = np.exp(log_density) * (slopes @ (weights * (mu / 2)))
     else:
         first, second = log_ndtr(-x), size + log_ndtr(-x - mu)
         value = np.exp(first) * -np.expm1(np.minimum(second - first, 0.0))
     return np.where(losses < 0, np.exp(np.minimum(losses, 0.0)) * value, value)
-
-
-def _mills(y: Array) -> Array:
-    return np.asarray(math.sqrt(math.pi / 2) * erfcx(y * math.sqrt(0.5)))

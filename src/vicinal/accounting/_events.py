@@ -88,10 +88,6 @@ def _event_of(release: PricedRelease, events: Any) -> DpEvent:
     )
 
 
-def _gaussian(event: Any) -> Composition:
-    return Composition.of(SubsampledGaussian(_noise(event)))
-
-
 def _noise(event: Any) -> float:
     return _checks.real("noise_multiplier", event.noise_multiplier, above=0)
 
@@ -99,10 +95,6 @@ def _noise(event: Any) -> float:
 def _zcdp(event: Any) -> Composition:
     _checks.real("xi", event.xi, least=0, most=0)
     return Composition.of(Zcdp(_checks.real("rho", event.rho, least=0)))
-
-
-def _repeated(event: Any) -> Composition:
-    return from_event(event.event).repeat(event.count)
 
 
 def _poisson(event: Any) -> Composition:
@@ -124,10 +116,10 @@ def _poisson(event: Any) -> Composition:
 
 _READERS: dict[str, Callable[[Any], Composition]] = {
     "NoOpDpEvent": lambda _: Composition(),
-    "GaussianDpEvent": _gaussian,
+    "GaussianDpEvent": lambda event: Composition.of(SubsampledGaussian(_noise(event))),
     "LaplaceDpEvent": lambda event: Composition.of(Laplace(_noise(event))),
     "ZCDpEvent": _zcdp,
-    "SelfComposedDpEvent": _repeated,
+    "SelfComposedDpEvent": lambda event: from_event(event.event).repeat(event.count),
     "ComposedDpEvent": lambda event: compose(from_event(part) for part in event.events),
     "PoissonSampledDpEvent": _poisson,
 }

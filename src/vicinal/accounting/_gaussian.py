@@ -49,7 +49,6 @@ serves integer and fractional orders alike, without the alternating series of th
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from functools import lru_cache
 
@@ -170,7 +169,7 @@ class SubsampledGaussian:
         return GaussianPair(1 / self.sigma, self.gamma)
 
 
-@functools.lru_cache(maxsize=32)
+@lru_cache(maxsize=32)
 def _nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Array, Array]:
     """Return log(weight * density) and log ratio at the nodes of the trapezoidal rule."""
     z = np.asarray(-_TAIL + step * np.arange(size + 1), dtype=np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from html import escape
 from typing import Any
 
 
@@ -63,6 +64,29 @@ class Guarantee:
             f"Public, and not protected: {_series(self.public)}. "
             f"Accounting: {self.method}. "
             f"Assumed: {_series(self.assumptions)}."
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the guarantee as a table, for notebooks."""
+        if self.public_records or not self.holds:
+            return f"<p><strong>{escape(str(self))}</strong></p>"
+        rows = {
+            "epsilon": _rounded_up(self.epsilon),
+            "delta": _rounded_up(self.delta),
+            "neighbouring data sets": self.neighbouring,
+            "protected": _series(self.protected),
+            "public": _series(self.public),
+            "accounting": self.method,
+            "assumed": _series(self.assumptions),
+        }
+        cell = 'style="text-align: left; white-space: normal; vertical-align: top"'
+        body = "".join(
+            f'<tr><th scope="row" {cell}>{name}</th><td {cell}>{escape(text)}</td></tr>'
+            for name, text in rows.items()
+        )
+        return (
+            "<table><caption>Differential privacy for every subject</caption>"
+            f"<tbody>{body}</tbody></table>"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -227,20 +227,26 @@ def _window(
 
     Chernoff: P(sum > u) <= exp(K(r) - r u) for every r > 0, K the logarithm of the moment function.
     """
-    rates = chernoff_rates(spread)
-    above, below = np.zeros_like(rates), np.zeros_like(rates)
-    for mass, count in zip(masses, counts, strict=True):
-        losses, coarse = _spread_out(step * mass.first, step, mass.probabilities)
-        above += count * log_moments(losses, coarse, rates)
-        below += count * log_moments(losses, coarse, -rates)
-    room = -math.log(tail)
-    high, low = float(((above + room) / rates).min()), float(-((below + room) / rates).min())
+    laws = [
+        (*_spread_out(step * mass.first, step, mass.probabilities), count)
+        for mass, count in zip(masses, counts, strict=True)
+    ]
+    low, high = chernoff_window(laws, spread, tail)
     return low, max(high, low + step)
 
 
-def chernoff_rates(spread: float) -> Array:
-    """Return rates (m,) for bounds on the tails of a sum with standard deviation `spread`."""
-    return np.concatenate([_RATES / max(spread, _LEAST_SPREAD), _RARE_RATES])
+def chernoff_window(
+    laws: Sequence[tuple[Array, Array, int]], spread: float, tail: float
+) -> tuple[float, float]:
+    """Return bounds that a sum of standard deviation `spread` leaves with probability `tail` each.
+
+    A law is losses, masses, and how many such losses are added up.
+    """
+    rates = np.concatenate([_RATES / max(spread, _LEAST_SPREAD), _RARE_RATES])
+    above = sum(count * _log_moments(losses, masses, rates) for losses, masses, count in laws)
+    below = sum(count * _log_moments(losses, masses, -rates) for losses, masses, count in laws)
+    room = -math.log(tail)
+    return float(-((below + room) / rates).min()), float(((above + room) / rates).min())
 
 
 def _spread_out(first: float, step: float, probabilities: Array) -> tuple[Array, Array]:
@@ -256,7 +262,7 @@ def _spread_out(first: float, step: float, probabilities: Array) -> tuple[Array,
     return np.asarray(first + step * width * np.arange(size)), np.asarray(coarse, dtype=np.float64)
 
 
-def log_moments(losses: Array, probabilities: Array, rates: Array) -> Array:
+def _log_moments(losses: Array, probabilities: Array, rates: Array) -> Array:
     """Return log of the sum of p e^{r loss} at every rate r (m,), as (m,)."""
     tops = np.maximum(rates * losses.min(), rates * losses.max())
     return np.array(

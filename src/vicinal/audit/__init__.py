@@ -8,8 +8,10 @@ from vicinal.audit._bounds import RateBounds, rate_bounds, visible_mu
 from vicinal.audit._catalogue import (
     all_trials,
     ind_knn_trials,
+    one_run_of_each,
     plan_trials,
     run_trials,
+    store_audit,
     store_trials,
 )
 from vicinal.audit._claims import Claim, GaussianClaim, PlanClaim, RenyiClaim
@@ -22,7 +24,8 @@ from vicinal.audit._one_run import (
     mu_from_guesses,
     one_run,
 )
-from vicinal.audit._trials import AuditResult, AuditTrial, ControlResult, carry_out
+from vicinal.audit._schedule import carry_out, carry_out_all, proved, try_control
+from vicinal.audit._trials import AuditResult, AuditTrial, ControlResult
 
 __all__ = [
     "AuditResult",
@@ -39,14 +42,19 @@ __all__ = [
     "RenyiClaim",
     "all_trials",
     "carry_out",
+    "carry_out_all",
     "epsilon_from_guesses",
     "ind_knn_trials",
     "inspect_model",
     "mu_from_guesses",
     "one_run",
+    "one_run_of_each",
     "plan_trials",
+    "proved",
     "rate_bounds",
     "run_trials",
+    "store_audit",
     "store_trials",
+    "try_control",
     "visible_mu",
 ]

@@ -1,10 +1,17 @@
 """What two samples of scores prove: lower bounds that hold at a stated confidence.
 
 A score is any number that an attacker makes of what left; large ones speak for the world with the
-subject. A threshold turns scores into guesses. Clopper and Pearson's bounds on the rates of both
-guesses hold for a threshold that was fixed before these scores were seen: so a part of the scores
-chooses the threshold, and the others are counted. Sources: Clopper & Pearson 1934; Jagielski,
-Ullman & Oprea 2020; Nasr and others 2023 (bounds on mu).
+subject. A threshold turns scores into guesses, and the guesses into one of two bounds:
+
+- on both rates, by Clopper and Pearson at half of the failure probability each;
+- on their difference alone. The guesses that are right, over both worlds in equal numbers, are a
+  sum of coins of two chances; its upper tail is no heavier than that of equal coins of the same
+  mean (Hoeffding 1956, Theorem 4), so Clopper and Pearson bound that mean. One bound instead of
+  two: a third nearer where both errors are equally likely.
+
+Both hold for a test that was fixed before these scores were seen: so the first part of the scores
+chooses the threshold and the bound, and the others are counted. Sources: Clopper & Pearson 1934;
+Hoeffding 1956; Jagielski, Ullman & Oprea 2020; Nasr and others 2023 (bounds on mu).
 """
 
 from __future__ import annotations
@@ -23,13 +30,18 @@ from vicinal.errors import InvalidInput
 Floats = npt.NDArray[np.float64]
 
 CHOOSING = 0.2
-"""Share of the scores that chooses thresholds; they are not counted."""
+"""Share of the scores that chooses the test; they are not counted."""
+
+MOST_CHOOSING = 20_000
+"""Scores of each world that choose, at most."""
 
 CANDIDATES = 200
 """Thresholds that are compared, at most."""
 
 LEAST = 20
 """Scores of each world that an audit needs at least."""
+
+_EVEN_FAILURE = 0.2  # the tail of equal coins is the heavier one from a coin above the mean on
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +54,14 @@ class RateBounds:
         Lower bound on the rate at which presence is recognised.
     false_alarms : float
         Upper bound on the rate at which it is claimed of the world without the subject.
+    even : bool
+        Whether only the difference of both rates is bounded: they stand for the pair with equal
+        errors, which is what proves least of all pairs with this difference.
     """
 
     found: float
     false_alarms: float
+    even: bool = False
 
     @property
     def mu(self) -> float:
@@ -100,39 +116,57 @@ def rate_bounds(
             raise InvalidInput(f"An audit needs at least {LEAST} runs of each world.")
         if not np.isfinite(scores).all():
             raise InvalidInput("A score of an audit must be finite.")
-    failure = (1 - confidence) / 2
-    first = [math.ceil(CHOOSING * len(scores)) for scores in (present, absent)]
-    threshold = _best_threshold(present[: first[0]], absent[: first[1]], failure, worth)
-    return _rates(present[first[0] :], absent[first[1] :], threshold, failure)
+    size = min(len(present), len(absent))
+    first = min(math.ceil(CHOOSING * size), MOST_CHOOSING)
+    times = (size - first) / first
+    threshold, even = _best_test(present[:first], absent[:first], times, 1 - confidence, worth)
+    found, alarms = (float((scores[first:size] > threshold).sum()) for scores in (present, absent))
+    (power,), (error,) = _bounded(
+        np.array([found]), np.array([alarms]), size - first, 1 - confidence
+    )[even]
+    return RateBounds(float(power), float(error), bool(even))
 
 
-def _rates(present: Floats, absent: Floats, threshold: float, failure: float) -> RateBounds:
-    found = int((present > threshold).sum())
-    alarms = int((absent > threshold).sum())
-    return RateBounds(
-        rate_at_least(found, len(present), failure), rate_at_most(alarms, len(absent), failure)
-    )
+def _bounded(
+    found: Floats, alarms: Floats, runs: float, failure: float
+) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Return bounds on both rates, and the pair of equal errors that bounds their difference.
 
-
-def _best_threshold(
-    present: Floats, absent: Floats, failure: float, worth: Callable[[RateBounds], float]
-) -> float:
-    """Return the threshold that would be worth most, were these scores all, four times over.
-
-    The counted scores are about so many more, and what they prove is what the choice is for.
+    Parameters
+    ----------
+    found, alarms : float64 (t,)
+        How often presence was claimed in the worlds with and without the subject.
+    runs : float
+        Of each world.
     """
-    times = (1 - CHOOSING) / CHOOSING
+    power = _rates_at_least(found, runs, failure / 2)
+    error = 1 - _rates_at_least(runs - alarms, runs, failure / 2)
+    right = _rates_at_least(found + runs - alarms, 2 * runs, failure)
+    return (power, error), (right, 1 - right)
+
+
+def _best_test(
+    present: Floats,
+    absent: Floats,
+    times: float,
+    failure: float,
+    worth: Callable[[RateBounds], float],
+) -> tuple[float, bool]:
+    """Return the threshold, and the bound, worth most were there `times` as many scores like these.
+
+    The counted scores are about so many, and what they prove is what the choice is for.
+    """
     both = np.concatenate([present, absent])
     places = np.unique(np.quantile(both, np.linspace(0, 1, CANDIDATES), method="lower"))
     found, alarms = (_counts_above(scores, places) * times for scores in (present, absent))
-    sizes = [times * len(scores) for scores in (present, absent)]
-    powers = _rates_at_least(found, sizes[0], failure)
-    errors = 1 - _rates_at_least(sizes[1] - alarms, sizes[1], failure)
-    values = [
-        worth(RateBounds(power, error))
-        for power, error in zip(powers.tolist(), errors.tolist(), strict=True)
+    tests = [
+        (worth(RateBounds(power, error, bool(even))), place, even)
+        for even, rates in enumerate(_bounded(found, alarms, times * len(present), failure))
+        if not even or failure <= _EVEN_FAILURE
+        for power, error, place in zip(*(r.tolist() for r in rates), places.tolist(), strict=True)
     ]
-    return float(places[int(np.argmax(values))])
+    _, threshold, even = max(tests, key=lambda test: test[0])
+    return threshold, bool(even)
 
 
 def _counts_above(scores: Floats, thresholds: Floats) -> Floats:
@@ -150,8 +184,8 @@ def _rates_at_least(happened: Floats, total: float, failure: float) -> Floats:
 def visible_mu(claim: float, runs: int, confidence: float, power: float = 0.95) -> float:
     """Return the least mu that an audit of a Gaussian shift puts above `claim`, with `power`.
 
-    For thresholds half-way, where they are best: found and false alarms are then equally rare.
-    It is the power of the audit, not a bound on anything.
+    For thresholds half-way, where both errors are equally rare. It is the power of the audit, not
+    a bound on anything.
 
     Parameters
     ----------
@@ -160,16 +194,14 @@ def visible_mu(claim: float, runs: int, confidence: float, power: float = 0.95) 
     runs : int
         Runs of each world.
     """
-    counted = max(1, math.floor((1 - CHOOSING) * runs))
-    failure = (1 - confidence) / 2
+    counted = 2 * max(1, runs - min(math.ceil(CHOOSING * runs), MOST_CHOOSING))
     low, high = claim, claim + 40.0
     for _ in range(60):
         middle = (low + high) / 2
         rate = float(ndtr(middle / 2))
         spread = math.sqrt(rate * (1 - rate) / counted)
-        unlucky = rate - float(ndtri(math.sqrt(power))) * spread
-        happened = math.floor(counted * max(0.0, unlucky))
-        proved = rate_at_least(happened, counted, failure)
+        happened = math.floor(counted * max(0.0, rate - float(ndtri(power)) * spread))
+        proved = rate_at_least(happened, counted, 1 - confidence)
         seen = proved > 0 and 2 * float(ndtri(proved)) > claim
         low, high = (low, middle) if seen else (middle, high)
     return high

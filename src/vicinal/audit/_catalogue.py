@@ -10,7 +10,9 @@ from vicinal.accounting._plan import Plan
 from vicinal.audit import _fixed_plans
 from vicinal.audit._gradients import NoisySGDTrial, PrivateModelTrial
 from vicinal.audit._ind_knn import IndKNNAudit
-from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial, Progress, carry_out
+from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
+from vicinal.audit._schedule import Progress, carry_out_all
+from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial
 from vicinal.errors import InvalidInput
 
 Trials = dict[str, Callable[[], AuditTrial]]
@@ -35,6 +37,9 @@ def all_trials(audit: IndKNNAudit) -> Trials:
     delta = audit.delta
     return {
         **ind_knn_trials(audit),
+        "vectors": audit.vectors,
+        "reuse": audit.reuse,
+        "gate": audit.gate,
         "count": audit.counts,
         "model": lambda: PrivateModelTrial(audit.parameters(1, "votes")),
         "private-knn": lambda: _fixed_plans.private_knn_votes(delta=delta),
@@ -113,14 +118,49 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     InvalidInput
         If there is no such audience.
     """
+    audit = store_audit(facts, audience)
+    return ind_knn_trials(audit, (facts["audiences"][audience]["plan"]["release"],))
+
+
+def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
+    """Return what is known of a store's classifier, see :func:`store_trials`."""
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
     plan = facts["audiences"][audience]["plan"]
     further = {"kernel": facts["kernel"]}
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
-    audit = IndKNNAudit(len(facts["classes"]), plan["epsilon"], plan["delta"], further=further)
-    return ind_knn_trials(audit, (plan["release"],))
+    return IndKNNAudit(len(facts["classes"]), plan["epsilon"], plan["delta"], further=further)
+
+
+REUSE = (False, "neighbors", "gate")
+"""What earlier answers may do for later queries."""
+
+
+def one_run_of_each(
+    audit: IndKNNAudit, canaries: int, confidence: float, progress: Progress | None = None
+) -> list[OneRunResult]:
+    """Audit one interaction of each kind of reuse, with versions broken on purpose.
+
+    Parameters
+    ----------
+    audit : IndKNNAudit
+        The classifier.
+    canaries : int
+        In each, 8 to 500.
+    confidence : float
+        Of the bounds, 0 < confidence < 1.
+    progress : callable, optional
+        Called with 1 after each.
+    """
+    results = []
+    for reuse in REUSE:
+        results.append(
+            one_run(audit, reuse=reuse, canaries=canaries, confidence=confidence, damages=DAMAGES)
+        )
+        if progress is not None:
+            progress(1)
+    return results
 
 
 def run_trials(
@@ -129,7 +169,7 @@ def run_trials(
     confidence: float = CONFIDENCE,
     progress: Progress | None = None,
 ) -> list[AuditResult]:
-    """Carry out trials one after the other, an equal part of the time each.
+    """Carry out trials, each for a part of the time that follows from what its runs cost.
 
     Parameters
     ----------
@@ -144,5 +184,5 @@ def run_trials(
     """
     minutes = _checks.real("minutes", minutes, above=0, most=MOST_MINUTES)
     confidence = _checks.real("confidence", confidence, above=0, below=1)
-    seconds = 60 * minutes / max(1, len(trials))
-    return [carry_out(make(), seconds, confidence, progress=progress) for make in trials.values()]
+    made = (make() for make in trials.values())
+    return carry_out_all(made, 60 * minutes, confidence, progress=progress)

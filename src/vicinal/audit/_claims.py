@@ -18,14 +18,19 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from vicinal.accounting import _budget
-from vicinal.accounting._label_only import LabelBudget
+from vicinal.accounting._gaussian import grid_slack
+from vicinal.accounting._label_only import LINE_GRID, LabelBudget
 from vicinal.accounting._plan import Plan
 from vicinal.accounting._pld import _totals
+from vicinal.audit._bounds import Floats, RateBounds
 from vicinal.errors import InvalidInput
+from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 _LOSSES = np.concatenate([np.linspace(0, 4, 161), np.linspace(4.1, 30, 130)])
 _BISECTIONS = 80
 _SURE = 1e-12  # rates are taken to lie this far from 0 and 1
+_WHOLE_SHIFT = 1e-6  # what is lost since votes of all classes move by whole steps
 _UP = 1e-9  # what the arithmetic here may lose, relative to a rate
 
 
@@ -51,7 +56,26 @@ class Claim(ABC):
     def mu(self, false_alarms: float) -> float:
         """Return the power in units of a Gaussian shift; of a mu-GDP claim mu, anywhere."""
         false_alarms = min(max(false_alarms, _SURE), 1 - _SURE)
-        return float(ndtri(self.power(false_alarms)) - ndtri(false_alarms))
+        return float(ndtri(min(self.power(false_alarms), 1 - _SURE)) - ndtri(false_alarms))
+
+    @cached_property
+    def advantage(self) -> float:
+        """The largest difference of both rates that the claim allows, rounded up.
+
+        Here for claims that are the same in both directions: their best test has equal errors.
+        """
+        low, high = 0.0, 1.0
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            kept = self.power((1 - middle) / 2) >= (1 + middle) / 2
+            low, high = (middle, high) if kept else (low, middle)
+        return high
+
+    def allowed(self, rates: RateBounds) -> float:
+        """Return the mu that the claim allows to a test, in the terms in which it was bounded."""
+        if rates.even:
+            return 2 * float(ndtri((1 + min(self.advantage, 1 - _SURE)) / 2))
+        return self.mu(rates.false_alarms)
 
 
 @dataclass(frozen=True)
@@ -122,6 +146,45 @@ def two_outcomes(p: float, q: float, order: float) -> float:
     return (top + math.log(sum(math.exp(term - top) for term in terms))) / (order - 1)
 
 
+@dataclass(frozen=True)
+class JointClaim(Claim):
+    """A mechanism that keeps several claims at once, all of them at one delta."""
+
+    claims: tuple[Claim, ...]
+
+    @property
+    def delta(self) -> float:  # type: ignore[override]
+        """That of all the claims."""
+        return self.claims[0].delta
+
+    def power(self, false_alarms: float) -> float:
+        """Return the least power that any of the claims allows."""
+        return min(claim.power(false_alarms) for claim in self.claims)
+
+    def epsilon(self) -> float:
+        """Return the least epsilon of all claims."""
+        return min(claim.epsilon() for claim in self.claims)
+
+
+def ind_knn_claim(settings: SharedSettings) -> Claim:
+    """Return what an Ind-KNN estimator of these settings promises.
+
+    Labels are made of votes, so they keep a Gaussian claim beside the Renyi one. One coordinate
+    that moves by mu is charged at least the first share of the table for mu^2 / 2, and counts as
+    mu sqrt(1 - 1/c), since adding a whole number to all votes changes no label; several are
+    charged mu^2 / 2. Hence the squares of all moves are at most 2 B (1 - 1/c) / (first share).
+    """
+    if not settings.label_only:
+        slack = SLACK_SHARE * settings.delta if settings.accounting == "gdp" else 0.0
+        return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
+    table, classes = settings.charges, settings.priced_classes
+    left_over = 1.0 if classes is None else 1 - 1 / classes
+    square = 2 * table.zcdp * max(1.0, left_over / float(table.shares[0]))
+    slack = settings.n_queries * settings.n_coordinates * grid_slack(LINE_GRID)
+    gaussian = GaussianClaim(math.sqrt(square) * (1 + _WHOLE_SHIFT), settings.delta, slack)
+    return JointClaim((RenyiClaim(table.target, settings.delta), gaussian))
+
+
 class PlanClaim(Claim):
     """What `vicinal account` says of a plan: its privacy loss distribution, at every epsilon.
 
@@ -145,19 +208,25 @@ class PlanClaim(Claim):
         self._pairs = composition._pairs()
 
     @cached_property
-    def _deltas(self) -> list[float]:
+    def _deltas(self) -> tuple[Floats, Floats]:
+        """Return delta at all losses of (with, without) the subject, and of (without, with)."""
         totals = _totals(self._pairs, 1e-12)
         if not totals:
-            return [1.0] * len(_LOSSES)
-        return [min(1.0, max(t.delta(float(loss)) for t in totals)) for loss in _LOSSES]
+            return np.ones_like(_LOSSES), np.ones_like(_LOSSES)
+        found = [np.array([min(1.0, t.delta(float(e))) for e in _LOSSES]) for t in totals]
+        return found[0], found[-1]
 
     def power(self, false_alarms: float) -> float:
-        """Return the least of delta + e^eps (false alarms), and of the same mirrored."""
-        best = 1.0
-        for loss, delta in zip(_LOSSES.tolist(), self._deltas, strict=True):
-            best = min(best, delta + math.exp(loss) * false_alarms)
-            best = min(best, 1 - math.exp(-loss) * (1 - false_alarms - delta))
-        return min(1.0, best * (1 + _UP))
+        """Return the least power that a line allows: of one direction, or of the other mirrored."""
+        forth, back = self._deltas
+        risen = forth + np.exp(_LOSSES) * false_alarms
+        mirrored = 1 - np.exp(-_LOSSES) * (1 - false_alarms - back)
+        return min(1.0, float(min(risen.min(), mirrored.min())) * (1 + _UP))
+
+    @cached_property
+    def advantage(self) -> float:
+        """Delta at epsilon 0, the total variation of both worlds."""
+        return float(min(deltas[0] for deltas in self._deltas)) * (1 + _UP)
 
     def epsilon(self) -> float:
         """Return the best valid epsilon at the plan's delta."""

@@ -7,11 +7,12 @@ what leaves is known for both worlds, and the attacker tests by the likelihood r
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,10 @@ from sklearn.dummy import DummyClassifier
 
 from vicinal.audit._bounds import Floats
 from vicinal.audit._claims import PlanClaim
-from vicinal.audit._trials import AuditTrial, WeakerNoise
+from vicinal.audit._damage import Heads, WeakerNoise
+from vicinal.audit._trials import AuditTrial
 from vicinal.mechanisms import public_draws
-from vicinal.mechanisms._sampling import BernoulliSource, Bools, NearestOfSample
+from vicinal.mechanisms._sampling import Bools, NearestOfSample
 from vicinal.neighbours import NeighbourLists
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._poisson_knn import Chosen
@@ -110,8 +112,6 @@ class FixedPlanTrial(AuditTrial):
         Where the subject stands.
     damages : mapping
         What breaks a fitted classifier's release, by name.
-    damage : callable, optional
-        What breaks this one's.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class FixedPlanTrial(AuditTrial):
         law: AnswerLaw,
         world: str,
         damages: Damages = NO_DAMAGES,
-        damage: Callable[[Release], None] | None = None,
     ) -> None:
         self.world = world
         self.claim = PlanClaim(classifier.plan())
-        self._plan, self._law, self._damages, self._damage = classifier, law, damages, damage
+        self._plan, self._law, self._damages = classifier, law, damages
+        self._damage: Callable[[Release], None] | None = None
         self._ready: dict[bool, Any] = {}
 
     def play(self, present: bool) -> Floats:
@@ -139,10 +139,13 @@ class FixedPlanTrial(AuditTrial):
 
     def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on every broken version."""
-        return {
-            name: type(self)(self._plan, self._law, self.world, NO_DAMAGES, damage)
-            for name, damage in self._damages.items()
-        }
+        return {name: self._broken(damage) for name, damage in self._damages.items()}
+
+    def _broken(self, damage: Callable[[Release], None]) -> Self:
+        """Return this attack on a broken version, with the claim that is known already."""
+        other = copy.copy(self)
+        other._damages, other._damage, other._ready = NO_DAMAGES, damage, {}
+        return other
 
     def _fitted(self, present: bool) -> Any:
         parameters = self._plan.get_params(deep=False) | {
@@ -307,16 +310,6 @@ def halve_noise(release: Release) -> None:
 
 def forget_subjects(release: Release) -> None:
     """Take every record for a subject of its own; the trial fits without ids."""
-
-
-class Heads(BernoulliSource):
-    """Coins that always come up."""
-
-    exact = False
-
-    def toss(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (as a source has it)
-        """Return true throughout."""
-        return np.ones(size, dtype=np.bool_)
 
 
 def sample_everybody(release: Release) -> None:

@@ -6,6 +6,7 @@ noise there is drawn for itself: one release on many features is as many indepen
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,15 +16,16 @@ import numpy as np
 
 from vicinal.accounting._budget import UNITS
 from vicinal.audit._bounds import Floats
-from vicinal.audit._claims import GaussianClaim, PlanClaim
-from vicinal.audit._fixed_plans import Heads
-from vicinal.audit._ind_knn import HONEST, Damage, ind_knn_claim
-from vicinal.audit._trials import AuditTrial, WeakerNoise
+from vicinal.audit._claims import GaussianClaim, PlanClaim, ind_knn_claim
+from vicinal.audit._damage import HONEST, Damage, Heads, WeakerNoise
+from vicinal.audit._trials import AuditTrial
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import SystemBernoulli
+from vicinal.predictors import IndKNNClassifier
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
 RUNS = 256
 """Subjects at risk in one release."""
@@ -60,10 +62,6 @@ class NoisySGDTrial(AuditTrial):
         Gradients of one run.
     delta : float
         Of the claim.
-    damage : Damage
-        What is broken.
-    everybody : bool
-        Broken: coins are forgotten.
     """
 
     mechanism = "NoisySGD"
@@ -75,12 +73,9 @@ class NoisySGDTrial(AuditTrial):
         sigma: float = 0.6,
         steps: int = 3,
         delta: float = 1e-5,
-        damage: Damage = HONEST,
-        *,
-        everybody: bool = False,
     ) -> None:
-        self._gamma, self._sigma, self._steps, self._delta = gamma, sigma, steps, delta
-        self._damage, self._everybody = damage, everybody
+        self._gamma, self._sigma, self._steps = gamma, sigma, steps
+        self._damage = HONEST
         release = {"kind": "gaussian", "sigma": sigma, "gamma": gamma, "count": steps}
         self.claim = PlanClaim({"delta": delta, "releases": [release]})
 
@@ -90,7 +85,7 @@ class NoisySGDTrial(AuditTrial):
         gradient = NoisyGradient(
             people, _CLASSES, UNIT, self._gamma, _CLIP, self._sigma,
             ReleaseCounter(self._steps, "steps"), _source(self._damage),
-            Heads() if self._everybody else SystemBernoulli(),
+            Heads() if self._damage.samples_all else SystemBernoulli(),
         )  # fmt: skip
         weights, total = np.zeros((RUNS, _CLASSES)), np.zeros(RUNS)
         for _ in range(self._steps):
@@ -100,13 +95,12 @@ class NoisySGDTrial(AuditTrial):
         return total
 
     def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on broken versions."""
-        plan = (self._gamma, self._sigma, self._steps, self._delta)
-        return {
-            "noise halved": NoisySGDTrial(*plan, Damage(noise_divisor=2)),
-            "subjects forgotten": NoisySGDTrial(*plan, Damage(forgets_subjects=True)),
-            "everybody sampled": NoisySGDTrial(*plan, everybody=True),
-        }
+        """Return the same attack on broken versions, with the claim that is known already."""
+        return _on_broken(self, {
+            "noise halved": Damage(noise_divisor=2),
+            "subjects forgotten": Damage(forgets_subjects=True),
+            "everybody sampled": Damage(samples_all=True),
+        })  # fmt: skip
 
 
 class PrivateModelTrial(AuditTrial):
@@ -116,16 +110,14 @@ class PrivateModelTrial(AuditTrial):
     ----------
     parameters : mapping
         Of :class:`~vicinal.predictors.IndKNNClassifier`.
-    damage : Damage
-        What is broken.
     """
 
     mechanism = "Ind-KNN private model"
     world = "one subject, its whole share spent on a few gradients"
 
-    def __init__(self, parameters: Mapping[str, Any], damage: Damage = HONEST) -> None:
-        self._parameters, self._damage = dict(parameters), damage
-        whole = ind_knn_claim({**parameters, "release": "votes"})
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._damage = HONEST
+        whole = ind_knn_claim(IndKNNSettings.of(IndKNNClassifier(**parameters)))
         assert isinstance(whole, GaussianClaim)  # noqa: S101 (votes in GDP)
         self._budget = whole.shift**2 / 2
         # Training may take a share of every budget, so that is all that it may show.
@@ -149,9 +141,17 @@ class PrivateModelTrial(AuditTrial):
 
     def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on broken versions."""
-        return {
-            "noise a quarter": PrivateModelTrial(self._parameters, Damage(noise_divisor=4)),
-            "subjects forgotten": PrivateModelTrial(
-                self._parameters, Damage(forgets_subjects=True)
-            ),
-        }
+        return _on_broken(self, {
+            "noise a quarter": Damage(noise_divisor=4),
+            "subjects forgotten": Damage(forgets_subjects=True),
+        })  # fmt: skip
+
+
+def _on_broken(
+    trial: NoisySGDTrial | PrivateModelTrial, damages: Mapping[str, Damage]
+) -> dict[str, AuditTrial]:
+    found: dict[str, AuditTrial] = {}
+    for name, damage in damages.items():
+        found[name] = other = copy.copy(trial)
+        other._damage = damage
+    return found

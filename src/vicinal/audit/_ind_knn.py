@@ -1,4 +1,4 @@
-"""Audits of Ind-KNN through the public estimator: votes, labels, reuse, returns, private counts.
+"""Worlds in which Ind-KNN is audited: votes, labels, vectors, reuse, returns, private counts.
 
 The subject at risk spends its whole budget in one place, so that the claim is met and not only
 kept. The attacker knows everything but whether it is there: the same estimator without noise gives
@@ -8,301 +8,43 @@ it the mean of every vote in both worlds, and it tests by the likelihood ratio.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import log_ndtr
 from scipy.stats import binom
 
-from vicinal.accounting._budget import UNITS
-from vicinal.audit._bounds import Floats, RateBounds
-from vicinal.audit._claims import Claim, GaussianClaim, RenyiClaim
-from vicinal.audit._trials import AuditTrial, WeakerNoise
-from vicinal.audit._universes import Placed, Universes, universes
-from vicinal.mechanisms import NoiseSource
-from vicinal.mechanisms._votes import SLACK_SHARE, BlockRelease
-from vicinal.predictors import IndKNNClassifier
+from vicinal.audit._bounds import RateBounds
+from vicinal.audit._claims import ind_knn_claim
+from vicinal.audit._damage import Damage
+from vicinal.audit._universes import Placed, universes
+from vicinal.audit._visits import Visits
+from vicinal.audit._vote_trials import (
+    COMPANY,
+    MANY,
+    CountsTrial,
+    LabelsTrial,
+    ReuseTrial,
+    VectorsTrial,
+    VotesTrial,
+    chances_of_first,
+)
+from vicinal.predictors import IndKNNClassifier, IndKNNRegressor
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
 NOISE, NEIGHBORS = 8.0, 4
 """Noise in votes, and neighbours, where the audited settings leave them open."""
 
+ROUNDS = 3
+"""How often somebody is asked about whose budget lasts for one answer."""
+
 _RECORDS = 1 << 14  # of all universes together, or so
-_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
 _OFFSETS = np.linspace(0.0, 3.0, 13)
 _SHIFTS = np.linspace(1e-3, 1.0, 1000)
 _EXPECTED_RUNS = 300_000
-_LASTS = 2  # labels that a budget pays for, of somebody alone
-_MANY, _COMPANY = 30, 5  # records of the subject at risk, and of others
-
-
-@dataclass(frozen=True)
-class Damage:
-    """What a broken version does wrong; all False is the installed one.
-
-    Attributes
-    ----------
-    noise_divisor : int
-        Noise scales are divided by it.
-    skips_charges : bool
-        Budgets are put back after every round.
-    refills : bool
-        Who leaves is forgotten, and returns with a full budget.
-    forgets_subjects : bool
-        Every record counts as a subject of its own.
-    """
-
-    noise_divisor: int = 1
-    skips_charges: bool = False
-    refills: bool = False
-    forgets_subjects: bool = False
-
-
-HONEST = Damage()
-
-REPEATS = 64
-"""Runs that share one pass of charging: noise is drawn for each anew."""
-
-
-@dataclass(frozen=True)
-class ChargedBlock:
-    """A release that has charged for `votes`, int64 (q, c), and not yet added noise to them."""
-
-    release: BlockRelease
-    votes: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Visits:
-    """One data set of universes behind a classifier, asked round after round.
-
-    Attributes
-    ----------
-    parameters : mapping
-        Of :class:`~vicinal.predictors.IndKNNClassifier`.
-    world : Universes
-        Who is there, and what is asked.
-    rounds : int
-        How often every universe is asked.
-    returns : bool
-        Whether the subjects at risk leave and come back between rounds.
-    """
-
-    parameters: Mapping[str, Any]
-    world: Universes
-    rounds: int
-    returns: bool = False
-
-    def sums(self, present: bool, damage: Damage = HONEST) -> Floats:
-        """Return votes without noise, in noise scales, (rounds, universes, classes)."""
-        return np.stack(
-            [one.votes / one.release.scales[:, None] for one in self.charged(present, damage)]
-        )
-
-    def answers(self, present: bool, damage: Damage = HONEST) -> npt.NDArray[Any]:
-        """Return what left of :data:`REPEATS` times all universes, rounds first.
-
-        Votes (rounds, runs, classes) in noise scales, or labels (rounds, runs). Contributions and
-        charges do not depend on noise; they are made once for all repeats, by the same release
-        that then adds noise to each of them.
-        """
-        rounds = []
-        for one in self.charged(present, damage):
-            drawn = [one.release.publish(one.votes) for _ in range(REPEATS)]
-            scales = 1.0 if one.release.mechanism.label_only else one.release.noise[:, None]
-            rounds.append(np.concatenate([answer / scales for answer in drawn]))
-        return np.stack(rounds)
-
-    def charged(self, present: bool, damage: Damage = HONEST) -> list[ChargedBlock]:
-        """Return every round's release with the sums that it charged for."""
-        with warnings.catch_warnings():
-            # Attackers ask for more than was planned; they are warned, and the guarantee holds.
-            warnings.simplefilter("ignore")
-            classifier = self.fitted(present, damage)
-            found = []
-            for number in range(self.rounds):
-                if number:
-                    self._between_rounds(classifier, present, damage)
-                found.append(charged_block(classifier, self.world.queries))
-        return found
-
-    def fitted(self, present: bool, damage: Damage = HONEST) -> IndKNNClassifier:
-        """Return a classifier of one world, broken as `damage` says."""
-        people = self.world.people(present)
-        subjects = None if damage.forgets_subjects else people.subjects
-        classifier = IndKNNClassifier(**self.parameters, interactions="public")
-        classifier.fit(people.X, people.y, subjects, public=self.world.public)
-        if damage.noise_divisor > 1:
-            draw_from(classifier, WeakerNoise(damage.noise_divisor))
-        return classifier
-
-    def _between_rounds(self, classifier: IndKNNClassifier, present: bool, damage: Damage) -> None:
-        ledger = classifier._shard.ledger
-        if damage.skips_charges:
-            ledger.remaining[:] = UNITS
-        if not self.returns:
-            return
-        victims = self.world.victims
-        classifier.erase(victims.subjects)
-        if damage.refills:
-            ledger._departed.clear()
-        if present:
-            classifier.add(victims.X, victims.y, victims.subjects)
-
-
-def charged_block(classifier: IndKNNClassifier, queries: Floats) -> ChargedBlock:
-    """Charge for queries as the classifier does, and return the release before its noise."""
-    engine = classifier._engine
-    integers = classifier._encoded(queries)
-    noise = engine.schedule.multiplier * np.sqrt(engine.radius.expected(integers))
-    release = engine.votes.release(noise)
-    sums = engine.shard.charge_and_sum(release, integers, engine.radius.thresholds(integers))
-    return ChargedBlock(release, sums)
-
-
-def draw_from(classifier: IndKNNClassifier, noise: NoiseSource) -> None:
-    """Let one fitted classifier draw from `noise` instead of its own."""
-    engine = classifier._engine
-    engine.votes.noise = noise
-    if engine.count is not None:
-        engine.count._noise = noise
-
-
-class VotesTrial(AuditTrial):
-    """Noisy votes of universes, scored by the likelihood ratio of all votes of a universe.
-
-    Parameters
-    ----------
-    visits : Visits
-        The worlds.
-    world : str
-        Where the subject stands, in words.
-    damages : mapping of str to Damage
-        Broken versions to try as well, by name.
-    damage : Damage
-        What is broken in this version.
-    """
-
-    mechanism = "Ind-KNN votes"
-
-    def __init__(
-        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
-    ) -> None:
-        self.world = world
-        self._visits, self._damages, self._damage = visits, damages, damage
-        self.claim = ind_knn_claim(visits.parameters)
-        self._absent, there = (visits.sums(present, damage) for present in (False, True))
-        self._shift = there - self._absent
-        self._length = np.square(self._shift).sum(axis=(0, 2))
-
-    def play(self, present: bool) -> Floats:
-        """Return a score for each universe of one data set: about 0 without, 1 with the subject."""
-        votes = self._visits.answers(present, self._damage)
-        away = votes.reshape(len(votes), REPEATS, *self._shift.shape[1:]) - self._absent[:, None]
-        gain = (away * self._shift[:, None]).sum(axis=(0, 3))
-        return np.asarray(gain / self._length).ravel()
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on every broken version."""
-        return {
-            name: type(self)(self._visits, self.world, {}, damage)
-            for name, damage in self._damages.items()
-        }
-
-
-class LabelsTrial(AuditTrial):
-    """Labels of universes, scored by the likelihood ratio of whether the subject's class won."""
-
-    mechanism = "Ind-KNN labels"
-
-    def __init__(
-        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
-    ) -> None:
-        self.world = world
-        self._visits, self._damages, self._damage = visits, damages, damage
-        self.claim = ind_knn_claim(visits.parameters)
-        wins = [
-            _chances_of_first(visits.sums(present, damage) * damage.noise_divisor)
-            for present in (False, True)
-        ]
-        self._won = np.log(wins[1] / wins[0])
-        self._lost = np.log((1 - wins[1]) / (1 - wins[0]))
-
-    def play(self, present: bool) -> Floats:
-        """Return the log likelihood ratio of each universe's labels."""
-        labels = self._visits.answers(present, self._damage)
-        won = labels.reshape(len(labels), REPEATS, -1) == 0
-        gain = np.where(won, self._won[:, None], self._lost[:, None]).sum(axis=0)
-        return np.asarray(gain).ravel()
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on every broken version."""
-        return {
-            name: LabelsTrial(self._visits, self.world, {}, damage)
-            for name, damage in self._damages.items()
-        }
-
-
-class CountsTrial(AuditTrial):
-    """Private counts of neighbours: the noisy count itself, though only its noise scale leaves.
-
-    Who sees the votes learns less about the count than who sees the count.
-    """
-
-    mechanism = "Ind-KNN private count"
-    world = "one subject, many records, all spent on one count"
-
-    def __init__(self, visits: Visits, damage: Damage = HONEST) -> None:
-        self._visits, self._damage = visits, damage
-        self.claim = ind_knn_claim(visits.parameters)
-
-    def play(self, present: bool) -> Floats:
-        """Return noisy counts, in the subject's records: about 0 without it, 1 with it."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            classifier = self._visits.fitted(present, self._damage)
-        engine = classifier._engine
-        counter = engine.count
-        assert counter is not None  # noqa: S101 (counts are private here)
-        queries = classifier._encoded(self._visits.world.queries)
-        thresholds = engine.radius.thresholds(queries)
-        (rounds,) = engine.shard.rounds(queries, thresholds, together=True)
-        counter.price(len(queries))
-        counts = rounds.charge_counts(counter)
-        drawn = np.concatenate([counter.publish(counts) for _ in range(REPEATS)])
-        return np.asarray((drawn - _COMPANY) / _MANY)
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on a count with half of its noise."""
-        return {"noise halved": CountsTrial(self._visits, Damage(noise_divisor=2))}
-
-
-def _chances_of_first(votes: Floats) -> Floats:
-    """Return how likely the first class has the most noisy votes; `votes` in noise scales."""
-    leads = votes[..., :1] - votes[..., 1:]
-    wins = np.zeros(votes.shape[:-1])
-    for node, weight in zip(_NODES.tolist(), _NODE_WEIGHTS.tolist(), strict=True):
-        wins += weight * np.exp(log_ndtr(node + leads).sum(axis=-1))
-    return np.clip(wins / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)
-
-
-# ---------------------------------------------------------------- claims
-
-
-def ind_knn_claim(parameters: Mapping[str, Any]) -> Claim:
-    """Return what an Ind-KNN classifier of these parameters promises."""
-    settings = IndKNNSettings.of(IndKNNClassifier(**parameters))
-    if settings.label_only:
-        return RenyiClaim(settings.charges.target, settings.delta)
-    slack = SLACK_SHARE * settings.delta if settings.accounting == "gdp" else 0.0
-    return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
-
-
-# ---------------------------------------------------------------- worlds
+_LABELS = 8  # asked of somebody alone, whose budget pays for one
+_CROWD = 45  # others whose label the gate learns to be sure of
 
 
 @dataclass(frozen=True)
@@ -342,12 +84,10 @@ class IndKNNAudit:
 
     def votes(self) -> VotesTrial:
         """Return the attack on somebody who spends everything on one answer."""
-        mu = self.budget_mu("votes")
-        records = math.ceil(1.01 * self.noise * mu) + 1
-        count = _count_for(records + 1)
-        victim: list[Placed] = [(1.0, 0)] * records
+        victim: list[Placed] = [(1.0, 0)] * self.records
+        count = _count_for(self.records + 1)
         world = universes(victim, [(0.9, 1)], count=count)
-        visits = Visits(self.parameters(count, "votes"), world, rounds=5)
+        visits = Visits(self.parameters(count, "votes"), world, rounds=ROUNDS)
         damages = {
             "noise halved": Damage(noise_divisor=2),
             "charge skipped": Damage(skips_charges=True),
@@ -357,23 +97,60 @@ class IndKNNAudit:
 
     def two_labels(self) -> VotesTrial:
         """Return the attack on somebody whose records have two labels."""
-        records = math.ceil(1.01 * self.noise * self.budget_mu("votes")) + 1
-        count = _count_for(2 * records + 2)
-        victim: list[Placed] = [(1.0, 0), (0.97, 1)] * records
+        count = _count_for(2 * self.records + 2)
+        victim: list[Placed] = [(1.0, 0), (0.97, 1)] * self.records
         world = universes(victim, [(0.9, 1)] * 2, count=count)
-        visits = Visits(self.parameters(count, "votes"), world, rounds=5)
+        visits = Visits(self.parameters(count, "votes"), world, rounds=ROUNDS)
         return VotesTrial(
             visits, "one subject, records of two labels, among others", {
                 "charge skipped": Damage(skips_charges=True),
             },
         )  # fmt: skip
 
+    def reuse(self) -> ReuseTrial:
+        """Return the attack on answers that vote like records later on."""
+        return self._reuse("neighbors", 1, {"answers learnt before noise": Damage(peeks=True)})
+
+    def gate(self) -> ReuseTrial:
+        """Return the attack on answers that a model is trained on, which then answers itself."""
+        return self._reuse("gate", _CROWD, {})
+
+    def _reuse(self, kind: str, others: int, further: Mapping[str, Damage]) -> ReuseTrial:
+        victim: list[Placed] = [(1.0, 0)] * self.records
+        count = _count_for(self.records + others)
+        world = universes(victim, [(0.9, 1)] * others, count=count)
+        parameters = self.parameters(count, "votes", reuse_predictions=kind)
+        visits = Visits(parameters, world, rounds=2 * ROUNDS, repeats=1)
+        damages = {"charge skipped": Damage(skips_charges=True), **further}
+        words = {"neighbors": "earlier answers vote", "gate": "a model of earlier answers answers"}
+        return ReuseTrial(visits, f"one subject, all spent on one answer; {words[kind]}", damages)
+
+    def vectors(self) -> VectorsTrial:
+        """Return the attack on numbers: many records of the largest one, in one answer."""
+        shared = self.parameters(1, "votes", bounds=(-1, 3))
+        del shared["classes"], shared["release"]
+        count = _count_for(self.records + 1)
+        parameters = {**shared, "n_records": self.n_neighbors * count}
+        world = universes([(1.0, 3.0)] * self.records, [(0.9, 1.0)], count=count)
+        damages = {
+            "noise halved": Damage(noise_divisor=2),
+            "charge skipped": Damage(skips_charges=True),
+            "subjects forgotten": Damage(forgets_subjects=True),
+        }
+        visits = Visits(parameters, world, ROUNDS, estimator=IndKNNRegressor)
+        return VectorsTrial(visits, "one subject, many large numbers, all spent on one", damages)
+
+    @property
+    def records(self) -> int:
+        """Records that spend a whole budget on the votes of one answer."""
+        return math.ceil(1.01 * self.noise * self.budget_mu("votes")) + 1
+
     def leaves_and_returns(self) -> VotesTrial:
         """Return the attack on somebody who leaves and returns; a budget lasts 1.25 answers."""
         noise = math.sqrt(1.25) / self.budget_mu("votes")
         world = universes([(1.0, 0)], [(0.9, 1)] * 3, count=64)
         audit = replace(self, noise=noise)
-        visits = Visits(audit.parameters(64, "votes"), world, rounds=6, returns=True)
+        visits = Visits(audit.parameters(64, "votes"), world, rounds=4, returns=True)
         return VotesTrial(
             visits, "one record, leaves and returns, budget nearly spent", {
                 "refilled on return": Damage(refills=True),
@@ -395,11 +172,11 @@ class IndKNNAudit:
         return LabelsTrial(visits, world_words, {})
 
     def labels_alone(self) -> LabelsTrial:
-        """Return the attack on somebody alone, asked for twelve times what its budget pays."""
-        shift = _affordable_shift(self._settings("label"), _LASTS)
+        """Return the attack on somebody alone, asked long after its budget is spent."""
+        shift = _affordable_shift(self._settings("label"), 1)
         audit = replace(self, noise=1 / shift)
         world = universes([(1.0, 0)], [(0.1, 1)], count=64)
-        visits = Visits(audit.parameters(64, "label"), world, rounds=12 * _LASTS)
+        visits = Visits(audit.parameters(64, "label"), world, rounds=_LABELS)
         return LabelsTrial(
             visits, "one record, alone, asked long after its budget is spent", {
                 "charge skipped": Damage(skips_charges=True),
@@ -410,11 +187,11 @@ class IndKNNAudit:
     def counts(self) -> CountsTrial:
         """Return the attack on a private count: somebody with many records spends all on one."""
         made = IndKNNClassifier.zhu2023(
-            range(self.n_classes), self.epsilon, self.delta, 3 * _MANY**2 + 1, tau=0.8,
+            range(self.n_classes), self.epsilon, self.delta, 3 * MANY**2 + 1, tau=0.8,
             noise_multiplier=1.0,
         )  # fmt: skip
-        world = universes([(1.0, 0)] * _MANY, [(0.9, 0)] * _COMPANY, count=64)
-        parameters = {**made.get_params(), "n_records": 64 * _COMPANY}
+        world = universes([(1.0, 0)] * MANY, [(0.9, 0)] * COMPANY, count=64)
+        parameters = {**made.get_params(), "n_records": 64 * COMPANY}
         del parameters["interactions"]
         return CountsTrial(Visits(parameters, world, rounds=1))
 
@@ -454,19 +231,22 @@ def _affordable_shift(settings: IndKNNSettings, labels: int) -> float:
 
 def _promise(race: Race, settings: IndKNNSettings) -> float:
     """Return about which share of the claim an audit of a race would prove."""
-    claim = RenyiClaim(settings.charges.target, settings.delta)
+    claim = ind_knn_claim(settings)
     votes = np.zeros((2, len(settings.classes)))
     votes[:, 1:], votes[1, 0] = race.offset, race.shift
-    chances = _chances_of_first(votes)
+    chances = chances_of_first(votes)
     best = 0.0
     for wins in range(race.rounds):
         absent, present = (float(binom.sf(wins, race.rounds, p)) for p in chances)
-        rates = RateBounds(
-            *(rate - sign * 5 * math.sqrt(rate * (1 - rate) / _EXPECTED_RUNS)
-              for rate, sign in ((present, 1), (absent, -1)))
-        )  # fmt: skip
-        if 0 < rates.false_alarms < rates.found < 1:
-            best = max(best, rates.mu / claim.mu(rates.false_alarms))
+        right = (present + 1 - absent) / 2
+        low = [
+            rate - 5 * math.sqrt(rate * (1 - rate) / _EXPECTED_RUNS)
+            for rate in (present, 1 - absent)
+        ]
+        sure = right - 5 * math.sqrt(right * (1 - right) / (2 * _EXPECTED_RUNS))
+        for rates in (RateBounds(low[0], 1 - low[1]), RateBounds(sure, 1 - sure, even=True)):
+            if 0 < rates.false_alarms < rates.found < 1:
+                best = max(best, rates.mu / claim.allowed(rates))
     return best
 
 

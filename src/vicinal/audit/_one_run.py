@@ -18,9 +18,11 @@ P(W >= v). Both bounds hold however guesses are chosen, and need no independence
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,11 +30,12 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from vicinal import _checks
-from vicinal.accounting._budget import UNITS
 from vicinal.audit._bounds import Floats
-from vicinal.audit._ind_knn import HONEST, Damage, IndKNNAudit, charged_block, draw_from
-from vicinal.audit._trials import WeakerNoise
-from vicinal.audit._universes import Universes, universes
+from vicinal.audit._damage import HONEST, Damage, WeakerNoise
+from vicinal.audit._ind_knn import IndKNNAudit
+from vicinal.audit._trials import ControlResult
+from vicinal.audit._universes import MOST, Universes, universes
+from vicinal.audit._visits import charged_block, draw_from, refill
 from vicinal.mechanisms import public_draws
 from vicinal.predictors import IndKNNClassifier
 
@@ -155,21 +158,77 @@ class OneRunResult:
 
     Attributes
     ----------
-    setting : str
-        Which classifier.
+    mechanism, world : str
+        What was attacked, and how.
     guesses : Guesses
         What came of it.
-    epsilon, mu : float
-        Lower bounds, each at the whole confidence.
+    claim, epsilon_claim, delta : float
+        The claim as a Gaussian shift mu, and as epsilon at delta.
+    lower, epsilon_lower : float
+        Lower bounds on both, each at the whole confidence.
     confidence : float
         Of either.
+    seconds : float
+        It took.
+    controls : tuple of ControlResult
+        The same on broken versions.
     """
 
-    setting: str
+    mechanism: str
+    world: str
     guesses: Guesses
-    epsilon: float
-    mu: float
+    claim: float
+    epsilon_claim: float
+    delta: float
+    lower: float
+    epsilon_lower: float
     confidence: float
+    seconds: float
+    controls: tuple[ControlResult, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether the guesses agree with the claim."""
+        return self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether every broken version was caught."""
+        return all(control.caught for control in self.controls)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the guesses agree with the claim, and every broken version was caught."""
+        return self.kept and self.conclusive
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        guesses = self.guesses
+        return {
+            "mechanism": self.mechanism,
+            "world": self.world,
+            "unit": "mu",
+            "claim": self.claim,
+            "lower": self.lower,
+            "confidence": self.confidence,
+            "ratio": self.lower / self.claim,
+            "kept": self.kept,
+            "epsilon": {
+                "claim": self.epsilon_claim, "lower": self.epsilon_lower, "delta": self.delta,
+            },
+            "guesses": {
+                "canaries": guesses.canaries, "guessed": guesses.guessed, "right": guesses.right,
+            },
+            "seconds": self.seconds,
+            "controls": [control.to_dict() for control in self.controls],
+        }  # fmt: skip
+
+
+DAMAGES = {
+    "noise an eighth": Damage(noise_divisor=8),
+    "noise a quarter, charge skipped": Damage(noise_divisor=4, skips_charges=True),
+}
+"""Broken versions of which one run shows that they are; smaller leaks need many runs."""
 
 
 def one_run(
@@ -180,6 +239,7 @@ def one_run(
     share: float = 0.25,
     confidence: float = 0.95,
     damage: Damage = HONEST,
+    damages: Mapping[str, Damage] = MappingProxyType({}),
 ) -> OneRunResult:
     """Put canaries into made-up records by coins, ask once, guess coins, and bound the leak.
 
@@ -192,20 +252,36 @@ def one_run(
     reuse : False, "neighbors" or "gate"
         What earlier answers do for later queries.
     canaries : int
-        m, at most 500.
+        m, 8 to 500.
     share : float
         Share of the canaries that is guessed: those of which the attacker is surest.
     confidence : float
-        Of the bounds.
+        Of the bounds, 0 < confidence < 1.
     damage : Damage
         What is broken.
+    damages : mapping of str to Damage
+        Broken versions to try as well, by name; all of their canaries are guessed.
     """
+    canaries = _checks.integer("canaries", canaries, least=8, most=MOST)
+    start = time.monotonic()
     guesses = _guessed(_scores(audit, reuse, canaries, damage), share)
+    claim = audit.budget_mu("votes")
+    controls = tuple(
+        _control(name, _guessed(_scores(audit, reuse, canaries, broken), 1.0), claim, confidence)
+        for name, broken in damages.items()
+    )
     return OneRunResult(
-        f"reuse {reuse or 'none'}", guesses,
+        "Ind-KNN votes, one run", f"{canaries} canaries, each spends all on one answer; "
+        f"reuse: {reuse or 'none'}", guesses, claim, audit.epsilon, audit.delta,
+        mu_from_guesses(guesses, confidence),
         epsilon_from_guesses(guesses, audit.delta, confidence),
-        mu_from_guesses(guesses, confidence), confidence,
+        confidence, time.monotonic() - start, controls,
     )  # fmt: skip
+
+
+def _control(name: str, guesses: Guesses, claim: float, confidence: float) -> ControlResult:
+    lower = mu_from_guesses(guesses, confidence)
+    return ControlResult(name, lower > claim, lower, claim, runs=1, seconds=0.0)
 
 
 def _scores(
@@ -229,7 +305,7 @@ def _scores(
         found = np.zeros(canaries)
         for number in range(2):
             if number and damage.skips_charges:
-                classifier._shard.ledger.remaining[:] = UNITS
+                refill(classifier)
             answers = classifier.query(world.queries)
             assert answers.votes is not None  # noqa: S101 (votes leave)
             if number == 0 or damage.skips_charges:
@@ -245,8 +321,7 @@ def _likelihood_ratios(votes: Floats, absent: Floats, present: Floats) -> Floats
 
 
 def _canary_world(audit: IndKNNAudit, canaries: int) -> tuple[Universes, Mapping[str, Any]]:
-    records = math.ceil(1.01 * audit.noise * audit.budget_mu("votes")) + 1
-    world = universes([(1.0, 0)] * records, [(0.9, 1)], count=canaries)
+    world = universes([(1.0, 0)] * audit.records, [(0.9, 1)], count=canaries)
     return world, audit.parameters(canaries, "votes")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,8 @@ import numpy.typing as npt
 from vicinal.mechanisms import public_draws
 
 Floats = npt.NDArray[np.float64]
-Placed = tuple[float, int]
-"""A record: its similarity to the universe's query, and its label."""
+Placed = tuple[float, float]
+"""A record: its similarity to the universe's query, and its label or number."""
 
 AXES = 64
 """Features in which universes lie in random directions, so many that :data:`APART` holds."""
@@ -39,7 +40,7 @@ class People:
     """Records, labels and subject ids, in that order as ``fit`` takes them."""
 
     X: Floats
-    y: npt.NDArray[np.int64]
+    y: npt.NDArray[Any]
     subjects: npt.NDArray[np.int64]
 
     def and_(self, others: People) -> People:

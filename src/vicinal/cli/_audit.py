@@ -13,8 +13,13 @@ from vicinal.cli._output import as_json, progress, write_file
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
-    from vicinal.audit import AuditResult
+    from collections.abc import Sequence
+
+    from vicinal._progress import Step
+    from vicinal.audit import AuditResult, IndKNNAudit, OneRunResult
     from vicinal.audit._catalogue import Trials
+
+    Result = AuditResult | OneRunResult
 
 CONTRADICTED = 1
 """Exit code of an audit that contradicts a claim."""
@@ -30,8 +35,9 @@ def audit(
     ] = None,
     minutes: Annotated[float, typer.Option(help="How long, all attacks together.")] = 2.0,
     confidence: Annotated[
-        float, typer.Option(help="Of every lower bound; the default is one in a million.")
-    ] = 1 - 1e-6,
+        float | None,
+        typer.Option(help="Of every lower bound. Default: 1 - 1e-6, and .95 of --one-run."),
+    ] = None,
     only: Annotated[
         str | None, typer.Option(help="Attacks to carry out, comma-separated; see --list.")
     ] = None,
@@ -39,6 +45,10 @@ def audit(
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     audience: Annotated[str, typer.Option(help="Whose plan, of a store.")] = "default",
+    one_run: Annotated[
+        bool, typer.Option("--one-run", help="Audit one interaction with many canaries instead.")
+    ] = False,
+    canaries: Annotated[int, typer.Option(help="Of --one-run.", min=8, max=500)] = 500,
     listed: Annotated[bool, typer.Option("--list", help="Name the attacks and stop.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the JSON to this file, too.")] = None,
     json: Json = False,
@@ -48,29 +58,67 @@ def audit(
     No private record is read. Ends with 1 if a claim is contradicted, and with 4 if none is but
     an attack missed a version that was broken on purpose: it had too few runs to tell.
     """
+    if one_run:
+        known = _known(target, audience, classes, epsilon, delta)
+        with progress(silent=json) as begin:
+            step = begin("interactions", 3)
+            chance = 0.95 if confidence is None else confidence
+            found: Sequence[Result] = _one_run(known, canaries, chance, step)
+    else:
+        trials = _chosen(_trials(target, audience, classes, epsilon, delta), only)
+        if listed:
+            typer.echo("\n".join(trials))
+            return
+        found = _attacked(trials, minutes, confidence, silent=json)
+    report = report_of(found, target)
+    if out is not None:
+        write_file(out, as_json(report) + "\n")
+    typer.echo(as_json(report) if json else "\n".join([*map(_described, found), _verdict(found)]))
+    if not all(result.kept for result in found):
+        raise typer.Exit(CONTRADICTED)
+    if not all(result.conclusive for result in found):
+        raise typer.Exit(INCONCLUSIVE)
+
+
+def _attacked(
+    trials: Trials, minutes: float, confidence: float | None, *, silent: bool
+) -> list[AuditResult]:
     from vicinal import _checks
     from vicinal.audit import run_trials
 
     minutes = _checks.real("minutes", minutes, above=0, most=24 * 60)
-    trials = _chosen(_trials(target, audience, classes, epsilon, delta), only)
-    if listed:
-        typer.echo("\n".join(trials))
-        return
-    with progress(silent=json) as begin:
+    chance = 1 - 1e-6 if confidence is None else confidence
+    with progress(silent=silent) as begin:
         step = begin("attacks", round(60 * minutes))
-        results = run_trials(trials, minutes, confidence, step)  # type: ignore[arg-type]
-    report = report_of(results, target)
-    if out is not None:
-        write_file(out, as_json(report) + "\n")
-    described = [*map(_described, results), _verdict(results)]
-    typer.echo(as_json(report) if json else "\n".join(described))
-    if not all(result.kept for result in results):
-        raise typer.Exit(CONTRADICTED)
-    if not all(result.conclusive for result in results):
-        raise typer.Exit(INCONCLUSIVE)
+        return run_trials(trials, minutes, chance, step)  # type: ignore[arg-type]
 
 
-def report_of(results: list[AuditResult], target: Path | None) -> dict[str, Any]:
+def _one_run(
+    known: IndKNNAudit, canaries: int, confidence: float, step: Step
+) -> list[OneRunResult]:
+    from vicinal.audit import one_run_of_each
+
+    return one_run_of_each(known, canaries, confidence, step)  # type: ignore[arg-type]
+
+
+def _known(
+    target: Path | None, audience: str, classes: int, epsilon: float, delta: float
+) -> IndKNNAudit:
+    """Return the classifier whose interaction is audited: a store's, or the default one."""
+    from vicinal.audit import IndKNNAudit, store_audit
+
+    if target is None:
+        return IndKNNAudit(classes, epsilon, delta)
+    if not target.is_dir():
+        raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
+    facts = _facts(target)
+    found = store_audit(facts, audience)
+    if facts["audiences"][audience]["plan"]["release"] != "votes":
+        raise InvalidInput("One run is audited where votes leave; this audience gets labels alone.")
+    return found
+
+
+def report_of(results: Sequence[Result], target: Path | None) -> dict[str, Any]:
     """Return results as plain values, with what was audited, when, and by which version."""
     from datetime import UTC, datetime
 
@@ -119,7 +167,7 @@ def _chosen(trials: Trials, only: str | None) -> Trials:
     return {name: trials[name] for name in names}
 
 
-def _verdict(results: list[AuditResult]) -> str:
+def _verdict(results: Sequence[Result]) -> str:
     """Return what all results together say, in a line."""
     wrong = sum(not result.kept for result in results)
     weak = sum(not result.conclusive for result in results)
@@ -133,22 +181,29 @@ def _verdict(results: list[AuditResult]) -> str:
     return "No claim is contradicted, and every version broken on purpose was caught."
 
 
-def _described(result: AuditResult) -> str:
+def _described(result: Result) -> str:
     """Return a result as a few lines: the figures, what would have been seen, the controls."""
     kept = "kept" if result.kept else "CONTRADICTED"
     measured = (
         f"  mu at least {result.lower:.3f}, claimed {result.claim:.3f} ({kept}), "
-        f"ratio {result.ratio:.2f}; epsilon at least {result.epsilon_lower:.3f}, "
+        f"ratio {result.lower / result.claim:.2f}; epsilon at least {result.epsilon_lower:.3f}, "
         f"claimed {result.epsilon_claim:.3f} at delta {result.delta:g}"
     )
-    power = (
-        f"  {result.runs} runs of each world, {result.seconds:.0f} s, wrong with probability at "
-        f"most {1 - result.confidence:.1g}; a leak of epsilon >= {result.visible_epsilon:.3f} "
-        "would have been seen"
-    )
-    lines = [f"{result.mechanism}: {result.world}", measured, power]
+    lines = [f"{result.mechanism}: {result.world}", measured, _power(result)]
     lines += [
         f"  broken on purpose, {control.name}: {'caught' if control.caught else 'not caught'}"
+        f" ({control.runs} runs)"
         for control in result.controls
     ]
     return "\n".join(lines)
+
+
+def _power(result: Result) -> str:
+    wrong = f"wrong with probability at most {1 - result.confidence:.1g}"
+    if hasattr(result, "guesses"):
+        guesses = result.guesses
+        return f"  {guesses.right} of {guesses.guessed} guesses right, {wrong}"
+    return (
+        f"  {result.runs} runs of each world, {result.seconds:.0f} s, {wrong}; "
+        f"a leak of epsilon >= {result.visible_epsilon:.3f} would have been seen"
+    )

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from vicinal.cli._output import sign_of_life
 from vicinal.errors import PrivacyRefused, VicinalError
 
 FLAG_OF = {
@@ -70,9 +71,11 @@ class CommandGroup(TyperGroup):
     """Commands that are imported when named, and whose errors end the program with a sentence.
 
     `places` says where each command stands: ``module:function``, or ``module:app`` for a group.
+    `tasks` says what help puts together: a heading, and the commands under it. Others come last.
     """
 
     places: ClassVar[Mapping[str, str]] = {}
+    tasks: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return the names of all commands, sorted."""
@@ -83,10 +86,23 @@ class CommandGroup(TyperGroup):
         place = self.places.get(cmd_name)
         return None if place is None else _command(cmd_name, place)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands into the help, those of one task together."""
+        grouped = {name for names in self.tasks.values() for name in names}
+        others = [name for name in self.list_commands(ctx) if name not in grouped]
+        width = formatter.width - 6 - max(map(len, self.places))
+        for heading, names in (*self.tasks.items(), ("Commands", others)):
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name, command.get_short_help_str(width)) for name, command in commands]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows, col_max=30)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
-            return super().invoke(ctx)
+            with sign_of_life(ctx.invoked_subcommand):
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             _stop("interrupted.", INTERRUPTED)
         except VicinalError as error:

@@ -175,10 +175,7 @@ def price_text(price: dict[str, Any]) -> str:
     questions = [f"{part['questions']:,}" for part in price["rounds"]]
     lines = [f"Questions of each round: {', '.join(questions)}. Nothing was asked."]
     for release in price.get("plan", {}).get("releases", ()):
-        fields = (f"{name} {value:.6g}" for name, value in release.items() if _is_number(value))
+        numbers = {name: v for name, v in release.items() if isinstance(v, int | float)}
+        fields = (f"{name} {value:.6g}" for name, value in numbers.items())
         lines.append(f"{release['kind']}: {', '.join(fields)}")
     return "\n".join([*lines, "", price["guarantee"]["text"]])
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)

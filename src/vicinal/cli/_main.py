@@ -28,6 +28,7 @@ class Commands(CommandGroup):
         "calibrate": "vicinal.cli._account:calibrate",
         "certificate": "vicinal.cli._certificate:certificate",
         "demo": "vicinal.cli._demo:demo",
+        "doctor": "vicinal.cli._doctor:doctor",
         "evaluate": "vicinal.cli._evaluate:evaluate",
         "erase": "vicinal.cli._subjects:erase",
         "export-guarantee": "vicinal.cli._store:export_guarantee",
@@ -47,6 +48,16 @@ class Commands(CommandGroup):
         "student": "vicinal.cli._student:student",
         "transfer": "vicinal.cli._transfer:transfer",
         "verify": "vicinal.cli._store:verify",
+    }
+    tasks: ClassVar = {
+        "Try it": ("demo", "doctor", "bench"),
+        "Plan and price": ("plan", "account", "calibrate", "smoothed"),
+        "Make a store and ask": ("schema", "init", "predict", "evaluate", "serve", "keys"),
+        "Change its data": ("add", "erase", "merge-subjects"),
+        "Budgets": ("audience", "allow", "inspect", "export-guarantee"),
+        "Keep it safe": ("backup", "restore", "verify", "shard"),
+        "Show evidence": ("audit", "certificate", "receipt"),
+        "Publish a student": ("transfer", "label", "student"),
     }
 
 

@@ -45,8 +45,7 @@ def election(
     in which everybody is like the voters of some row.
     """
     from vicinal import _checks
-    from vicinal.reports._smoothed_audit import audit, election_row
-    from vicinal.smoothed._intervals import power_of_ten
+    from vicinal.reports._smoothed_audit import audit, election_row, end_text
 
     kind = picture_format(plot, *_FORMATS)
     share = _checks.real("lost", lost, least=0, below=1)
@@ -69,7 +68,7 @@ def election(
         typer.echo("PRIVATE unless these counts are public already: the deltas of the rows")
         typer.echo(f"{'row':>24} {'votes':>12} {'delta':>12} {'utility':>12}")
         for row in rows:
-            ends = [_power(row[name], power_of_ten) for name in ("log10_delta", "log10_utility")]
+            ends = [end_text(row[name]) for name in ("log10_delta", "log10_utility")]
             typer.echo(f"{row['election']:>24} {row['votes']:>12,} {ends[0]:>12} {ends[1]:>12}")
         typer.echo()
         _say(report)
@@ -167,10 +166,6 @@ def _show(report: dict[str, Any], plot: Path | None, kind: str, *, json: bool) -
     else:
         _say(report)
     _draw(report, plot, kind)
-
-
-def _power(log10: float | None, words: Any) -> str:
-    return "0" if log10 is None else str(words(log10 * 2.302585092994046))
 
 
 def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:

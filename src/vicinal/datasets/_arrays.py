@@ -5,6 +5,8 @@ from __future__ import annotations
 import zipfile
 import zlib
 from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.datasets._dataset import Dataset, subject_column
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, MissingExtra
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -89,7 +91,25 @@ def load_mnist() -> Dataset:
     """Return MNIST: 60,000 digits, and 10,000 more in the test part.
 
     Images are uint8 (n, 28, 28), from 0 (black) to 255 (white); labels are the digits, uint8 (n,).
-    Nothing is downloaded. ``data/README.md`` beside this file names source and licence.
+    Nothing is downloaded. ``README.md`` beside the file names source and licence.
+
+    Raises
+    ------
+    MissingExtra
+        If this is no checkout and the extra `demo` is not installed.
     """
-    with as_file(files("vicinal.datasets") / "data" / "mnist.npz") as path:
+    with as_file(_mnist_file()) as path:
         return image_npz(path)
+
+
+def _mnist_file() -> Traversable:
+    """Return the file: in a checkout beside this module, else in a wheel of its own."""
+    here = files("vicinal.datasets") / "data" / "mnist.npz"
+    if here.is_file():
+        return here
+    if find_spec("vicinal_demo_data") is None:
+        raise MissingExtra(
+            "The digits are in a package of their own: pip install 'vicinal[demo]'. For images of "
+            "your own: vicinal demo --data FILE.npz"
+        )
+    return files("vicinal_demo_data") / "mnist.npz"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,6 @@ _STAGES = (
     (1, 1, 1, 16), (2, 2, 6, 24), (2, 2, 6, 40), (3, 2, 6, 80), (3, 1, 6, 112), (4, 2, 6, 192),
     (1, 1, 6, 320),
 )  # fmt: skip
-
 
 _extra = partial(of_extra, "encoders", purpose="Lite0Features")
 
@@ -115,19 +114,6 @@ def packaged_weights() -> Path:
     return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
 
 
-class _SquareFit(NamedTuple):
-    """Height and width that an image is scaled to, and where the square begins."""
-
-    size: tuple[int, int]
-    start: tuple[int, int]
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], side: int) -> _SquareFit:
-        scale = max(side / shape[0], side / shape[1])
-        height, width = (max(side, round(scale * length)) for length in shape[:2])
-        return cls((height, width), ((height - side) // 2, (width - side) // 2))
-
-
 def _side_by_side(
     pixels: Sequence[npt.NDArray[Any]], embed: Callable[[npt.NDArray[Any]], Vectors]
 ) -> Iterator[Vectors]:
@@ -141,12 +127,14 @@ def _embedded(session: Any, side: int, pixels: npt.NDArray[Any]) -> Vectors:
     """Return the embedding (1280,) of one image."""
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
-    fit = _SquareFit.of(pixels.shape, side)
+    scale = max(side / pixels.shape[0], side / pixels.shape[1])
+    sizes = [max(side, round(scale * length)) for length in pixels.shape[:2]]
+    start = np.array([(length - side) // 2 for length in sizes], dtype=np.int64)
     given = {
         "image": image,
-        "sizes": np.array([1, 3, *fit.size], dtype=np.int64),
-        "start": np.array(fit.start, dtype=np.int64),
-        "stop": np.array(fit.start, dtype=np.int64) + side,
+        "sizes": np.array([1, 3, *sizes], dtype=np.int64),
+        "start": start,
+        "stop": start + side,
     }
     return np.asarray(session.run(None, given)[0][0], dtype=np.float32)
 

@@ -161,22 +161,6 @@ def unit_vectors(X: npt.NDArray[np.floating], precision: Precision = FLOAT32) ->
     return _rounded(X, _unit, precision)
 
 
-def bounded_vectors(
-    X: npt.NDArray[np.floating], bound: float, precision: Precision = FLOAT32
-) -> IntegerMatrix:
-    """Return rows in units of the public norm `bound`, rounded to integers, (n, d).
-
-    Longer rows are pulled back onto the ball of radius `bound`, each by itself.
-    """
-    return _rounded(X, _within(bound), precision)
-
-
-def squared_norms(integers: IntegerMatrix) -> npt.NDArray[np.int32]:
-    """Return exact squared norms, int32 (n,): each is at most 4095^2 < 2^24."""
-    wide = np.float32 if integers.dtype == np.float32 else np.int32
-    return np.asarray(np.einsum("ij,ij->i", integers, integers, dtype=wide), dtype=np.int32)
-
-
 def _unit(peaks: FloatVector, norms: FloatVector) -> FloatVector:  # noqa: ARG001 (a _Factor)
     """Scale every row to length one."""
     return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
@@ -309,7 +293,7 @@ class Cosine(Kernel):
 
 
 class RBF(Kernel):
-    """The Gaussian kernel exp(-|x - q|^2 / bandwidth^2) of features in a ball of radius `bound`.
+    """The Gaussian kernel ``exp(-|x - q|^2 / bandwidth^2)`` in a ball of radius `bound`.
 
     Parameters
     ----------
@@ -333,12 +317,17 @@ class RBF(Kernel):
         self.level_shift = _shift_to_levels(self.level_origin - 1)
 
     def encode(self, X: npt.NDArray[np.floating]) -> IntegerMatrix:
-        """Return vectors in units of the bound, rounded to integers."""
-        return bounded_vectors(X, self.bound, self.precision)
+        """Return rows in units of the bound, rounded to integers.
+
+        Longer rows are pulled back onto the ball of that radius, each by itself.
+        """
+        return _rounded(X, _within(self.bound), self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
         """Return squared norms, exact: each is at most 4095^2 < 2^24."""
-        return squared_norms(integers)
+        wide = np.float32 if integers.dtype == np.float32 else np.int32
+        squares = np.einsum("ij,ij->i", integers, integers, dtype=wide)
+        return np.asarray(squares, dtype=np.int32)
 
     def unit(self, n_features: int) -> float:
         """Return the length of one integer step in the units of the features."""

@@ -16,7 +16,7 @@ from vicinal.neighbours import _tiles
 from vicinal.neighbours._index import GrowableArray, RowIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._tiles import Hits
-from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanRecords
+from vicinal.neighbours.engines import HitBudget, QueryBlock
 
 _STEPS = 1 << 16
 """Steps of a standard deviation that normals are rounded to; their products stay below 2^53."""
@@ -97,7 +97,8 @@ class HyperplaneLSH(RowIndex):
         def scan(query: int) -> list[Hits] | None:
             alone = self.engine.pick(block, np.array([query]))
             found = [
-                self._among(alone, codes[query], part, codes_, room) for part, codes_ in records
+                self.engine.scan_some(alone, part, _matching(codes_, codes[query], len(part)), room)
+                for part, codes_ in records
             ]
             hits = [part for part in found if part is not None]
             return hits if len(hits) == len(found) else None
@@ -105,17 +106,6 @@ class HyperplaneLSH(RowIndex):
         found = list(_tiles.mapped(scan, range(len(queries))))
         parts = [part for part in found if part is not None]
         return [_in_turn(parts)] if len(parts) == len(found) else None
-
-    def _among(
-        self,
-        query: QueryBlock,
-        code: npt.NDArray[np.unsignedinteger],
-        records: ScanRecords,
-        codes: npt.NDArray[np.unsignedinteger],
-        room: HitBudget,
-    ) -> Hits | None:
-        """Return the hits of one query among the records of one block of memory."""
-        return self.engine.scan_some(query, records, _matching(codes, code, len(records)), room)
 
 
 def _in_turn(found: list[list[Hits]]) -> Hits:

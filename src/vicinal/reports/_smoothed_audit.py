@@ -19,7 +19,7 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )  # fmt: skip
-from vicinal.smoothed._intervals import power_of_ten
+from vicinal.smoothed._intervals import LOG_10, power_of_ten
 from vicinal.smoothed._specification import mechanism_of, population_of
 
 _FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}
@@ -97,22 +97,19 @@ def audit_text(report: dict[str, Any]) -> str:
             lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {chance}")
         if "database" in row:
             lines.append(f"{'':>10}PRIVATE delta of the database: {interval_text(row['database'])}")
-    return "\n".join([*lines, "", *warning_lines(report["warnings"])])
+    warnings = [f"- {words}" for words in report["warnings"]]
+    return "\n".join([*lines, "", "To be said with it:", *warnings])
 
 
 def interval_text(found: dict[str, Any]) -> str:
     """Return both ends of an interval, or one number where they agree to four digits."""
-    low, high = (_end(found[name]) for name in ("log10_lower", "log10_upper"))
+    low, high = (end_text(found[name]) for name in ("log10_lower", "log10_upper"))
     return high if low == high else f"{low} to {high}"
 
 
-def warning_lines(warnings: Sequence[str]) -> list[str]:
-    """Return what has to be said, as a list."""
-    return ["To be said with it:", *(f"- {words}" for words in warnings)]
-
-
-def _end(log10: float | None) -> str:
-    return "0" if log10 is None else power_of_ten(log10 * 2.302585092994046)
+def end_text(log10: float | None) -> str:
+    """Return a power of ten; None is the logarithm of 0."""
+    return "0" if log10 is None else power_of_ten(log10 * LOG_10)
 
 
 def election_row(name: str, counts: Sequence[int], lost: float, accuracy: float) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The OpenAPI document: one entry a route, and schemas from the pydantic models.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -17,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from vicinal.serving import _models as models
@@ -33,6 +34,7 @@ from vicinal.serving._routes import (
     metrics,
     predict,
     quota,
+    sample_usage,
     status,
 )
 from vicinal.serving._settings import ServiceSettings
@@ -139,7 +141,8 @@ def openapi() -> dict[str, Any]:
     """Return the document."""
     from vicinal import __version__
 
-    listed = [found for found in vars(models).values() if _is_body(found)]
+    known = [found for found in vars(models).values() if isinstance(found, type)]
+    listed = [found for found in known if issubclass(found, BaseModel) and found is not BaseModel]
     _, schemas = models_json_schema(
         [(model, "validation") for model in listed], ref_template="#/components/schemas/{model}"
     )
@@ -150,10 +153,6 @@ def openapi() -> dict[str, Any]:
         "paths": _paths(),
         "components": {"schemas": schemas["$defs"], "securitySchemes": keys},
     }
-
-
-def _is_body(found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, BaseModel) and found is not BaseModel
 
 
 async def openapi_document(_: Request) -> JSONResponse:
@@ -167,8 +166,16 @@ _CONSOLE = {
     "/console/console.css": ("console.css", "text/css"),
     "/console/console.js": ("console.js", "text/javascript"),
     "/console/form.js": ("form.js", "text/javascript"),
+    "/console/plot.js": ("plot.js", "text/javascript"),
 }
+
+
+async def _to_console(_: Request) -> RedirectResponse:
+    return RedirectResponse("/console", 307)
+
+
 _ROUTES = [
+    Route("/", _to_console),
     Route("/v1/predict", predict, methods=["POST"]),
     Route("/v1/guarantee", guarantee),
     Route("/v1/quota", quota),
@@ -205,7 +212,9 @@ def create_app(store: AnyStore, folder: Path, settings: ServiceSettings | None =
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     state: AppState = app.state.service
     state.batcher.start()
+    samples = asyncio.create_task(sample_usage(state))
     yield
+    samples.cancel()
     await state.stop()
 
 

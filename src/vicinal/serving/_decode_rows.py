@@ -31,8 +31,10 @@ def width_of(store: AnyStore) -> int | None:
 
 
 def columns_of(store: AnyStore) -> list[dict[str, Any]] | None:
-    """Return name, kind and values of a table's columns; None where rows have no names."""
+    """Return name, kind and values of every column; None where what is asked has no names."""
     extractor = store.schema.extractor
+    if extractor.kind == "columns" and extractor.columns is not None:
+        return [{"name": name, "kind": "number", "values": None} for name in extractor.columns]
     if extractor.takes != "rows":
         return None
     declared = TableSchema.from_dict(extractor.options["schema"]).columns

@@ -112,6 +112,14 @@ class GuaranteeResponse(BaseModel):
     guarantee: dict[str, Any]
 
 
+class UsagePoint(BaseModel):
+    """Answers used at a time of this process, and the share of a budget used by public points."""
+
+    at: float = Field(description="Seconds since 1970.")
+    used: int
+    wear: float | None
+
+
 class AudienceUsage(BaseModel):
     """An audience's plan of answers, and how worn budgets are as far as public points tell."""
 
@@ -119,6 +127,7 @@ class AudienceUsage(BaseModel):
     used: int
     left: int
     wear: float | None
+    usage: list[UsagePoint] = Field(description="Since the process began, oldest first.")
 
 
 class KeyUsage(BaseModel):
@@ -153,7 +162,7 @@ class StatusResponse(BaseModel):
     takes: Literal["vectors", "images", "texts", "rows"]
     numbers: int | None = Field(description="Length of a vector, where the store says.")
     columns: list[TableColumnFacts] | None = Field(
-        description="A table's columns, where the store takes rows."
+        description="The columns, where they have names: of rows, or of vectors, in order."
     )
     classes: list[int | str]
     most_queries: int

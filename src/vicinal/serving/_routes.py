@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -70,6 +72,10 @@ def _plain(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
+SAMPLE_SECONDS = 60.0
+"""How often the service notes what is used, though nobody looks."""
+
+
 async def guarantee(request: Request) -> JSONResponse:
     """Return the guarantee of the key's audience."""
     state = AppState.of(request)
@@ -85,7 +91,7 @@ async def quota(request: Request) -> JSONResponse:
     names = state.store.audiences if key.role == CURATOR else (key.audience,)
     own = state.store.quota(key.name, audience=key.audience)
     plans = {name: state.store.quota(audience=name) for name in names}
-    facts = (await state.with_store(state.store.facts))["audiences"]
+    await note_usage(state)
     mine = {
         "name": key.name,
         "role": key.role,
@@ -95,16 +101,31 @@ async def quota(request: Request) -> JSONResponse:
         "left": own.analyst_left,
     }
     audiences = {
-        name: {"planned": q.planned, "used": q.used, "left": q.left, "wear": _usage(facts[name])}
+        name: {"planned": q.planned, "used": q.used, "left": q.left, **_usage(state, name)}
         for name, q in plans.items()
     }
     return JSONResponse({"mine": mine, "audiences": audiences})
 
 
-def _usage(audience: dict[str, Any]) -> float | None:
-    """Return the mean share of a budget that public points have used up."""
-    usage = audience["wear"]
-    return None if usage is None else usage["mean"]
+def _usage(state: AppState, audience: str) -> dict[str, Any]:
+    samples = state.usage.of(audience)
+    return {"wear": samples[-1]["wear"], "usage": samples}
+
+
+async def note_usage(state: AppState) -> None:
+    """Sample how many answers are used, and the mean share of a budget by public points."""
+    facts = (await state.with_store(state.store.facts))["audiences"]
+    for name, audience in facts.items():
+        wear = None if audience["wear"] is None else audience["wear"]["mean"]
+        state.usage.note(name, state.store.quota(audience=name).used, wear)
+
+
+async def sample_usage(state: AppState) -> None:
+    """Sample once a minute, as long as the store answers."""
+    while state.metrics.up:
+        with suppress(Problem):
+            await note_usage(state)
+        await asyncio.sleep(SAMPLE_SECONDS)
 
 
 async def status(request: Request) -> JSONResponse:

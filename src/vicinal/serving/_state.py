@@ -27,6 +27,7 @@ from vicinal.serving._limits import BodyLimits, BodyReader, RateLimit
 from vicinal.serving._metrics import Metrics
 from vicinal.serving._problems import Problem, busy, of_error
 from vicinal.serving._settings import ServiceSettings
+from vicinal.serving._usage_log import UsageLog
 from vicinal.store import Query, Reply
 from vicinal.store._base_store import AnyStore
 
@@ -40,6 +41,7 @@ class AppState:
     def __init__(self, store: AnyStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
+        self.usage = UsageLog()
         self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
         self.bodies = BodyReader(settings, BodyLimits.of(settings, width_of(store)))

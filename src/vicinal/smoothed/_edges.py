@@ -148,13 +148,10 @@ def database_profile(n: int, size: int, e: float, low: int = 0, high: int | None
     largest of both directions over its neighbours with k - 1 and k + 1.
     """
     top = n if high is None else high
-    inner = edge_profile(n, size, e, *(() if (low, top) == (0, n) else _span(low, top, n)))
+    span = () if (low, top) == (0, n) else (max(low - 1, 0), min(top + 1, n))
+    inner = edge_profile(n, size, e, *span)
     padded = np.pad(inner, ((0, 0), (int(low == 0), int(top == n))), constant_values=-np.inf)
     return np.maximum(padded[:, :-1], padded[:, 1:])
-
-
-def _span(low: int, high: int, n: int) -> tuple[int, int]:
-    return max(low - 1, 0), min(high + 1, n)
 
 
 _DROPPED = 2.0**-55

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,8 @@ from vicinal.smoothed._edges import LOSS, draws_loss, edge_loss, mean_over, mixe
 from vicinal.smoothed._intervals import LogInterval
 
 Counts = npt.NDArray[np.int64]
+
+Chances = list[tuple[int, float]]
 
 MOST_RECORDS = 10**9
 _LARGEST_EXPONENT = 600.0
@@ -75,17 +79,12 @@ class FixedSize(Sampler):
         return mixed_edge(log_p, low, a, b, e, what).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-        left = int(counts.sum())
-        for count in counts.tolist():
-            left -= count
-            states = [
-                ((*drawn, o), log_p + _saddle.log_hypergeometric(o, count, left, rest))
-                for drawn, log_p in states
-                for rest in [self.size - sum(drawn)]
-                for o in range(max(0, rest - left), min(count, rest) + 1)
-            ]
-        return states
+        def law(count: int, left: int, drawn: int) -> Chances:
+            rest = self.size - drawn
+            found = range(max(0, rest - left), min(count, rest) + 1)
+            return [(o, _saddle.log_hypergeometric(o, count, left, rest)) for o in found]
+
+        return _type_by_type(counts, law)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +108,7 @@ class Poisson(Sampler):
         return mixed_edge(log_p, 0, a, b, boundary(epsilon), what).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-        for count in counts.tolist():
-            law = [(o, float(p)) for o, p in enumerate(_saddle.binomial(count, self.gamma))]
-            states = [((*drawn, o), log_p + p) for drawn, log_p in states for o, p in law]
-        return [state for state in states if state[1] > -math.inf]
+        return _type_by_type(counts, lambda count, *_: _coins(count, self.gamma))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +136,34 @@ class WithReplacement(Sampler):
         return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, what)).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-        left = int(counts.sum())
-        for count in counts.tolist():
-            share = count / left if left else 0.0
-            left -= count
-            states = [
-                ((*drawn, o), log_p + float(p))
-                for drawn, log_p in states
-                for o, p in enumerate(_saddle.binomial(self.size - sum(drawn), share))
-                if p > -math.inf
-            ]
-        return [state for state in states if sum(state[0]) == self.size]
+        def law(count: int, left: int, drawn: int) -> Chances:
+            return _coins(self.size - drawn, count / (count + left) if count else 0.0)
+
+        found = _type_by_type(counts, law)
+        return [state for state in found if sum(state[0]) == self.size]
+
+
+def _coins(draws: int, chance: float) -> Chances:
+    """Return what so many coins can show, with log probabilities."""
+    return [(o, float(p)) for o, p in enumerate(_saddle.binomial(draws, chance)) if p > -math.inf]
+
+
+def _type_by_type(
+    counts: Counts, law: Callable[[int, int, int], Chances]
+) -> list[tuple[tuple[int, ...], float]]:
+    """Return samples with log probabilities; `law` says how many of a type are drawn.
+
+    It is given the records of the type and of those after it, and how many were drawn before.
+    """
+    states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    left = int(counts.sum())
+    for count in counts.tolist():
+        left -= count
+        chances = cache(partial(law, count, left))
+        states = [
+            ((*drawn, o), log_p + p) for drawn, log_p in states for o, p in chances(sum(drawn))
+        ]
+    return states
 
 
 def boundary(epsilon: float) -> float:

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import INTEGER_NORM, RBF, Cosine, Precision, int8_precision
-from vicinal.neighbours._kernels import LEVELS, bounded_vectors, squared_norms, unit_vectors
+from vicinal.neighbours._kernels import LEVELS, unit_vectors
 
 matrices = hnp.arrays(
     np.float64,
@@ -25,7 +25,7 @@ matrices = hnp.arrays(
 @given(matrices, st.integers(4, 4095))
 def test_int8_rows_keep_to_their_limit_and_norm(X, norm):
     precision = Precision(norm, 127)
-    for integers in (unit_vectors(X, precision), bounded_vectors(X, 2.5, precision)):
+    for integers in (unit_vectors(X, precision), RBF(1.0, 2.5, precision).encode(X)):
         assert integers.dtype == np.int8
         assert np.abs(integers.astype(int)).max(initial=0) <= 127
         assert (np.square(integers.astype(np.int64)).sum(axis=1) <= norm**2).all()
@@ -80,7 +80,7 @@ def test_levels_cover_every_similarity_of_the_precision(kernel):
 
 def test_offsets_of_int8_rows_do_not_overflow():
     rows = np.full((2, 900), 127, dtype=np.int8)
-    np.testing.assert_array_equal(squared_norms(rows), [127 * 127 * 900] * 2)
+    np.testing.assert_array_equal(RBF(1.0, 2.5).offsets(rows), [127 * 127 * 900] * 2)
 
 
 @pytest.mark.parametrize(

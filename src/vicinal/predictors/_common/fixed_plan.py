@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
@@ -17,6 +17,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import claims, inputs
+from vicinal.predictors._common.html import GuaranteeDisplay
 from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors._common.parameter_checks import (
     AUTO,
@@ -204,7 +205,9 @@ class FixedPlanRelease(Protocol):
         """Take from the quota; return who is answered, bool (q,), and their answers."""
 
 
-class FixedPlanEstimator(ClassifierMixin, BaseEstimator, FixedPlanParameters, ABC, Generic[Plans]):
+class FixedPlanEstimator(
+    ClassifierMixin, GuaranteeDisplay, FixedPlanParameters, ABC, Generic[Plans]
+):
     """An estimator whose releases are all planned beforehand, and priced before the first.
 
     A subclass says of what class its settings are, and starts its releases in :meth:`_start`.

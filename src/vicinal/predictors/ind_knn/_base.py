@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
@@ -16,6 +15,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors._common.html import GuaranteeDisplay
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
 from vicinal.predictors.ind_knn._parameter_tables import GATE, IndKNNParameters
@@ -30,7 +30,7 @@ _LOOKED_AT = 256
 Plans = TypeVar("Plans", bound=SharedSettings)
 
 
-class IndKNNEstimator(BaseEstimator, IndKNNParameters, Generic[Plans]):
+class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
     """Answers queries from private records; every subject has a budget of its own.
 
     A subclass says of what class its settings are, and what it makes of the noisy sums that leave.

@@ -1,6 +1,7 @@
 // The console: signs in with a key that lives in this module only, and shows what the service tells.
 // Everything from outside becomes text nodes; nothing is ever parsed as HTML.
 import { answerView, queryForm } from "/console/form.js";
+import { usagePlot } from "/console/plot.js";
 
 const EVERY_MS = 5000;
 const $ = (id) => document.getElementById(id);
@@ -63,7 +64,7 @@ function showGuarantee({ audience, guarantee }) {
 
 // ---------------------------------------------------------------- what is used and left
 
-function plan(name, { planned, used, left, wear }) {
+function plan(name, { planned, used, left, wear, usage }) {
   const bar = make("span");
   bar.style.width = `${planned ? Math.min(100, (100 * used) / planned) : 100}%`;
   const meter = make("div", { className: "meter" }, bar);
@@ -73,7 +74,7 @@ function plan(name, { planned, used, left, wear }) {
   const big = make("span", { className: "left" }, number.format(left), make("small", {}, " left"));
   return make("div", { className: "plan" },
     make("div", { className: "top" }, make("span", { className: "label" }, name), big),
-    meter, make("p", { className: "note" }, words + worn(wear)));
+    meter, make("p", { className: "note" }, words + worn(wear)), ...usagePlot(name, planned, usage));
 }
 
 function worn(wear) {

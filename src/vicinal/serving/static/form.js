@@ -2,6 +2,8 @@
 
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
+const MOST_FIELDS = 60; // beyond it a vector is pasted
+
 function make(tag, properties = {}, ...children) {
   const found = Object.assign(document.createElement(tag), properties);
   found.append(...children);
@@ -14,7 +16,8 @@ export function queryForm(status) {
   return { ...kinds[status.takes](status), classes: status.classes };
 }
 
-function vectorForm({ numbers }) {
+function vectorForm({ numbers, columns }) {
+  if (columns !== null && columns.length <= MOST_FIELDS) return namedVectorForm(columns);
   const words = numbers === null ? "Numbers" : `${numbers} numbers`;
   const area = make("textarea", { id: "vector", spellcheck: false, placeholder: "0.1, 2.9, 0.2, …" });
   area.setAttribute("aria-describedby", "vector-note ask-error");
@@ -33,15 +36,33 @@ function read(text, numbers) {
   return found;
 }
 
+/** Fields with their names, and what stands in them: null where a field is empty. */
+function namedFields(columns) {
+  const fields = columns.map(({ name, kind, values }, i) => [name, field(`column-${i}`, kind, values)]);
+  const element = make("div", { className: "fields" }, ...fields.map(([name, input]) =>
+    make("div", {}, make("label", { htmlFor: input.id }, name), input)));
+  const cell = ({ value, type }) => (value.trim() === "" ? null : type === "number" ? Number(value) : value);
+  return { element, row: () => fields.map(([name, input]) => [name, cell(input)]) };
+}
+
 /** The form of a table: a field for every column, by name; an empty field is a missing value. */
 function rowForm({ columns }) {
-  const fields = columns.map(({ name, kind, values }, i) => [name, field(`column-${i}`, kind, values)]);
-  const element = make("div", {}, ...fields.flatMap(([name, input]) =>
-    [make("label", { htmlFor: input.id }, name), input]),
-    make("p", { className: "note" }, "Leave a field empty where the value is missing."));
-  const cell = ({ value, type }) => (value.trim() === "" ? null : type === "number" ? Number(value) : value);
-  const row = () => Object.fromEntries(fields.map(([name, input]) => [name, cell(input)]));
-  return { element, body: () => ({ rows: [row()] }) };
+  const { element, row } = namedFields(columns);
+  element.append(make("p", { className: "note" }, "Leave a field empty where the value is missing."));
+  return { element, body: () => ({ rows: [Object.fromEntries(row())] }) };
+}
+
+/** The form of a vector whose numbers have names; none may be missing. */
+function namedVectorForm(columns) {
+  const { element, row } = namedFields(columns);
+  return {
+    element,
+    body: () => {
+      const empty = row().filter(([, value]) => value === null).map(([name]) => name);
+      if (empty.length) throw new Error(`Enter a number: ${empty.join(", ")}.`);
+      return { vectors: [row().map(([, value]) => value)] };
+    },
+  };
 }
 
 function field(id, kind, values) {

@@ -1,36 +1,74 @@
-"""Writes docs/api.md, the list of public names: `python -m docs.api`.
+"""The reference of Python names: one page a package, with a page for each class and function.
 
-Nothing is imported: names and docstrings are read from the sources.
+The names are those that packages export; Sphinx makes the pages from the docstrings. What is public
+and what a name's first sentence says is read from the sources, without an import.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
-PAGE = ROOT / "docs" / "api.md"
 
-HEAD = """# Public names
+_HEAD = """Python
+======
 
 Whatever a package exports is listed here. Nothing else is public: other modules, functions and
-attributes begin with an underscore and may change without notice. `python -m docs.api` writes this
-page from the docstrings; a test fails when it and the exports differ.
+attributes begin with an underscore and may change without notice.
+
+.. toctree::
+   :maxdepth: 1
+
 """
 
 
-def main() -> None:
-    """Write the page."""
-    PAGE.write_text(page(), encoding="utf-8")
+def pages(root: Path) -> Iterator[tuple[str, str]]:  # noqa: ARG001 (every part has this signature)
+    """Yield a page for each public package, and the list of packages."""
+    places = [path for path in public_packages() if exports(path)]
+    known: dict[int, str] = {}
+    for path in places:
+        yield f"api/p-{_module(path)}.rst", _package(path, known)
+    entries = "".join(f"   p-{_module(path)}\n" for path in places)
+    yield "api/index.rst", _HEAD + entries
 
 
-def page() -> str:
-    """Return the text of the page."""
-    sections = (_section(path) for path in public_packages())
-    return HEAD + "".join(sections)
+def _package(path: Path, known: dict[int, str]) -> str:
+    """Return a package's page; `known` maps what has a page already to its name."""
+    module = _module(path)
+    package = import_module(module)
+    names = {name: getattr(package, name) for name in exports(path) if not name.startswith("__")}
+    here = [name for name, value in names.items() if _has_page(value) and id(value) not in known]
+    elsewhere = [(name, known[id(value)]) for name, value in names.items() if id(value) in known]
+    known |= {id(names[name]): f"{module}.{name}" for name in here}
+    constants = [n for n, v in names.items() if not _has_page(v) and not inspect.ismodule(v)]
+    rows = [f"   * - ``{name}``\n     - {summary(path, name)}\n" for name in constants]
+    parts = [
+        f"{module}\n{'=' * len(module)}\n\n{_first_line(_tree(path))}\n\n",
+        f".. currentmodule:: {module}\n\n",
+        _summary_table(here),
+        "**Constants and types**\n\n.. list-table::\n\n" + "".join(rows) + "\n" if rows else "",
+        *(f":obj:`{name} <{page}>` is ``{page}``.\n\n" for name, page in elsewhere),
+        *(f":doc:`p-{v.__name__}`\n\n" for v in names.values() if inspect.ismodule(v)),
+    ]
+    return "".join(parts)
+
+
+def _has_page(value: Any) -> bool:
+    return inspect.isclass(value) or inspect.isroutine(value)
+
+
+def _summary_table(names: list[str]) -> str:
+    if not names:
+        return ""
+    entries = "".join(f"   {name}\n" for name in names)
+    return f".. autosummary::\n   :toctree: .\n   :nosignatures:\n\n{entries}\n"
 
 
 def public_packages() -> list[Path]:
@@ -46,15 +84,6 @@ def exports(path: Path) -> list[str]:
         if name == "__all__":
             return list(ast.literal_eval(value))
     return sorted(node.name for node in _tree(path).body if isinstance(node, ast.ClassDef))
-
-
-def _section(path: Path) -> str:
-    names = [name for name in exports(path) if not name.startswith("__")]
-    if not names:
-        return ""
-    rows = "".join(f"| `{name}` | {summary(path, name)} |\n" for name in names)
-    title = f"\n## {_module(path)}\n\n{_first_line(_tree(path))}\n"
-    return f"{title}\n| name | what it is |\n|---|---|\n{rows}"
 
 
 def summary(path: Path, name: str) -> str:
@@ -125,7 +154,3 @@ def _known(module: str) -> Path:
 @cache
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,51 @@
+"""Links of Markdown pages to files that are no pages: to the page made of them, or to nothing.
+
+On a repository's site links lead to files; here a proof note, the changelog and the like are pages
+in `docs/generated`, and what has no page becomes its name in code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def as_pages(text: str, page: Path, root: Path) -> str:
+    """Return the text of `page` with links fit for the site, written from the site's root."""
+
+    def mend(found: re.Match[str]) -> str:
+        image, words, target, section = found[1], found[2], found[3], found[4] or ""
+        if re.match(r"[a-z]+:", target):
+            return found[0]
+        place = Path(os.path.normpath(page.parent / target))
+        new = _page(place, root)
+        return f"{image}[{words}]({new}{section})" if new else words
+
+    return _LINK.sub(mend, text)
+
+
+def _page(place: Path, root: Path) -> str | None:
+    docs = root / "docs"
+    if place.is_relative_to(docs) and place.suffix in {".md", ".png", ".svg"}:
+        return f"/{place.relative_to(docs)}"
+    if place.is_relative_to(root / "src") and place.suffix == ".md":
+        return f"/generated/proofs/{place.name}"
+    if place == root / "README.md":
+        return "/index.md"
+    return f"/generated/{place.stem.lower()}.md" if place.parent == root else None
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Mend the links of every Markdown page that Sphinx reads."""
+
+    def read(app: Any, name: str, source: list[str]) -> None:
+        path = Path(app.env.doc2path(name))
+        if path.suffix == ".md" and "generated" not in path.parts:
+            source[0] = as_pages(source[0], path, Path(app.srcdir).parent)
+
+    app.connect("source-read", read)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,88 @@
+"""
+Texts: a topic, and the words that neighbours share
+===================================================
+
+Support tickets of many customers are private. Which department should a new ticket go to, and
+which words do tickets like it have in common?
+
+You need ``pip install 'vicinal[text]'``: a small sentence encoder comes with it.
+"""
+
+# %%
+# Made-up tickets
+# ---------------
+# Each customer wrote some of the private tickets. The public texts are made up too: take texts
+# that anybody may read.
+
+import numpy as np
+
+from vicinal import IndKNNClassifier, IndKNNKeywords, SentenceFeatures
+
+rng = np.random.default_rng(3)
+ISSUES = {
+    "billing": ["the invoice is wrong", "please refund my payment", "the card was charged twice"],
+    "delivery": ["the parcel is late", "the courier lost my parcel", "my parcel is broken"],
+    "account": ["I cannot log in", "the password reset mail is missing", "my account is locked"],
+}  # fmt: skip
+ENDINGS = ["since Monday", "again", "and nobody answers", "please help", "thanks"]
+OPENINGS = ["hello,", "dear team,", "hi,", "good morning,", ""]
+
+
+def tickets(size):
+    """Return made-up tickets and their departments."""
+    departments = rng.choice(list(ISSUES), size)
+    texts = [
+        " ".join([rng.choice(OPENINGS), rng.choice(ISSUES[name]), rng.choice(ENDINGS)])
+        for name in departments
+    ]
+    return texts, departments
+
+
+texts, departments = tickets(3_000)
+customers = [f"C{number}" for number in rng.integers(0, 2_000, 3_000)]
+other_texts, _ = tickets(3_000)
+other_customers = [f"D{number}" for number in rng.integers(0, 2_000, 3_000)]
+public_texts, _ = tickets(500)
+queries, truth = tickets(60)
+
+# %%
+# Texts to vectors
+# ----------------
+# The encoder is public and was never trained on private texts. Each text is encoded alone.
+
+encode = SentenceFeatures().transform
+X, R, Q = encode(texts), encode(public_texts), encode(queries)
+
+# %%
+# Departments
+# -----------
+# A customer with several tickets is one subject: ``subjects`` says whose each ticket is, and the
+# guarantee is for all tickets of a customer together.
+
+classifier = IndKNNClassifier(list(ISSUES), epsilon=2.0, n_queries=60, n_records=3_000)
+classifier.fit(X, departments, subjects=customers, public=R)
+answers = classifier.predict(Q)
+print(f"{np.mean(answers == truth):.0%} right")
+for text, answer in list(zip(queries, answers))[:4]:
+    print(f"{answer:9} {text}")
+
+# %%
+# Shared words
+# ------------
+# The vocabulary is public. A word that is not in it is never released, so no name can be. Words
+# whose weight is not well above the noise are noise.
+
+vocabulary = sorted({word.strip(",") for text in public_texts for word in text.lower().split()})
+keywords = IndKNNKeywords(vocabulary, epsilon=2.0, n_queries=4, n_keywords=4, n_records=3_000,
+                          interactions=2)  # fmt: skip
+keywords.fit(encode(other_texts), other_texts, subjects=other_customers, public=R)
+words, weights, noise = keywords.predict(Q[:4], return_weights=True)
+for text, row, weight, sigma in zip(queries, words, weights, noise):
+    print(text, "->", [str(word) for word, w in zip(row, weight) if w > 3 * sigma])
+
+# %%
+# The words come from tickets of *other* customers. A second interaction with the same customers
+# would add to what the first gives away, and is refused unless both were told of it
+# (``interactions=2``).
+
+print(keywords.guarantee())

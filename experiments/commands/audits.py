@@ -1,0 +1,161 @@
+"""`tightness` and other figures of audits: claims, faults, services."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.commands.options import OUT, Out, with_notes, write_table
+from vicinal.cli._options import Epsilon, Json
+from vicinal.cli._output import output_folder
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from experiments.audits.tightness import Makers
+
+Only = Annotated[str | None, typer.Option(help="Attacks, comma-separated.")]
+Classes = Annotated[int, typer.Option(help="Of Ind-KNN.", min=2, max=100)]
+
+TIGHTNESS = "tightness"
+
+TIGHTNESS_NOTE = (
+    "Installed code, exact noise, no versions broken on purpose. Claim and lower bound as a "
+    "Gaussian shift mu at the test that was made, the lower bound wrong with probability at most "
+    "1e-6; epsilon of both at delta 1e-5. Ind-KNN at the epsilon asked for; the other mechanisms "
+    "in the settings of `vicinal audit`. Students and exported models are made of released answers "
+    "alone, so they are no further rows."
+)
+
+
+def tightness(
+    runs: Annotated[int, typer.Option(help="Of each world of each attack.", min=100)] = 1_000_000,
+    seconds: Annotated[float, typer.Option(help="For one attack, at most.")] = 600.0,
+    only: Only = None,
+    classes: Classes = 10,
+    epsilon: Epsilon = 1.0,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """For every mechanism: its claim, the best lower bound, their ratio and the time it took."""
+    from experiments.audits import tightness as made
+
+    makers = _chosen(made.cases(classes, epsilon), only)
+    folder = output_folder(out)
+    lines, results = [made.text_row("")], {}
+    for name, found in made.measured(makers, runs, seconds):
+        lines.append(made.text_row(name, found))
+        results[name] = found.to_dict()
+        typer.echo(lines[-1], err=True)
+    result = {"experiment": TIGHTNESS, "note": TIGHTNESS_NOTE, "rows": results}
+    write_table(folder, TIGHTNESS, result, with_notes("\n".join(lines), TIGHTNESS_NOTE), json=json)
+
+
+def _chosen(makers: Makers, only: str | None) -> Makers:
+    names = list(makers) if only is None else [name.strip() for name in only.split(",")]
+    if not set(names) <= set(makers):
+        raise InvalidInput(f"The 'only' parameter must name attacks among: {', '.join(makers)}.")
+    return {name: makers[name] for name in names}
+
+
+ERRORS = "audit-errors"
+
+ERRORS_NOTE = (
+    "Small audits of the installed code with its real noise, in worlds that meet the claim. Above: "
+    "audits whose lower bound passed the claim, wrongly, on mu or on epsilon. Allowed: what the "
+    "confidence allows."
+)
+
+
+def audit_errors(
+    audits: Annotated[int, typer.Option(help="Of each attack.", min=1)] = 10_000,
+    runs: Annotated[int, typer.Option(help="Of each world of an audit.", min=20)] = 100,
+    confidence: Annotated[float, typer.Option(help="Of an audit.")] = 0.9,
+    only: Only = "votes,count,private-knn-all,private-knn,pate,noisy-sgd",
+    classes: Classes = 2,
+    epsilon: Epsilon = 4.0,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """How often small audits of honest mechanisms put them above their claims, wrongly."""
+    from experiments.audits import power, tightness
+
+    makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
+    lines, rows = [power.WRONG_HEAD], []
+    for found in power.wrong(makers, audits, runs, confidence):
+        lines.append(found.text())
+        rows.append(found.to_dict())
+        typer.echo(lines[-1], err=True)
+    result = {"experiment": ERRORS, "note": ERRORS_NOTE, "runs": runs, "rows": rows}
+    write_table(folder, ERRORS, result, with_notes("\n".join(lines), ERRORS_NOTE), json=json)
+
+
+CONTROLS = "audit-controls"
+
+CONTROLS_NOTE = (
+    "Versions broken on purpose, each audited several times until it is caught, wrong with "
+    "probability at most 1e-6, or the seconds are over. Runs and seconds: median, and the most of "
+    "any audit; seconds are of a busy machine where it was one."
+)
+
+
+def audit_controls(
+    audits: Annotated[int, typer.Option(help="Of each broken version.", min=1)] = 10,
+    seconds: Annotated[float, typer.Option(help="For one audit, at most.")] = 60.0,
+    only: Only = None,
+    classes: Classes = 2,
+    epsilon: Epsilon = 1.0,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """How often, and how soon, an audit catches each version that is broken on purpose."""
+    from experiments.audits import power, tightness
+
+    makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
+    lines, rows = [power.CAUGHT_HEAD], []
+    for found in power.caught(makers, audits, seconds, 1 - 1e-6):
+        lines.append(found.text())
+        rows.append(found.to_dict())
+        typer.echo(lines[-1], err=True)
+    result = {"experiment": CONTROLS, "note": CONTROLS_NOTE, "rows": rows}
+    write_table(folder, CONTROLS, result, with_notes("\n".join(lines), CONTROLS_NOTE), json=json)
+
+
+SERVICE = "audit-service"
+
+SERVICE_NOTE = (
+    "A made-up store behind the real service, on this machine, every commit durable; chance puts "
+    "the subject into half of the universes. Votes: a lower bound on mu, wrong with probability at "
+    "most .05, against the claim. Times: how likely a request about somebody who is there takes "
+    "longer than one about somebody who is not; .5 if times tell nothing. Other load on the "
+    "machine adds noise to times."
+)
+
+
+def audit_service(
+    pace: Annotated[
+        str, typer.Option(help="Response intervals in ms, comma-separated; 0 for none.")
+    ] = "0,25",
+    universes: Annotated[int, typer.Option(help="Of a store.", min=50, max=500)] = 500,
+    rounds: Annotated[int, typer.Option(help="How often each is asked.", min=1)] = 2,
+    stores: Annotated[int, typer.Option(help="One after the other.", min=1)] = 1,
+    epsilon: Epsilon = 4.0,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """Two worlds over HTTP: what votes and response times of a real service give away."""
+    from experiments.audits import service
+    from vicinal.audit import IndKNNAudit
+
+    folder = output_folder(out)
+    try:
+        paces = [float(part) for part in pace.split(",")]
+    except ValueError:
+        raise InvalidInput("The 'pace' parameter must hold numbers, comma-separated.") from None
+    audit = IndKNNAudit(2, epsilon)
+    found = [service.attacked(audit, each, universes, rounds, stores, 0.95) for each in paces]
+    rows = [seen.to_dict() for seen in found]
+    result = {"experiment": SERVICE, "note": SERVICE_NOTE, "rows": rows}
+    write_table(
+        folder, SERVICE, result, with_notes(service.text_table(found), SERVICE_NOTE), json=json
+    )

@@ -1,0 +1,76 @@
+"""Versions broken on purpose: what an audit must catch, as objects that replace honest ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.mechanisms import NoiseSource, randomness
+from vicinal.mechanisms._sampling import BernoulliSource, Bools
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What a broken version does wrong; all False is the installed one.
+
+    Attributes
+    ----------
+    noise_divisor : int
+        Noise scales are divided by it.
+    skips_charges : bool
+        Budgets are put back after every round.
+    refills : bool
+        Who leaves is forgotten, and returns with a full budget.
+    forgets_subjects : bool
+        Every record counts as a subject of its own.
+    samples_all : bool
+        Coins are forgotten: everybody takes part.
+    peeks : bool
+        Reuse learns answers as they were before their noise.
+    """
+
+    noise_divisor: int = 1
+    skips_charges: bool = False
+    refills: bool = False
+    forgets_subjects: bool = False
+    samples_all: bool = False
+    peeks: bool = False
+
+
+HONEST = Damage()
+
+
+class WeakerNoise(NoiseSource):
+    """A part of the noise that was paid for: a broken version, for audits to catch.
+
+    Parameters
+    ----------
+    divisor : int
+        Noise scales are divided by it.
+    """
+
+    exact = False
+
+    def __init__(self, divisor: int = 2) -> None:
+        self._divisor = divisor
+        self._noise = randomness()
+
+    def discrete_gaussian(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+        """Return exact draws at a smaller scale."""
+        return self._noise.discrete_gaussian(max(1, scale // self._divisor), size)
+
+    def discrete_laplace(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+        """Return exact draws at a smaller scale."""
+        return self._noise.discrete_laplace(max(1, scale // self._divisor), size)
+
+
+class Heads(BernoulliSource):
+    """Coins that always come up."""
+
+    exact = False
+
+    def toss(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (as a source has it)
+        """Return true throughout."""
+        return np.ones(size, dtype=np.bool_)

@@ -1,0 +1,216 @@
+"""Carrying out audits: how long which attack runs, and what its runs prove.
+
+When an honest attack stops does not depend on its scores, so its bounds have the confidence of one
+look. A broken version stops as soon as it is caught: it is looked at whenever its runs have
+doubled, each time at a part of the failure probability.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vicinal.accounting._budget import gdp_epsilon
+from vicinal.audit._bounds import LEAST, Floats, RateBounds, rate_bounds, visible_mu
+from vicinal.audit._claims import Claim
+from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial, ControlResult
+
+Progress = Callable[[float], None]
+
+CONTROL_SHARE = 0.5
+"""Of the time, for all broken versions together, at most."""
+
+LOOKS = 32
+"""At a broken version, at most."""
+
+
+@dataclass
+class _Runs:
+    """Scores of both worlds of one attack, block by block, and what a block takes."""
+
+    trial: AuditTrial
+    progress: Progress | None
+    present: list[Floats] = field(default_factory=list)
+    absent: list[Floats] = field(default_factory=list)
+    seconds: float = 0.0
+    block: float = 0.0
+
+    def __len__(self) -> int:
+        return sum(map(len, self.absent))
+
+    def play(self) -> None:
+        """Add a block of runs of each world."""
+        start = time.monotonic()
+        self.present.append(self.trial.play(present=True))
+        self.absent.append(self.trial.play(present=False))
+        self.block = time.monotonic() - start
+        self.seconds += self.block
+        if self.progress is not None:
+            self.progress(self.block)
+
+    def play_on(self, deadline: float, runs: float) -> None:
+        """Add blocks until there are so many runs, or until `deadline`."""
+        while len(self) < LEAST or (time.monotonic() < deadline and len(self) < runs):
+            self.play()
+
+    @property
+    def weight(self) -> float:
+        """A share of the time: the square root of what a run costs.
+
+        Of all shares this makes the sum of the variances least that the runs leave.
+        """
+        return math.sqrt(self.block / max(1, len(self.absent[-1])))
+
+    def proved(self, confidence: float) -> tuple[RateBounds, float]:
+        """Return what the runs so far prove of the trial's claim, see :func:`proved`."""
+        present, absent = np.concatenate(self.present), np.concatenate(self.absent)
+        return proved(self.trial.claim, present, absent, confidence)
+
+
+def proved(
+    claim: Claim, present: Floats, absent: Floats, confidence: float
+) -> tuple[RateBounds, float]:
+    """Return the test that comes nearest to the claim, and the least epsilon of any test.
+
+    Parameters
+    ----------
+    claim : Claim
+        What is promised.
+    present, absent : float64 (n,)
+        Scores of independent runs in the worlds with and without the subject.
+    confidence : float
+        Of both together, 0 < confidence < 1.
+    """
+    both = 1 - (1 - confidence) / 2
+    nearest = rate_bounds(present, absent, both, lambda rates: _share(rates, claim))
+    steepest = rate_bounds(present, absent, both, lambda rates: rates.epsilon(claim.delta))
+    return nearest, max(nearest.epsilon(claim.delta), steepest.epsilon(claim.delta))
+
+
+def carry_out(
+    trial: AuditTrial,
+    seconds: float,
+    confidence: float = CONFIDENCE,
+    *,
+    runs: float = math.inf,
+    controls: bool = True,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Carry out one trial, see :func:`carry_out_all`."""
+    return carry_out_all(
+        [trial], seconds, confidence, runs=runs, controls=controls, progress=progress
+    )[0]
+
+
+def carry_out_all(
+    trials: Iterable[AuditTrial],
+    seconds: float,
+    confidence: float = CONFIDENCE,
+    *,
+    runs: float = math.inf,
+    controls: bool = True,
+    progress: Progress | None = None,
+) -> list[AuditResult]:
+    """Run trials and their broken versions for some seconds, and say what they prove.
+
+    Time is shared by the square root of what a run costs, as two blocks of each have shown. What
+    broken versions leave over, since they are caught soon, goes to the honest ones.
+
+    Parameters
+    ----------
+    trials : iterable of AuditTrial
+        The attacks.
+    seconds : float
+        For all of it, making them included; at least two blocks of each world are run whatever
+        they take.
+    confidence : float
+        Of all lower bounds of one result.
+    runs : float
+        Runs of each world of each attack that are enough, whatever time is left.
+    controls : bool
+        Whether broken versions are tried at all.
+    progress : callable, optional
+        Called with seconds just used.
+    """
+    start = time.monotonic()
+    honest = [_Runs(trial, progress) for trial in trials]
+    for found in honest:
+        found.play()
+        found.play_on(math.inf, min(runs, 2 * len(found)))
+    left = max(0.0, start + seconds - time.monotonic())
+    weights = [found.weight * len(found.trial.controls()) for found in honest]
+    parts = _parts(left * CONTROL_SHARE, weights)
+    broken = [
+        _controls(found.trial, part, confidence, runs, progress) if controls else ()
+        for found, part in zip(honest, parts, strict=True)
+    ]
+    left = max(0.0, start + seconds - time.monotonic())
+    for found, part in zip(honest, _parts(left, [f.weight for f in honest]), strict=True):
+        found.play_on(time.monotonic() + part, runs)
+    return [
+        _result(found, confidence, caught) for found, caught in zip(honest, broken, strict=True)
+    ]
+
+
+def _parts(whole: float, weights: Sequence[float]) -> list[float]:
+    total = sum(weights)
+    return [whole * weight / total if total else 0.0 for weight in weights]
+
+
+def _controls(
+    trial: AuditTrial,
+    seconds: float,
+    confidence: float,
+    runs: float,
+    progress: Progress | None,
+) -> tuple[ControlResult, ...]:
+    """Try every broken version of a trial, each for its part of the seconds that are left."""
+    broken, end = trial.controls(), time.monotonic() + seconds
+    results = []
+    for left, (name, control) in zip(range(len(broken), 0, -1), broken.items(), strict=True):
+        part = max(0.0, end - time.monotonic()) / left
+        results.append(try_control(name, control, part, confidence, runs, progress))
+    return tuple(results)
+
+
+def try_control(
+    name: str,
+    control: AuditTrial,
+    seconds: float,
+    confidence: float = CONFIDENCE,
+    runs: float = math.inf,
+    progress: Progress | None = None,
+) -> ControlResult:
+    """Run a broken version until it is caught, or its seconds or runs are over."""
+    found, deadline = _Runs(control, progress), time.monotonic() + seconds
+    each = 1 - (1 - confidence) / LOOKS
+    while True:
+        found.play_on(math.inf, max(1, 2 * len(found)))
+        rates, epsilon = found.proved(each)
+        claim = control.claim.allowed(rates)
+        caught = rates.mu > claim or epsilon > control.claim.epsilon()
+        if caught or time.monotonic() >= deadline or len(found) >= runs:
+            return ControlResult(name, caught, rates.mu, claim, len(found), found.seconds)
+
+
+def _share(rates: RateBounds, claim: Claim) -> float:
+    """Return the lower bound as a share of the claim, where rates allow any."""
+    if rates.mu <= 0 or not 0 < rates.false_alarms < 1:
+        return -1.0
+    allowed = claim.allowed(rates)
+    return rates.mu / allowed if allowed > 0 else float("inf")
+
+
+def _result(found: _Runs, confidence: float, controls: tuple[ControlResult, ...]) -> AuditResult:
+    rates, epsilon = found.proved(confidence)
+    trial, runs = found.trial, len(found)
+    claim, delta = trial.claim.allowed(rates), trial.claim.delta
+    seen = visible_mu(claim, runs, 1 - (1 - confidence) / 2)
+    return AuditResult(
+        trial.mechanism, trial.world, rates, claim, rates.mu, trial.claim.epsilon(), epsilon,
+        delta, seen, gdp_epsilon(seen, delta), confidence, runs, found.seconds, controls,
+    )  # fmt: skip

@@ -1,0 +1,151 @@
+"""One data set of universes behind an Ind-KNN estimator, asked round after round."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.accounting._budget import UNITS
+from vicinal.audit._bounds import Floats
+from vicinal.audit._claims import Claim, ind_knn_claim
+from vicinal.audit._damage import HONEST, Damage, WeakerNoise
+from vicinal.audit._universes import Universes
+from vicinal.mechanisms import NoiseSource
+from vicinal.mechanisms._votes import BlockRelease
+from vicinal.predictors import IndKNNClassifier
+from vicinal.predictors.ind_knn._base import IndKNNEstimator
+
+Estimator = IndKNNEstimator[Any]
+
+
+REPEATS = 32
+"""Runs that share one pass of charging: noise is drawn for each anew."""
+
+
+@dataclass(frozen=True)
+class ChargedBlock:
+    """A release that has charged for `votes`, int64 (q, c), and not yet added noise to them."""
+
+    release: BlockRelease
+    votes: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Visits:
+    """One data set of universes behind an estimator, asked round after round.
+
+    Attributes
+    ----------
+    parameters : mapping
+        Of the estimator.
+    world : Universes
+        Who is there, and what is asked.
+    rounds : int
+        How often every universe is asked.
+    returns : bool
+        Whether the subjects at risk leave and come back between rounds.
+    estimator : type
+        What is asked.
+    repeats : int
+        Runs that share one pass of charging.
+    """
+
+    parameters: Mapping[str, Any]
+    world: Universes
+    rounds: int
+    returns: bool = False
+    estimator: type[Estimator] = IndKNNClassifier
+    repeats: int = REPEATS
+
+    @property
+    def claim(self) -> Claim:
+        """What the estimator promises."""
+        return ind_knn_claim(self.estimator._plans.of(self.estimator(**self.parameters)))
+
+    @property
+    def noise(self) -> float:
+        """Noise on every vote, in votes, where no earlier answer is put to use."""
+        return float(self.parameters["noise_multiplier"] * self.parameters["n_neighbors"] ** 0.5)
+
+    def sums(self, present: bool, damage: Damage = HONEST) -> Floats:
+        """Return votes without noise, in noise scales, (rounds, universes, classes)."""
+        return np.stack(
+            [one.votes / one.release.scales[:, None] for one in self.charged(present, damage)]
+        )
+
+    def answers(self, present: bool, damage: Damage = HONEST) -> npt.NDArray[Any]:
+        """Return what left of :attr:`repeats` times all universes, rounds first.
+
+        Votes (rounds, runs, classes) in noise scales, or labels (rounds, runs). Contributions and
+        charges do not depend on noise; they are made once for all repeats, by the same release
+        that then adds noise to each of them.
+        """
+        rounds = []
+        for one in self.charged(present, damage):
+            drawn = [one.release.publish(one.votes) for _ in range(self.repeats)]
+            scales = 1.0 if one.release.mechanism.label_only else one.release.noise[:, None]
+            rounds.append(np.concatenate([answer / scales for answer in drawn]))
+        return np.stack(rounds)
+
+    def charged(self, present: bool, damage: Damage = HONEST) -> list[ChargedBlock]:
+        """Return every round's release with the sums that it charged for."""
+        with warnings.catch_warnings():
+            # Attackers ask for more than was planned; they are warned, and the guarantee holds.
+            warnings.simplefilter("ignore")
+            classifier = self.fitted(present, damage)
+            found = []
+            for number in range(self.rounds):
+                if number:
+                    self._between_rounds(classifier, present, damage)
+                found.append(charged_block(classifier, self.world.queries))
+        return found
+
+    def fitted(self, present: bool, damage: Damage = HONEST) -> Estimator:
+        """Return an estimator of one world, broken as `damage` says."""
+        people = self.world.people(present)
+        subjects = None if damage.forgets_subjects else people.subjects
+        classifier = self.estimator(**self.parameters, interactions="public")
+        classifier.fit(people.X, people.y, subjects, public=self.world.public)
+        if damage.noise_divisor > 1:
+            draw_from(classifier, WeakerNoise(damage.noise_divisor))
+        return classifier
+
+    def _between_rounds(self, classifier: Estimator, present: bool, damage: Damage) -> None:
+        if damage.skips_charges:
+            refill(classifier)
+        if not self.returns:
+            return
+        victims = self.world.victims
+        classifier.erase(victims.subjects)
+        if damage.refills:
+            classifier._shard.ledger._departed.clear()
+        if present:
+            classifier.add(victims.X, victims.y, victims.subjects)
+
+
+def charged_block(classifier: Estimator, queries: Floats) -> ChargedBlock:
+    """Charge for queries as the classifier does, and return the release before its noise."""
+    engine = classifier._engine
+    integers = classifier._encoded(queries)
+    noise = engine.schedule.multiplier * np.sqrt(engine.radius.expected(integers))
+    release = engine.votes.release(noise)
+    sums = engine.shard.charge_and_sum(release, integers, engine.radius.thresholds(integers))
+    return ChargedBlock(release, sums)
+
+
+def draw_from(classifier: Estimator, noise: NoiseSource) -> None:
+    """Let one fitted classifier draw from `noise` instead of its own."""
+    engine = classifier._engine
+    engine.votes.noise = noise
+    if engine.count is not None:
+        engine.count._noise = noise
+
+
+def refill(classifier: Estimator) -> None:
+    """Broken: give everybody of one fitted classifier a whole budget."""
+    classifier._shard.ledger.remaining[:] = UNITS

@@ -1,0 +1,211 @@
+"""Attacks on noisy sums, labels and private counts of Ind-KNN, by the likelihood ratio."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from vicinal.audit._bounds import Floats
+from vicinal.audit._damage import HONEST, Damage
+from vicinal.audit._trials import AuditTrial
+from vicinal.audit._visits import Estimator, Visits, refill
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors.ind_knn._answer_reuse import AnswerReuse, Places, PublicVotes
+from vicinal.predictors.ind_knn._parameter_tables import NEIGHBORS
+
+MANY, COMPANY = 30, 5
+"""Records of the subject at risk, and of others, where neighbours are counted."""
+
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
+
+
+class VotesTrial(AuditTrial):
+    """Noisy votes of universes, scored by the likelihood ratio of all votes of a universe.
+
+    Parameters
+    ----------
+    visits : Visits
+        The worlds.
+    world : str
+        Where the subject stands, in words.
+    damages : mapping of str to Damage
+        Broken versions to try as well, by name.
+    damage : Damage
+        What is broken in this version.
+    """
+
+    mechanism = "Ind-KNN votes"
+
+    def __init__(
+        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
+    ) -> None:
+        self.world = world
+        self._visits, self._damages, self._damage = visits, damages, damage
+        self.claim = visits.claim
+        self._absent, there = (visits.sums(present, damage) for present in (False, True))
+        self._shift = there - self._absent
+        self._length = np.square(self._shift).sum(axis=(0, 2))
+
+    def play(self, present: bool) -> Floats:
+        """Return a score for each universe of one data set: about 0 without, 1 with the subject."""
+        votes = self._visits.answers(present, self._damage)
+        away = votes.reshape(len(votes), -1, *self._shift.shape[1:]) - self._absent[:, None]
+        gain = (away * self._shift[:, None]).sum(axis=(0, 3))
+        return np.asarray(gain / self._length).ravel()
+
+    def controls(self) -> Mapping[str, AuditTrial]:
+        """Return the same attack on every broken version."""
+        return {
+            name: type(self)(self._visits, self.world, {}, damage)
+            for name, damage in self._damages.items()
+        }
+
+
+class VectorsTrial(VotesTrial):
+    """The same for estimators whose records add vectors."""
+
+    mechanism = "Ind-KNN vectors"
+
+
+class ReuseTrial(VotesTrial):
+    """Noisy votes that leave while earlier answers are put to use.
+
+    The attacker takes off what the earlier answers, which it has seen, add to later ones.
+    """
+
+    mechanism = "Ind-KNN reuse"
+
+    def __init__(
+        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
+    ) -> None:
+        super().__init__(visits, world, damages, damage)
+        self._reuse = visits.parameters["reuse_predictions"]
+        if damage.peeks:
+            learnt = np.arange(visits.rounds)[:, None] / visits.noise
+            self._shift[:, :, 0] += learnt
+            self._shift[:, :, 1] -= learnt
+            self._length = np.square(self._shift).sum(axis=(0, 2))
+
+    def play(self, present: bool) -> Floats:
+        """Return a score for each universe of one data set: about 0 without, 1 with the subject."""
+        classifier = self._fitted(present)
+        earlier = np.zeros(self._absent.shape[1:])
+        gain = np.zeros(len(earlier))
+        for number, (absent, shift) in enumerate(zip(self._absent, self._shift, strict=True)):
+            if number and self._damage.skips_charges:
+                refill(classifier)
+            answers = classifier.query(self._visits.world.queries)
+            assert answers.votes is not None  # noqa: S101 (votes leave)
+            away = (answers.votes - earlier) / answers.noise[:, None] - absent
+            gain += np.nan_to_num(away * shift).sum(axis=1)
+            if self._reuse == NEIGHBORS:
+                earlier[np.arange(len(earlier)), answers.labels] += 1
+        return np.asarray(gain / self._length)
+
+    def _fitted(self, present: bool) -> Estimator:
+        classifier = self._visits.fitted(present, self._damage)
+        if self._damage.peeks:
+            engine = classifier._engine
+            peeking = PeekingReuse(engine.reuse, 0 if present else 1)
+            classifier._engine = dataclasses.replace(engine, reuse=peeking)
+        return classifier
+
+
+class PeekingReuse(AnswerReuse):
+    """Broken: learns the class that had the most votes before noise, here always the same one."""
+
+    def __init__(self, inner: AnswerReuse, label: int) -> None:
+        self.block, self._inner, self._label = inner.block, inner, label
+
+    def reusable(self, queries: IntegerMatrix) -> Places:
+        """Return what the honest one would."""
+        return self._inner.reusable(queries)
+
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes | None:
+        """Return what the honest one would."""
+        return self._inner.support(queries, thresholds)
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Take in the class that won before noise."""
+        self._inner.learn(queries, np.full_like(labels, self._label))
+
+
+class LabelsTrial(AuditTrial):
+    """Labels of universes, scored by the likelihood ratio of whether the subject's class won."""
+
+    mechanism = "Ind-KNN labels"
+
+    def __init__(
+        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
+    ) -> None:
+        self.world = world
+        self._visits, self._damages, self._damage = visits, damages, damage
+        self.claim = visits.claim
+        wins = [
+            chances_of_first(visits.sums(present, damage) * damage.noise_divisor)
+            for present in (False, True)
+        ]
+        self._won = np.log(wins[1] / wins[0])
+        self._lost = np.log((1 - wins[1]) / (1 - wins[0]))
+
+    def play(self, present: bool) -> Floats:
+        """Return the log likelihood ratio of each universe's labels."""
+        labels = self._visits.answers(present, self._damage)
+        won = labels.reshape(len(labels), -1, self._won.shape[1]) == 0
+        gain = np.where(won, self._won[:, None], self._lost[:, None]).sum(axis=0)
+        return np.asarray(gain).ravel()
+
+    def controls(self) -> Mapping[str, AuditTrial]:
+        """Return the same attack on every broken version."""
+        return {
+            name: LabelsTrial(self._visits, self.world, {}, damage)
+            for name, damage in self._damages.items()
+        }
+
+
+class CountsTrial(AuditTrial):
+    """Private counts of neighbours: the noisy count itself, though only its noise scale leaves.
+
+    Who sees the votes learns less about the count than who sees the count.
+    """
+
+    mechanism = "Ind-KNN private count"
+    world = "one subject, many records, all spent on one count"
+
+    def __init__(self, visits: Visits, damage: Damage = HONEST) -> None:
+        self._visits, self._damage = visits, damage
+        self.claim = visits.claim
+
+    def play(self, present: bool) -> Floats:
+        """Return noisy counts, in the subject's records: about 0 without it, 1 with it."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            classifier = self._visits.fitted(present, self._damage)
+        engine = classifier._engine
+        counter = engine.count
+        assert counter is not None  # noqa: S101 (counts are private here)
+        queries = classifier._encoded(self._visits.world.queries)
+        thresholds = engine.radius.thresholds(queries)
+        (rounds,) = engine.shard.rounds(queries, thresholds, together=True)
+        counter.price(len(queries))
+        counts = rounds.charge_counts(counter)
+        drawn = np.concatenate([counter.publish(counts) for _ in range(self._visits.repeats)])
+        return np.asarray((drawn - COMPANY) / MANY)
+
+    def controls(self) -> Mapping[str, AuditTrial]:
+        """Return the same attack on a count with half of its noise."""
+        return {"noise halved": CountsTrial(self._visits, Damage(noise_divisor=2))}
+
+
+def chances_of_first(votes: Floats) -> Floats:
+    """Return how likely the first class has the most noisy votes; `votes` in noise scales."""
+    leads = votes[..., :1] - votes[..., 1:]
+    wins = np.zeros(votes.shape[:-1])
+    for node, weight in zip(_NODES.tolist(), _NODE_WEIGHTS.tolist(), strict=True):
+        wins += weight * np.exp(log_ndtr(node + leads).sum(axis=-1))
+    return np.clip(wins / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)

@@ -1,0 +1,111 @@
+"""What people expect without reading: HTML in notebooks, grouped help, a doctor, a sign of life."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal import IndKNNClassifier, PATEClassifier
+from vicinal.accounting import Guarantee
+from vicinal.cli import _output as _progress
+from vicinal.cli._group import CommandGroup
+from vicinal.cli._main import Commands, app
+
+
+def small_guarantee(**changed):
+    words = {"neighbouring": "<b>one</b> subject", "protected": ("x",), "public": ("y",)}
+    given = {"epsilon": 1.0, "delta": 1e-5, "method": "GDP", "assumptions": ("a & b",)}
+    return Guarantee(**given, **words, **changed)
+
+
+def test_a_guarantee_is_a_table_whose_text_is_escaped():
+    shown = small_guarantee()._repr_html_()
+    assert "<td" in shown
+    assert "&lt;b&gt;one&lt;/b&gt; subject" in shown
+    assert "a &amp; b" in shown
+    for name in ("epsilon", "delta", "neighbouring", "protected", "public", "assumed"):
+        assert name in shown
+
+
+def test_no_guarantee_is_said_as_loudly():
+    assert "NO GUARANTEE" in small_guarantee(holds=False)._repr_html_()
+
+
+def test_a_fitted_estimator_shows_its_guarantee_and_another_its_parameters():
+    clf = IndKNNClassifier([0, 1], n_queries=10, n_records=400)
+    assert "Differential privacy" not in clf._repr_html_()
+    rng = np.random.default_rng(1)
+    clf.fit(rng.normal(size=(400, 3)), rng.integers(0, 2, 400), public=rng.normal(size=(50, 3)))
+    shown = clf._repr_html_()
+    assert "Differential privacy for every subject" in shown
+    assert shown.endswith(clf.guarantee()._repr_html_())
+    assert "Differential privacy for every subject" in clf._repr_mimebundle_()["text/html"]
+
+
+def test_an_estimator_with_impossible_parameters_is_shown_all_the_same():
+    assert "PATEClassifier" in PATEClassifier([0, 1], n_teachers=-1)._repr_html_()
+
+
+def test_every_command_is_under_one_task():
+    named = [name for names in Commands.tasks.values() for name in names]
+    assert sorted(named) == sorted(Commands.places)
+
+
+def test_help_puts_commands_of_a_task_together():
+    shown = CliRunner().invoke(app, ["--help"]).output
+    places = [shown.index(heading + ":") for heading in Commands.tasks]
+    assert places == sorted(places)
+    assert shown.index("\n  erase ") > shown.index("Change its data:")
+    assert "Commands:" not in shown
+
+
+def test_a_command_without_a_task_still_shows(monkeypatch):
+    monkeypatch.setattr(Commands, "tasks", {"Some": ("demo",)})
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert shown.index("Some:") < shown.index("Commands:") < shown.index("\n  erase ")
+    assert issubclass(Commands, CommandGroup)
+
+
+def test_the_doctor_says_what_is_here():
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert found["packages"]["numpy"] == np.__version__
+    assert found["engines"]["int8"] == found["engines"]["proven"][0]
+    assert found["processor"]["cores"] >= 1
+
+
+def test_the_doctor_has_advice_where_something_is_short(monkeypatch):
+    from vicinal.cli import _doctor
+
+    monkeypatch.setattr(_doctor, "_open_files", lambda: 256)
+    monkeypatch.setattr(_doctor, "_free_memory", lambda: 2**20)
+    shown = CliRunner().invoke(app, ["doctor"]).output
+    assert "ulimit -n" in shown
+    assert "1 GiB" in shown
+
+
+@pytest.mark.parametrize(("patience", "said"), [(0.01, True), (60.0, False)])
+def test_off_a_terminal_a_long_command_says_once_that_it_goes_on(
+    capsys, monkeypatch, patience, said
+):
+    monkeypatch.setattr(_progress, "PATIENCE", patience)
+    with _progress.sign_of_life("bench"), _progress.progress() as begin:
+        begin("sizes", 4)(1)
+        end = time.monotonic() + 30
+        shown = capsys.readouterr().err
+        while said and not shown and time.monotonic() < end:
+            time.sleep(0.005)
+            shown = capsys.readouterr().err
+    assert shown == (f"vicinal: bench goes on after {patience:g} s: sizes 25 %.\n" if said else "")
+
+
+def test_a_service_says_nothing_of_the_kind(capsys, monkeypatch):
+    monkeypatch.setattr(_progress, "PATIENCE", 0.0)
+    with _progress.sign_of_life("serve"):
+        time.sleep(0.02)
+    assert capsys.readouterr().err == ""
