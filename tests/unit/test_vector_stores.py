@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv, parquet
+from typer.testing import CliRunner
 
+from serving_tools import running
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.accounting._budget import UNITS
+from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms._record_vectors import UNIT, RecordVectors
+from vicinal.serving._models import AnswersResponse
 from vicinal.store import LabelSetReply, NumberReply, Store
 from vicinal.store._targets import TargetSchema
 
@@ -169,3 +175,100 @@ def test_made_up_targets_are_usable():
         schema = TargetSchema.of(target)
         made_up = schema.settings({}).targets(schema.examples(5), 5)
         assert made_up.width == schema.settings({}).targets(y, N).width, kind
+
+
+NAMES = ["a", "b", "c"]
+TARGETS = {
+    "numbers": (["--target", "age=0..110,readmitted=0..1", "--thresholds", "9"], TABLE),
+    "labels": (["--labels", "left;up;near"], SIGNS),
+}
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def files(folder, kind):
+    """Write records with their targets, a reference and queries; return what init takes."""
+    options, y = TARGETS[kind]
+    names = list(BOUNDS) if kind == "numbers" else ["left", "up", "near"]
+    features = dict(zip(NAMES, X.T, strict=True))
+    targets = dict(zip(names, y.T, strict=True))
+    parquet.write_table(pa.table({**targets, **features, "who": PEOPLE}), folder / "train.parquet")
+    parquet.write_table(pa.table(dict(zip(NAMES, R.T, strict=True))), folder / "public.parquet")
+    csv.write_csv(pa.table(dict(zip(NAMES, Q.T, strict=True))), folder / "queries.csv")
+    return [
+        "init", folder / "store", "--data", folder / "train.parquet", "--subject", "who",
+        "--public", folder / "public.parquet", "--epsilon", 6, "--queries", 60, "--records", N,
+        *options,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
+    told = run(*files(tmp_path, kind))
+    names = list(BOUNDS) if kind == "numbers" else ["left", "up", "near"]
+    assert all(name in told for name in names)
+    store, queries = tmp_path / "store", tmp_path / "queries.csv"
+    answers = json.loads(run("predict", store, "--data", queries, "--json"))
+    assert answers["charged"] == len(Q)
+    head, *rows = run("predict", store, "--data", queries, "-q").splitlines()
+    assert [name for name in head.split(",") if name in names] == names
+    assert len(rows) == len(Q)
+    run("add", store, "--data", tmp_path / "train.parquet", "--subject", "who")
+    run("erase", "--yes", store, "--subject", PEOPLE[0])
+    run("verify", store, "--erased", PEOPLE[0])
+    run("audience", store, "second", "--epsilon", 1, "--queries", 5)
+    assert "(6, 1e-05)-differential privacy" in run("export-guarantee", store)
+    assert json.loads(run("inspect", store, "--json"))["target"]["kind"] in ("bounds", "labels")
+    run("evaluate", store, "--data", tmp_path / "train.parquet", "--subject", "who", code=2)
+    run("shard", store, tmp_path / "cluster", "--shards", 2, "--yes", code=2)
+    assert json.loads(run("predict", store, "--data", queries, "--json"))["left"] < 60
+
+
+BAD = {
+    "no kind": ([], "--classes option"),
+    "two kinds": (["--target", "age=0..110", "--classes", "1,2"], "--target option"),
+    "no pair": (["--target", "age"], "--target option"),
+    "order": (["--target", "age=5..1"], "--target option"),
+    "no number": (["--target", "age=0..old"], "--target option"),
+    "neighbors": (["--target", "age=0..110", "--neighbors", "many"], "--neighbors option"),
+    "epsilon": (["--target", "age=0..110", "--epsilon", "much"], "--epsilon option"),
+    "column": (["--target", "height=0..3"], "height"),
+    "label": (["--target", "age=0..110", "--label", "readmitted"], "--label option"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_options_are_refused_by_their_flags(tmp_path, case):
+    """Fails if an option that is made of the tables is read or named in another way."""
+    given = files(tmp_path, "numbers")
+    start = given.index("--target")
+    options, named = BAD[case]
+    result = CliRunner().invoke(app, [str(a) for a in [*given[:start], *options]])
+    assert result.exit_code == 2
+    assert named in result.output
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("kind", ["thresholds", "labels"])
+def test_a_service_answers_and_takes_targets(tmp_path, kind):
+    y, _ = KINDS[kind]
+    with running(tmp_path / "store", make=lambda path: made(path, kind)) as service:
+        reply = service.predict(Q[:3].tolist(), name="once")
+        assert reply.status == 200, reply.body
+        AnswersResponse.model_validate(reply.body)
+        again = service.predict(Q[:3].tolist(), name="once")
+        assert again.body == {**reply.body, "charged": 0}
+        status = service.call("GET", "/v1/status").body
+        assert status["target"]["kind"] in ("bounds", "labels")
+        record = {"vectors": X[:2].tolist(), "subjects": ["x", "y"]}
+        targets = np.asarray(y[:2], dtype=float).tolist()
+        for bad in ({}, {"labels": [1, 0]}, {"targets": targets, "labels": [1, 0]}):
+            refused = service.call("POST", "/v1/records", {**record, **bad}, "curator")
+            assert refused.status == 422, refused.body
+        added = service.call("POST", "/v1/records", {**record, "targets": targets}, "curator")
+        assert added.status == 200, added.body
+        assert service.call("GET", "/v1/quota").body["mine"]["used"] == 3

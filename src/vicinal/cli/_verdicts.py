@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 
 
@@ -74,6 +75,8 @@ def warn_about_reference(points: npt.NDArray[np.floating], names: Sequence[str] 
 
     Features without names are numbered from 1.
     """
+    import numpy as np
+
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
         return
@@ -89,6 +92,8 @@ def warn_about_reference(points: npt.NDArray[np.floating], names: Sequence[str] 
 
 
 def _warn_about_spread(rows: npt.NDArray[np.float64], names: Sequence[str]) -> None:
+    import numpy as np
+
     constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
     if constant:
         more = ", ..." if len(constant) > _SHOWN else ""
@@ -111,12 +116,6 @@ def _warn_about_spread(rows: npt.NDArray[np.float64], names: Sequence[str]) -> N
         )
 
 
-def class_numbers(class_prior: str | None, cost: str | None) -> dict[str, Any]:
-    """Return those that were given, by the names of the classifier's parameters."""
-    found = {"class_prior": numbers("class_prior", class_prior), "cost": _cost(cost)}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def numbers(name: str, text: str | None) -> list[float] | None:
     """Return the numbers of a comma-separated list, None for None."""
     if text is None:
@@ -128,7 +127,3 @@ def numbers(name: str, text: str | None) -> list[float] | None:
             f"The {name!r} option must be a number for every class, in the order of the classes, "
             "as .95,.05."
         ) from None
-
-
-def _cost(text: str | None) -> list[float] | str | None:
-    return text if text == "balanced" else numbers("cost", text)
