@@ -89,5 +89,4 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 
 $(DOCS): $(DEV)
 	@$(INSTALL) '.[dev,encoders,text,postgres,docs]'
-	@$(INSTALL:--editable=) build twine
 	@touch $@

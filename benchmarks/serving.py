@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from starlette.responses import JSONResponse
 
 from vicinal.serving._decode_rows import NPY, decode_rows, npy_rows
 from vicinal.serving._keys import KeyFile
 from vicinal.serving._models import PredictRequest
-from vicinal.serving._routes import encode_reply
 from vicinal.store import Query, Store
 
 CLASSES, D = 10, 324
@@ -211,7 +211,7 @@ def profile(folder: Path, key: str) -> None:
                 "check the JSON of a body": lambda c=content: PredictRequest.model_validate_json(c),
                 "make an array of it": lambda b=body: decode_rows(b, store, 1024),
                 "read a .npy file instead": lambda f=file: npy_rows(f, store, 1024),
-                "write the JSON of a reply": lambda r=reply: encode_reply(r),
+                "write the JSON of a reply": lambda r=reply: JSONResponse(r.to_dict()),
             }
             for name, work in one.items():
                 rows[name].append(median(work, 21))

@@ -30,7 +30,7 @@ extensions = [
 exclude_patterns = ["site", "_templates", "tutorials/*.ipynb", "tutorials/*.py"]
 templates_path = ["_templates"]
 default_role = "code"
-nitpicky = False
+toc_object_entries_show_parents = "hide"
 
 # ---------------------------------------------------------------- reference from docstrings
 autosummary_generate = True
@@ -49,7 +49,6 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"__init__|shell\.py",
     "within_subsection_order": "FileNameSortKey",
-    "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,

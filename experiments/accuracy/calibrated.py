@@ -124,9 +124,7 @@ def _planned(setting: Setting) -> int:
 def _cost(plan: Options) -> float:
     """Return the smallest valid epsilon of a plan; infinity if a bound cannot be computed."""
     checked = Plan.from_dict(plan)
-    total = checked.composition()
-    methods = [method for method in total.methods() if method != "rdp_mironov"]  # never the best
-    return min(total.to_epsilon(checked.delta, method) for method in methods)
+    return checked.composition().least_epsilon(checked.delta)
 
 
 def _noise(cost: Callable[[float], float], target: float, start: float) -> float:

@@ -27,17 +27,28 @@ def tables(
     data: Annotated[Path, typer.Option(help="Folder of nassCDS.parquet, rwm5yr.parquet, ...")],
     runs: Runs = 5,
     queries: Annotated[str, typer.Option(help="Numbers of queries, comma-separated.")] = "500,2000",
+    epsilon: Annotated[str, typer.Option(help="Epsilons, comma-separated.")] = ".5,1,2,4",
+    method: Annotated[list[str] | None, typer.Option(help="A contender; repeat for more.")] = None,
     json: Json = False,
     out: Out = OUT,
 ) -> None:
     """Compare on nassCDS, rwm5yr, gss_wages and Fertility; goes on where it was interrupted."""
+    from experiments.tables.contenders import PLAIN, PRIVATE
     from experiments.tables.data import TASKS
-    from experiments.tables.table import EPSILONS, as_text, cells
+    from experiments.tables.table import as_text, cells
 
     if not any((data / f"{task.file}.parquet").is_file() for task in TASKS):
         raise InvalidInput(f"The 'data' option must be a folder of these tables. {data} has none.")
     folder = output_folder(out)
     wanted = tuple(int(part) for part in queries.split(","))
-    found = list(cells(data, runs, wanted, EPSILONS, folder / f"{NAME}.cells.jsonl"))
+    epsilons = tuple(float(part) for part in epsilon.split(","))
+    methods = tuple(method or (*PLAIN, *PRIVATE))
+    if unknown := set(methods) - {*PLAIN, *PRIVATE}:
+        raise InvalidInput(
+            f"The 'method' option must be one of {', '.join((*PLAIN, *PRIVATE))}. "
+            f"Got {min(unknown)!r}."
+        )
+    kept = folder / f"{NAME}.cells.jsonl"
+    found = list(cells(data, runs, wanted, epsilons, methods, kept))
     text = with_notes(as_text(found), NOTE)
     write_table(out, NAME, result_of(NAME, NOTE, found), text, json=json)

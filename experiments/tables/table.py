@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from experiments.tables.contenders import PLAIN, PRIVATE, TablePlan, probabilities
 from experiments.tables.data import TASKS, TableSplit, TableTask
 from vicinal.reports._outcomes import balanced_accuracy
-
-EPSILONS = (0.5, 1.0, 2.0, 4.0)
-QUERIES = (500, 2000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,8 @@ class TableCell:
         None without privacy.
     accuracy, balanced, auc : float
         Of the likelier class; of the class that is likelier than its share; of the probabilities.
+    auc_error : float
+        Standard error of the AUC, for the choice of queries.
     """
 
     task: str
@@ -40,25 +40,27 @@ class TableCell:
     accuracy: float
     balanced: float
     auc: float
+    auc_error: float
 
 
 def cells(
-    folder: Path, runs: int, queries: tuple[int, ...], epsilons: tuple[float, ...], kept: Path
-) -> Iterator[TableCell]:
+    folder: Path, runs: int, queries: tuple[int, ...], epsilons: tuple[float, ...],
+    methods: tuple[str, ...], kept: Path,
+) -> Iterator[TableCell]:  # fmt: skip
     """Yield all cells; those in the file of lines `kept` are read, others are added to it."""
     known = {_place(cell): cell for cell in _read(kept)}
     there = [task for task in TASKS if (folder / f"{task.file}.parquet").is_file()]
     for run, n_queries, task in product(range(runs), queries, there):
-        yield from _cells(task, folder, run, n_queries, epsilons, known, kept)
+        asked: list[tuple[str, float | None]] = [(name, None) for name in PLAIN if name in methods]
+        asked += [(name, epsilon) for epsilon in epsilons for name in PRIVATE if name in methods]
+        yield from _cells(task, folder, run, n_queries, asked, known, kept)
 
 
 def _cells(
-    task: TableTask, folder: Path, run: int, n_queries: int, epsilons: tuple[float, ...],
+    task: TableTask, folder: Path, run: int, n_queries: int, asked: list[tuple[str, float | None]],
     known: dict[Any, TableCell], kept: Path,
 ) -> Iterator[TableCell]:  # fmt: skip
     split = None
-    asked: list[tuple[str, float | None]] = [(name, None) for name in PLAIN]
-    asked += [(name, epsilon) for epsilon in epsilons for name in PRIVATE]
     for name, epsilon in asked:
         place = (task.name, name, epsilon, n_queries, run)
         if place not in known:
@@ -84,6 +86,7 @@ def _cell(split: TableSplit, place: tuple[str, str, float | None, int, int]) -> 
         float(((chances > 0.5) == truth).mean()),
         balanced_accuracy(chances > prior, truth),
         float(roc_auc_score(truth, chances)),
+        auc_error(chances, truth),
     )
 
 
@@ -99,9 +102,10 @@ def _read(kept: Path) -> Iterator[TableCell]:
 
 def as_text(found: list[TableCell]) -> str:
     """Return a Markdown table: a row a task, plan and contender, means over runs."""
+    epsilons = sorted({cell.epsilon for cell in found if cell.epsilon is not None}) or [1.0]
     lines = [
-        "| table, target | T | method | " + " | ".join(f"epsilon {e:g}" for e in EPSILONS) + " |",
-        "|---|---|---|" + "---|" * len(EPSILONS),
+        "| table, target | T | method | " + " | ".join(f"epsilon {e:g}" for e in epsilons) + " |",
+        "|---|---|---|" + "---|" * len(epsilons),
     ]
     for task in TASKS:
         for n_queries in sorted({cell.n_queries for cell in found}):
@@ -112,15 +116,26 @@ def as_text(found: list[TableCell]) -> str:
                     if (cell.task, cell.n_queries, cell.method) == (task.name, n_queries, name)
                 ]
                 if mine:
-                    figures = " | ".join(_figures(mine, epsilon) for epsilon in EPSILONS)
+                    figures = " | ".join(_figures(mine, epsilon) for epsilon in epsilons)
                     lines.append(f"| {task.name} | {n_queries} | {name} | {figures} |")
     return "\n".join(lines)
 
 
 def _figures(mine: list[TableCell], epsilon: float) -> str:
-    """Return accuracy / balanced accuracy / AUC."""
+    """Return accuracy / balanced accuracy / AUC, and the reach of its 95 % interval."""
     there = [cell for cell in mine if cell.epsilon in (None, epsilon)]
     if not there:
         return ""
     means = (np.mean([getattr(c, what) for c in there]) for what in ("accuracy", "balanced", "auc"))
-    return " / ".join(f"{mean:.3f}".removeprefix("0") for mean in means)
+    reach = 1.96 * np.sqrt(np.sum([cell.auc_error**2 for cell in there])) / len(there)
+    figures = " / ".join(f"{mean:.3f}".removeprefix("0") for mean in means)
+    return f"{figures} +- {reach:.3f}".replace("+- 0.", "+- .")
+
+
+def auc_error(scores: Any, cases: Any) -> float:
+    """Return the standard error of an AUC (DeLong, DeLong & Clarke-Pearson 1988)."""
+    ours, others = scores[cases], scores[~cases]
+    ranks = rankdata(scores)
+    above = (ranks[cases] - rankdata(ours)) / len(others)
+    below = (ranks[~cases] - rankdata(others)) / len(ours)
+    return float(np.sqrt(above.var(ddof=1) / len(ours) + below.var(ddof=1) / len(others)))

@@ -21,6 +21,7 @@ from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _private_model
+from vicinal.predictors.ind_knn._model_features import ModelFeatures
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 
 pytestmark = pytest.mark.statistical
@@ -66,10 +67,10 @@ def without(subjects, victim, step):
     stay = subjects != victim
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
-    rows = _private_model.integer_rows(X[stay])
+    rows = ModelFeatures.planned(D).rows(X[stay])
     people = _linear_model.SubjectRows(rows, Y[stay].astype(np.int32), slots, slots.max() + 1)
     twin = _linear_model.IndividualGradient(
-        people, CLASSES, made._unit, made.clip, step.release.noise, SHARE, made._budget,
+        people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
         randomness(0), DeltaSlackAccountant(1e-5, needed=False),
     )  # fmt: skip
     release = GradientRelease(twin, step.release.scale, step.release.rate)

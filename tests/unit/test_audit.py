@@ -36,8 +36,8 @@ from vicinal.audit._claims import (
     ind_knn_claim,
     two_outcomes,
 )
+from vicinal.audit._guesses import chance_under_dp, chance_under_mu
 from vicinal.audit._ind_knn import _affordable_shift
-from vicinal.audit._one_run import chance_under_dp, chance_under_mu
 from vicinal.audit._vote_trials import chances_of_first
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput

@@ -101,12 +101,13 @@ def test_probabilities_are_calibrated_and_costs_find_the_rare_class():
 
 
 def test_beside_a_model_its_probabilities_are_what_votes_are_weighed_against():
-    rule, noise = decision(total=40.0), np.array([4.0])
-    told = np.array([[0.7, 0.3]])
-    silent = rule.beside_model(np.array([[28.0, 12.0]]), noise * 1e6, told)
-    np.testing.assert_allclose(silent, told, atol=1e-3)
-    loud = rule.beside_model(np.array([[0.0, 40.0]]), noise, told)
-    assert loud[0, 1] > 0.7
+    noise, told = np.array([4.0]), np.array([[0.7, 0.3]])
+    for rule, most in ((decision((0.5, 0.5), total=40.0), 1.0), (decision(total=40.0), 0.5)):
+        for silence in (30.0, 1e6):
+            silent = rule.beside_model(np.array([[28.0, 12.0]]), noise * silence, told)
+            np.testing.assert_allclose(silent, told, atol=6e-3)
+        loud = rule.beside_model(np.array([[0.0, 40.0]]), noise, told)
+        assert most - 0.3 < loud[0, 1] < most, "declared shares: the model weighs more"
     classifier = fitted(model_share=0.5, class_prior=RARE, cost="balanced")
     answers = classifier.query(Q)
     chances = classifier.probabilities(answers)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -55,6 +56,33 @@ def test_a_certificate_is_whole_and_names_nobody(folder, tmp_path):
     assert "http://" not in page
     assert "https://" not in page
     assert "sanna" not in page + json.dumps(found)
+    assert all(held(found, path) for path in fields_named(found))
+
+
+def fields_named(found):
+    """Return every field that a list of somebody else is mapped to."""
+    mapped = [path for row in found["nist_sp_800_226"] for path in row["fields"]]
+    tiers = [value for tier in found["registry"].values() for value in tier.values()]
+    return mapped + [path for value in tiers if isinstance(value, list) for path in value]
+
+
+def held(found, path):
+    """Tell whether a certificate has a field, in all of its audiences."""
+    whole, _, inner = path.partition("[].")
+    names = (inner or whole).split(".")
+    return all(
+        reduce(lambda part, name: part[name], names, part) is not None
+        for part in (found[whole] if inner else [found])
+    )
+
+
+def test_a_list_says_of_every_item_whether_it_is_covered(folder):
+    with Store.open(folder) as store:
+        found = deployment_certificate(store.facts(), "0", "now", accuracy="93 % on a test set")
+    for row in found["nist_sp_800_226"]:
+        assert row["status"] in ("covered", "partly", "not covered")
+        assert bool(row["fields"]) == (row["status"] != "not covered")
+    assert "93 % on a test set" in certificate_page(found)
 
 
 def test_a_certificate_says_what_audits_have_shown(folder):
@@ -62,10 +90,10 @@ def test_a_certificate_says_what_audits_have_shown(folder):
         facts = store.facts()
     claim = {
         "mechanism": "Ind-KNN votes", "world": "w", "lower": 0.2, "claim": 0.25, "ratio": 0.8,
-        "confidence": 0.99, "would_have_seen": {"epsilon": 1.5},
-        "controls": [{"name": "noise halved", "caught": True}],
+        "confidence": 0.99, "controls": [{"name": "noise halved", "caught": True}],
     }  # fmt: skip
-    report = {"at": "2026-01-01", "version": "0.1.0", "holds": True, "claims": [claim]}
+    claims = [{**claim, "would_have_seen": {"epsilon": 1.5}}, {**claim, "world": "one run"}]
+    report = {"at": "2026-01-01", "version": "0.1.0", "holds": True, "claims": claims}
     found = deployment_certificate(facts, "0.1.0", "2026-01-02", audits=[report])
     assert found["audits"][0]["claims"][0]["controls_caught"] == 1
     assert "0.200 of 0.250" in certificate_page(found)
@@ -83,8 +111,11 @@ def test_attack_success_is_that_of_the_curve_rounded_up(epsilon):
     assert filtered < plain
 
 
-def test_a_file_that_is_no_audit_is_refused(folder, tmp_path):
-    (tmp_path / "audit.json").write_text("{}")
+@pytest.mark.parametrize(
+    "content", ["{}", '{"at": "", "version": "", "holds": true, "claims": [{"world": "w"}]}']
+)
+def test_a_file_that_is_no_audit_is_refused(folder, tmp_path, content):
+    (tmp_path / "audit.json").write_text(content)
     found = run("certificate", folder, "-o", tmp_path, "--audit", tmp_path / "audit.json", code=2)
     assert "is no report of" in found.stderr
 

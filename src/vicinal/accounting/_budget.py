@@ -12,11 +12,8 @@ for an individual filter over Gaussian releases:
     Thakurta 2022); converted exactly (Dong, Roth & Su 2022):
     delta = Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2).
 
-Everything rounds to the safe side: epsilon and delta up, budgets down.
-
-The individual filter: budgets and charges as integers, so that nothing drifts.
-
-Source: Feldman & Zrnic 2021 (individual Renyi filter); Koskela, Tobaben & Honkela 2023 (GDP).
+Everything rounds to the safe side: epsilon and delta up, budgets down. The individual filter keeps
+budgets and charges as integers, so that nothing drifts.
 
 A budget B is worth ``UNITS`` = 2^48 units. A contribution whose squared norm is v2 (grid steps
 squared) under noise of scale s costs v2 / (2 s^2 B) of the budget. ``unit_rate(s, B)`` is the cost

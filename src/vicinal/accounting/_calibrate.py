@@ -74,9 +74,7 @@ def calibrate(
 
     def cost(value: float) -> float:
         candidate = with_value(value)
-        total = candidate.composition()
-        methods = [method for method in total.methods() if method != "rdp_mironov"]
-        return min(total.to_epsilon(candidate.delta, method) for method in methods)
+        return candidate.composition().least_epsilon(candidate.delta)
 
     low, high = _LIMITS.get(field, _RANGE)
     start = checked.get(field, math.sqrt(low * high))

@@ -162,6 +162,11 @@ class Composition:
         excess = _mironov if method == "rdp_mironov" else _balle
         return max(0.0, self._minimum(lambda orders, rdp: rdp + excess(orders, delta))[1])
 
+    def least_epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon at `delta` of all readings; Mironov's is never that."""
+        methods = [method for method in self.methods() if method != "rdp_mironov"]
+        return min(self.to_epsilon(delta, method) for method in methods)
+
     def best_order(self, delta: float) -> float:
         """Return the order alpha that gives epsilon by ``rdp``; where shares are compared."""
         delta = _checks.real("delta", delta, above=0, below=1)

@@ -5,12 +5,11 @@ G_b(L) = e^{b L} - 1 - b (e^L - 1), because E_Q[e^L - 1] = 0. For b > 1 (D_b(P|Q
 for b < 0 (D_alpha(Q|P), b = 1 - alpha) every G_b(L) is >= 0 by convexity of u -> u^b, so the sum of
 positive terms keeps its relative precision however close P and Q are.
 
-Dominating pairs: the two output laws that a release can at worst be told apart by.
-
-A pair (P with the subject, Q without) is given by its *excess* at every real eps,
-C(eps) = H_eps(P|Q) - max(0, 1 - e^eps), where H is the hockey-stick divergence. The other direction
-is H_eps(Q|P) = e^eps C(-eps) at eps >= 0, so one function describes both; and where H is close to
-its trivial value 1 - e^eps, C keeps its relative precision.
+A dominating pair (P with the subject, Q without) holds the two output laws that a release can at
+worst be told apart by. It is given by its *excess* at every real eps, C(eps) = H_eps(P|Q) - max(0,
+1 - e^eps), where H is the hockey-stick divergence. The other direction is H_eps(Q|P) = e^eps
+C(-eps) at eps >= 0, so one function describes both; and where H is close to its trivial value 1 -
+e^eps, C keeps its relative precision.
 """
 
 from __future__ import annotations

@@ -29,14 +29,10 @@ epsilon < 0 both 1 - H_eps = e^eps (1 - H_{-eps}) and the excess carry the facto
 A subject that moves several coordinates meets one such pair for each, independently: mu adds in
 squares and eta adds up.
 
-The Laplace mechanism on one number.
-
-The Gaussian mechanism under Poisson sampling.
-
-One subject takes part with probability gamma and then moves the released vector by at most the
-sensitivity; sigma is the *noise multiplier*, noise scale over sensitivity, and mu = 1/sigma. The
-dominating pair is Q = N(0, 1) without the subject and P = (1 - gamma) N(0, 1) + gamma N(mu, 1)
-with it (Mironov, Talwar & Zhang 2019; Zhu, Dong & Wang 2022, Theorem 11).
+Under Poisson sampling one subject takes part with probability gamma and then moves the released
+vector by at most the sensitivity; sigma is the *noise multiplier*, noise scale over sensitivity,
+and mu = 1/sigma. The dominating pair is Q = N(0, 1) without the subject and P = (1 - gamma) N(0, 1)
++ gamma N(mu, 1) with it (Mironov, Talwar & Zhang 2019; Zhu, Dong & Wang 2022, Theorem 11).
 
 RDP. D_alpha(P|Q) >= D_alpha(Q|P) (Mironov et al., Theorem 5), and with w(z) the density ratio,
 (alpha - 1) D_alpha = log(1 + E_Q[G_alpha(log w)]), G of :mod:`vicinal.accounting._divergence`. The

@@ -15,19 +15,15 @@ from vicinal.audit._catalogue import (
     store_trials,
 )
 from vicinal.audit._claims import Claim, GaussianClaim, PlanClaim, RenyiClaim
+from vicinal.audit._guesses import Guesses, epsilon_from_guesses, mu_from_guesses
 from vicinal.audit._ind_knn import IndKNNAudit
 from vicinal.audit._inspection import ModelInspection, inspect_model
-from vicinal.audit._one_run import (
-    Guesses,
-    OneRunResult,
-    epsilon_from_guesses,
-    mu_from_guesses,
-    one_run,
-)
+from vicinal.audit._one_run import OneRunResult, one_run
 from vicinal.audit._schedule import carry_out, carry_out_all, proved, try_control
-from vicinal.audit._trials import AuditResult, AuditTrial, ControlResult
+from vicinal.audit._trials import AuditFinding, AuditResult, AuditTrial, ControlResult
 
 __all__ = [
+    "AuditFinding",
     "AuditResult",
     "AuditTrial",
     "Claim",

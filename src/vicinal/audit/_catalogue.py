@@ -46,6 +46,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "private-knn-all": lambda: _fixed_plans.private_knn_without_sampling(delta),
         "private-knn-labels": lambda: _fixed_plans.private_knn_labels(delta=delta),
         "screening": lambda: _fixed_plans.private_knn_screening(delta=delta),
+        "private-knn-screened": lambda: _fixed_plans.private_knn_screened(delta=delta),
         "pate": lambda: _fixed_plans.pate_votes(delta=delta),
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
     }

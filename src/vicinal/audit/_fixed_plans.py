@@ -264,6 +264,26 @@ def private_knn_screening(
     return PrivateKNNTrial(classifier, law, "screening, unanimous neighbours", damages)
 
 
+def private_knn_screened(
+    gamma: float = 0.15, sigma: float = 0.7, delta: float = 1e-5
+) -> PrivateKNNTrial:
+    """Return the attack on a screening and the votes of what it lets pass, both telling."""
+    k, noise = 2, 1.5
+    threshold = k - 1.5 * noise
+    classifier = PrivateKNNClassifier(
+        range(2), k, gamma, sigma_screen=noise, threshold=threshold, sigma_votes=sigma,
+        n_queries=1, delta=delta,
+    )  # fmt: skip
+    law = AnswerLaw(
+        np.array([0.0, float(k)]), np.array([1.0, -1.0]), gamma, sigma, screen=(threshold, noise)
+    )
+    damages: dict[str, Callable[[Release], None]] = {
+        "noise halved": halve_noise,
+        "everybody sampled": sample_everybody,
+    }
+    return PrivateKNNTrial(classifier, law, "screening, then votes of what passed", damages)
+
+
 # ---------------------------------------------------------------- PATE
 
 

@@ -33,7 +33,7 @@ RUNS = 256
 UNIT = 1000.0
 """Integer steps of a feature of 1."""
 
-_CLASSES, _CLIP, _SHARE, _STEPS = 2, 0.5, 0.7, 4
+_CLASSES, _CLIP, _SHARE, _STEPS, _REPEATS = 2, 0.5, 0.7, 4, 16
 _ALONG = np.array([-1.0, 1.0]) / math.sqrt(2)
 """Direction of the gradient of a record with label 0 at weights 0, in its row."""
 
@@ -132,12 +132,13 @@ class PrivateModelTrial(AuditTrial):
             DeltaSlackAccountant(1e-5, needed=False),
         )  # fmt: skip
         remaining = np.full(len(people), UNITS, dtype=np.int64)
-        weights, total = np.zeros((RUNS, _CLASSES)), np.zeros(RUNS)
+        weights, total = np.zeros((RUNS, _CLASSES)), np.zeros((_REPEATS, RUNS))
         for _ in range(_STEPS):
             release = gradient.release(sigma)
+            # Charged once for all repeats: noise does not enter contributions.
             sums, _ = release.collect(weights, remaining)
-            total += release.publish(sums) @ _ALONG / _STEPS
-        return total
+            total += [release.publish(sums) @ _ALONG / _STEPS for _ in range(_REPEATS)]
+        return total.ravel()
 
     def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on broken versions."""

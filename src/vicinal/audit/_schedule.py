@@ -211,6 +211,18 @@ def _result(found: _Runs, confidence: float, controls: tuple[ControlResult, ...]
     claim, delta = trial.claim.allowed(rates), trial.claim.delta
     seen = visible_mu(claim, runs, 1 - (1 - confidence) / 2)
     return AuditResult(
-        trial.mechanism, trial.world, rates, claim, rates.mu, trial.claim.epsilon(), epsilon,
-        delta, seen, gdp_epsilon(seen, delta), confidence, runs, found.seconds, controls,
-    )  # fmt: skip
+        mechanism=trial.mechanism,
+        world=trial.world,
+        rates=rates,
+        claim=claim,
+        lower=rates.mu,
+        epsilon_claim=trial.claim.epsilon(),
+        epsilon_lower=epsilon,
+        delta=delta,
+        visible_mu=seen,
+        visible_epsilon=gdp_epsilon(seen, delta),
+        confidence=confidence,
+        runs=runs,
+        seconds=found.seconds,
+        controls=controls,
+    )

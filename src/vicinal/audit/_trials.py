@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vicinal.audit._bounds import Floats, RateBounds
@@ -66,52 +66,35 @@ class ControlResult:
     runs: int
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "name": self.name, "caught": self.caught, "lower": self.lower, "claim": self.claim,
-            "runs": self.runs, "seconds": self.seconds,
-        }  # fmt: skip
 
-
-@dataclass(frozen=True)
-class AuditResult:
-    """What the runs of one trial prove about one claim.
+@dataclass(frozen=True, kw_only=True)
+class AuditFinding:
+    """What one audit proves of one claim.
 
     Attributes
     ----------
     mechanism, world : str
         What was attacked, and how.
-    rates : RateBounds
-        The test, and what its rates are at least and at most.
     claim, lower : float
-        In units of a Gaussian shift (mu), at the rate of false alarms that was tested.
+        In units of a Gaussian shift (mu), at the test that was made.
     epsilon_claim, epsilon_lower, delta : float
-        The claim as epsilon at delta, and the least epsilon at delta that these runs allow.
-    visible_mu, visible_epsilon : float
-        A mechanism this leaky would have been put above its claim with probability .95.
+        The claim as epsilon at delta, and the least epsilon at delta that was proved.
     confidence : float
-        Of all lower bounds of this result together.
-    runs : int
-        Runs of each world.
+        Of the lower bounds.
     seconds : float
-        They took.
+        It took.
     controls : tuple of ControlResult
         The same audit on broken versions.
     """
 
     mechanism: str
     world: str
-    rates: RateBounds
     claim: float
     lower: float
     epsilon_claim: float
     epsilon_lower: float
     delta: float
-    visible_mu: float
-    visible_epsilon: float
     confidence: float
-    runs: int
     seconds: float
     controls: tuple[ControlResult, ...] = ()
 
@@ -122,7 +105,7 @@ class AuditResult:
 
     @property
     def kept(self) -> bool:
-        """Whether the runs agree with the claim."""
+        """Whether what was seen agrees with the claim."""
         return self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
 
     @property
@@ -132,8 +115,13 @@ class AuditResult:
 
     @property
     def holds(self) -> bool:
-        """Whether the runs agree with the claim, and every broken version was caught."""
+        """Whether the claim was kept, and every broken version was caught."""
         return self.kept and self.conclusive
+
+    @property
+    @abstractmethod
+    def power(self) -> str:
+        """What was run, and what it would have seen, in words."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
@@ -149,8 +137,39 @@ class AuditResult:
             "epsilon": {
                 "claim": self.epsilon_claim, "lower": self.epsilon_lower, "delta": self.delta,
             },
-            "would_have_seen": {"mu": self.visible_mu, "epsilon": self.visible_epsilon},
-            "runs": self.runs,
             "seconds": self.seconds,
-            "controls": [control.to_dict() for control in self.controls],
+            "controls": [asdict(control) for control in self.controls],
         }  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult(AuditFinding):
+    """What the runs of one trial prove about one claim.
+
+    Attributes
+    ----------
+    rates : RateBounds
+        The test, and what its rates are at least and at most.
+    visible_mu, visible_epsilon : float
+        A mechanism this leaky would have been put above its claim with probability .95.
+    runs : int
+        Runs of each world.
+    """
+
+    rates: RateBounds
+    visible_mu: float
+    visible_epsilon: float
+    runs: int
+
+    @property
+    def power(self) -> str:
+        """Runs, and the least leak that they would have shown."""
+        return (
+            f"{self.runs} runs of each world; a leak of epsilon >= {self.visible_epsilon:.3f} "
+            "would have been seen"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        seen = {"mu": self.visible_mu, "epsilon": self.visible_epsilon}
+        return {**super().to_dict(), "would_have_seen": seen, "runs": self.runs}

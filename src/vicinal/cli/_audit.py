@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vicinal._progress import Step
-    from vicinal.audit import AuditResult, IndKNNAudit, OneRunResult
+    from vicinal.audit import AuditFinding, AuditResult, IndKNNAudit, OneRunResult
     from vicinal.audit._catalogue import Trials
-
-    Result = AuditResult | OneRunResult
 
 CONTRADICTED = 1
 """Exit code of an audit that contradicts a claim."""
@@ -63,7 +61,7 @@ def audit(
         with progress(silent=json) as begin:
             step = begin("interactions", 3)
             chance = 0.95 if confidence is None else confidence
-            found: Sequence[Result] = _one_run(known, canaries, chance, step)
+            found: Sequence[AuditFinding] = _one_run(known, canaries, chance, step)
     else:
         trials = _chosen(_trials(target, audience, classes, epsilon, delta), only)
         if listed:
@@ -118,7 +116,7 @@ def _known(
     return found
 
 
-def report_of(results: Sequence[Result], target: Path | None) -> dict[str, Any]:
+def report_of(results: Sequence[AuditFinding], target: Path | None) -> dict[str, Any]:
     """Return results as plain values, with what was audited, when, and by which version."""
     from datetime import UTC, datetime
 
@@ -167,7 +165,7 @@ def _chosen(trials: Trials, only: str | None) -> Trials:
     return {name: trials[name] for name in names}
 
 
-def _verdict(results: Sequence[Result]) -> str:
+def _verdict(results: Sequence[AuditFinding]) -> str:
     """Return what all results together say, in a line."""
     wrong = sum(not result.kept for result in results)
     weak = sum(not result.conclusive for result in results)
@@ -181,29 +179,22 @@ def _verdict(results: Sequence[Result]) -> str:
     return "No claim is contradicted, and every version broken on purpose was caught."
 
 
-def _described(result: Result) -> str:
+def _described(result: AuditFinding) -> str:
     """Return a result as a few lines: the figures, what would have been seen, the controls."""
     kept = "kept" if result.kept else "CONTRADICTED"
     measured = (
         f"  mu at least {result.lower:.3f}, claimed {result.claim:.3f} ({kept}), "
-        f"ratio {result.lower / result.claim:.2f}; epsilon at least {result.epsilon_lower:.3f}, "
+        f"ratio {result.ratio:.2f}; epsilon at least {result.epsilon_lower:.3f}, "
         f"claimed {result.epsilon_claim:.3f} at delta {result.delta:g}"
     )
-    lines = [f"{result.mechanism}: {result.world}", measured, _power(result)]
+    power = (
+        f"  {result.power}; {result.seconds:.0f} s; wrong with probability at most "
+        f"{1 - result.confidence:.1g}"
+    )
+    lines = [f"{result.mechanism}: {result.world}", measured, power]
     lines += [
         f"  broken on purpose, {control.name}: {'caught' if control.caught else 'not caught'}"
         f" ({control.runs} runs)"
         for control in result.controls
     ]
     return "\n".join(lines)
-
-
-def _power(result: Result) -> str:
-    wrong = f"wrong with probability at most {1 - result.confidence:.1g}"
-    if hasattr(result, "guesses"):
-        guesses = result.guesses
-        return f"  {guesses.right} of {guesses.guessed} guesses right, {wrong}"
-    return (
-        f"  {result.runs} runs of each world, {result.seconds:.0f} s, {wrong}; "
-        f"a leak of epsilon >= {result.visible_epsilon:.3f} would have been seen"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
@@ -25,6 +25,7 @@ def certificate(
     purpose: Stated = None,
     retention: Stated = None,
     vouched_by: Stated = None,
+    accuracy: Stated = None,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -41,7 +42,7 @@ def certificate(
     found = deployment_certificate(
         facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
         controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
-        audits=audits,
+        accuracy=accuracy, audits=audits,
     )  # fmt: skip
     folder = output_folder(out)
     write_file(folder / "certificate.json", as_json(found) + "\n")
@@ -52,6 +53,13 @@ def certificate(
 def read_audit(path: Path) -> dict[str, Any]:
     """Return a report that `vicinal audit --out` wrote."""
     found = read_json(path, "audit")
-    if not isinstance(found, dict) or not {"at", "version", "holds", "claims"} <= set(found):
+    if not _has(found, "at", "version", "holds", "claims") or not all(
+        _has(claim, "mechanism", "world", "lower", "claim", "ratio", "confidence", "controls")
+        for claim in found["claims"]
+    ):
         raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")
     return found
+
+
+def _has(found: Any, *names: str) -> TypeGuard[dict[str, Any]]:
+    return isinstance(found, dict) and set(names) <= set(found)

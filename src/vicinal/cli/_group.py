@@ -111,6 +111,11 @@ class CommandGroup(TyperGroup):
             _stop(with_flags(str(error), command), code)
 
 
+def group_of(help_text: str) -> typer.Typer:
+    """Return a group of commands, still empty."""
+    return typer.Typer(help=help_text, no_args_is_help=True, add_completion=False, **PLAIN)
+
+
 def _command(name: str, place: str) -> TyperCommand | TyperGroup:
     module, _, attribute = place.partition(":")
     found = getattr(import_module(module), attribute)

@@ -127,7 +127,7 @@ def init(
         extractor, points = reference_of(raw, unmapped, components, power)
         if points is not None:
             warn_about_reference(points, _feature_names(extractor))
-            if features == "table" and not quiet:
+            if not quiet:
                 _say_model(plan, points)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")

@@ -7,16 +7,11 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli._group import PLAIN
+from vicinal.cli._group import group_of
 from vicinal.cli._options import Json, StorePath
 from vicinal.cli._output import as_json
 
-app = typer.Typer(
-    help="Keys of the service: add, list, revoke.",
-    no_args_is_help=True,
-    add_completion=False,
-    **PLAIN,
-)
+app = group_of("Keys of the service: add, list, revoke.")
 
 
 @app.command()

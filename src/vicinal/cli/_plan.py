@@ -10,7 +10,7 @@ import typer
 
 from vicinal.cli._options import Delta, Epsilon, Json
 from vicinal.cli._output import as_json, picture_format, progress, write_file
-from vicinal.cli._verdicts import numbers, verdict_lines
+from vicinal.cli._verdicts import linear_model_lines, numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def plan(
     shares = numbers("class_prior", class_prior)
     lines = verdict_lines(wish, range(classes), shares, known=True)
     stage = None if public is None else _stage(public, labels, classes)
+    if stage is not None:
+        lines += linear_model_lines(wish, stage.reference.points.shape[1])
     with progress(silent=json) as begin:
         step = begin("simulation", _plan_report.work(wish))
         found = _plan_report.options(wish, stage, seed, step)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._group import PLAIN
+from vicinal.cli._group import group_of
 from vicinal.cli._options import Json, StorePath
 from vicinal.cli._output import as_json, read_json, write_file
 from vicinal.cli._subjects import listed_ids
@@ -18,12 +18,7 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     from vicinal.store import Store
 
-app = typer.Typer(
-    help="Sign and verify receipts of erasures and guarantees.",
-    no_args_is_help=True,
-    add_completion=False,
-    **PLAIN,
-)
+app = group_of("Sign and verify receipts of erasures and guarantees.")
 
 Key = Annotated[Path, typer.Option(help="The installation's key file, mode 0600.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write the receipt to this file.")]

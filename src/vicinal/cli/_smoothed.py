@@ -9,17 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from vicinal.cli._account import read_plan
-from vicinal.cli._group import PLAIN
+from vicinal.cli._group import group_of
 from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, picture_format, write_file
 from vicinal.errors import InvalidInput
 
-app = typer.Typer(
-    help="Audit mechanisms without noise (smoothed differential privacy).",
-    no_args_is_help=True,
-    add_completion=False,
-    **PLAIN,
-)
+app = group_of("Audit mechanisms without noise (smoothed differential privacy).")
 
 Plot = Annotated[Path | None, typer.Option(help="Draw into this .png, .svg or .pdf file.")]
 Epsilons = Annotated[list[float], typer.Option("--epsilon", help="May be given several times.")]

@@ -45,10 +45,16 @@ def verdict_lines(
 
 def say_linear_model(wish: PlanRequest, n_features: int) -> None:
     """Print where a private linear model is likely to be the better choice."""
+    for line in linear_model_lines(wish, n_features):
+        typer.echo(f"vicinal: {line}", err=True)
+
+
+def linear_model_lines(wish: PlanRequest, n_features: int) -> list[str]:
+    """Return the line of :func:`say_linear_model`, or none."""
     from vicinal.reports._plan_verdict import linear_model_note
 
-    if (line := linear_model_note(wish, n_features)) is not None:
-        typer.echo(f"vicinal: {line}", err=True)
+    line = linear_model_note(wish, n_features)
+    return [] if line is None else [line]
 
 
 def say_thin_reference() -> None:

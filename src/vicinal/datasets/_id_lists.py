@@ -1,15 +1,16 @@
-"""Lists of subject ids: files with one id a line."""
+"""Lists of subject ids: files with one id a line, or pipes, read so that Ctrl-C is heard."""
 
 from __future__ import annotations
 
 import io
+import os
 import re
+import select
 from collections.abc import Iterator
 from pathlib import Path
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
-from vicinal.datasets._streams import read_whole
 from vicinal.errors import InvalidInput
 
 _HEADERS = frozenset({
@@ -86,3 +87,23 @@ def _has_digit(line: str) -> bool:
 
 def _refused(path: str | Path, number: int, reason: str) -> InvalidInput:
     return InvalidInput(f"Line {number} of {path} {reason}. Nothing was done.")
+
+
+_PATIENCE_S = 0.1
+_CHUNK = 1 << 16
+
+
+def read_whole(descriptor: int) -> bytes:
+    """Return everything up to the end of a file or pipe, given its descriptor.
+
+    Python looks for signals when one of its reads is interrupted. A signal that comes between two
+    reads of one call is heard only once more content comes: from a pipe, that may be never.
+    """
+    return b"".join(iter(lambda: _next_chunk(descriptor), b""))
+
+
+def _next_chunk(descriptor: int) -> bytes:
+    """Return what there is, b"" at the end; look for signals while there is nothing."""
+    while not select.select([descriptor], [], [], _PATIENCE_S)[0]:
+        pass
+    return os.read(descriptor, _CHUNK)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from vicinal.errors import InvalidInput
 
 Images = npt.NDArray[Any]
 Vectors = npt.NDArray[np.float32]
+AnyImages = npt.ArrayLike | Sequence[npt.ArrayLike]
 
 Network = TypeVar("Network")
 
@@ -37,8 +39,38 @@ class FixedFeatures(TransformerMixin, BaseEstimator):
         return tags
 
 
-class FixedImageFeatures(FixedFeatures):
+class FixedImageFeatures(FixedFeatures, ABC):
     """An extractor of images."""
+
+    def transform(self, images: AnyImages, progress: Step | None = None) -> Vectors:
+        """Return the features of `images`.
+
+        Parameters
+        ----------
+        images
+            Grey (n, h, w) or colour (n, h, w, 3), integers or finite floats. A network also takes a
+            list of images (h, w) or (h, w, 3) of any sizes.
+        progress
+            Called with the number of images just finished, several times in a run.
+
+        Returns
+        -------
+        array (n, d) of float32
+            In the order of the images; all finite.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no image, or one is anything else, too small, or holds other pixels than the
+            class takes; if a parameter is not usable.
+        MissingExtra
+            If the class needs an extra that is not installed.
+        """
+        return in_order(self._parts(images), progress)
+
+    @abstractmethod
+    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
+        """Yield the features of consecutive images."""
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that images go in, and that no fit is needed."""
@@ -92,7 +124,7 @@ def in_threads(
     return results
 
 
-def image_array(images: npt.ArrayLike, smallest: int, hint: str) -> Images:
+def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
     """Return images (n, h, w) or (n, h, w, 3) of one size as numbers, or say what is wrong.
 
     `hint` says what the least height and width stand for, and which parameter makes it fewer: "one

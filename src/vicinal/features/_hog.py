@@ -6,7 +6,7 @@ features are those of ``skimage.feature.hog``, bit for bit (``tests/congruence/t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import partial
 from typing import TypedDict
 
@@ -17,11 +17,11 @@ from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import (
+    AnyImages,
     FixedImageFeatures,
     Images,
     Vectors,
     image_array,
-    in_order,
     in_threads,
 )
 
@@ -65,12 +65,11 @@ class HOGFeatures(FixedImageFeatures):
         Number of threads, as joblib counts them: None for one, -1 for every core. The features
         are the same whatever the number.
 
-    Notes
-    -----
-    An image of h by w pixels gives ``(h // cell - block + 1) * (w // cell - block + 1)`` blocks
-    of ``block**2 * orientations`` numbers: 1,296 features for 28 by 28 pixels with the defaults.
-    Of a colour image the channel with the steepest gradient counts, pixel by pixel. Pixels are
-    taken as they are; keep to one scale (0 to 255, or 0 to 1) for records, public rows and queries.
+    Notes ----- An image of h by w pixels gives ``(h // cell - block + 1) * (w // cell - block +
+    1)`` blocks of ``block**2 * orientations`` numbers between 0 and 1: 1,296 features for 28 by 28
+    pixels with the defaults. Of a colour image the channel with the steepest gradient counts, pixel
+    by pixel. Pixels are taken as they are; keep to one scale (0 to 255, or 0 to 1) for records,
+    public rows and queries.
     """
 
     def __init__(
@@ -87,29 +86,7 @@ class HOGFeatures(FixedImageFeatures):
         self.compress = compress
         self.n_jobs = n_jobs
 
-    def transform(
-        self, images: npt.ArrayLike, progress: Callable[[int], None] | None = None
-    ) -> Vectors:
-        """Return the features of `images`.
-
-        Parameters
-        ----------
-        images
-            Grey (n, h, w) or colour (n, h, w, 3), integers or finite floats.
-        progress
-            Called with the number of images just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the images; all finite and between 0 and 1.
-
-        Raises
-        ------
-        InvalidInput
-            If `images` has another shape, is empty, holds anything but finite numbers (negative
-            ones with `compress`), or has images smaller than one block.
-        """
+    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
         settings = self._settings()
         smallest = settings["cell"] * settings["block"]
         pixels = image_array(images, smallest, "one block; choose a smaller 'cell' or 'block'")
@@ -121,7 +98,7 @@ class HOGFeatures(FixedImageFeatures):
                 "Shift them, or set compress=False."
             )
         work = partial(_histograms, **settings)
-        return in_order(in_threads(pixels, work, _CHUNK, self.n_jobs), progress)
+        return in_threads(pixels, work, _CHUNK, self.n_jobs)
 
     def _settings(self) -> HOGSettings:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, MissingExtra
-from vicinal.features._fixed import FixedImageFeatures, LoadedOnce, Vectors, in_order, one_by_one
+from vicinal.features._fixed import (
+    AnyImages,
+    FixedImageFeatures,
+    LoadedOnce,
+    Vectors,
+    one_by_one,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -65,37 +71,11 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
         self.weights = weights
         self.device = device
 
-    def transform(
-        self,
-        images: npt.ArrayLike | Sequence[npt.ArrayLike],
-        progress: Callable[[int], None] | None = None,
-    ) -> Vectors:
-        """Return the embeddings of `images`.
-
-        Parameters
-        ----------
-        images
-            Grey (h, w) or colour (h, w, 3) each, of any sizes, in an array or a list; 0 to 255.
-        progress
-            Called with the number of images just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the images.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no image, or one is anything else; if the architecture is unknown, or the
-            file does not hold its weights.
-        MissingExtra
-            If the extra `vision` is not installed.
-        """
+    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
         pixels = [checked_image(image) for image in listed_images(images)]
         loaded = self._network()
         embed = partial(_embedded, loaded, device=self.device)
-        return in_order(one_by_one(pixels, embed, _PART), progress)
+        return one_by_one(pixels, embed, _PART)
 
     def _network(self) -> _LoadedNetwork:
         """Return the loaded network, loading it once for every choice of parameters."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
-from vicinal.features._fixed import FixedImageFeatures, LoadedOnce, Vectors, in_order
+from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
 from vicinal.features._image import checked_image, listed_images
 from vicinal.features._legacy_weights import read_weights
 
@@ -77,36 +77,11 @@ class Lite0Features(LoadedOnce["Any"], FixedImageFeatures):
         self.size = size
         self.weights = weights
 
-    def transform(
-        self,
-        images: npt.ArrayLike | Sequence[npt.ArrayLike],
-        progress: Callable[[int], None] | None = None,
-    ) -> Vectors:
-        """Return the embeddings of `images`.
-
-        Parameters
-        ----------
-        images
-            Grey (h, w) or colour (h, w, 3) each, of any sizes, in an array or a list; 0 to 255.
-        progress
-            Called with the number of images just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, 1280) of float32
-            In the order of the images.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no image, or one is anything else; if the weights are other ones.
-        MissingExtra
-            If the extra `encoders` is not installed.
-        """
+    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
         pixels = [checked_image(image) for image in listed_images(images)]
         size = _checks.integer("size", self.size, least=32, most=512)
         session = self._loaded_once((size, self.weights), lambda: _session(size, self.weights))
-        return in_order(_side_by_side(pixels, partial(_embedded, session, size)), progress)
+        return _side_by_side(pixels, partial(_embedded, session, size))
 
 
 def packaged_weights() -> Path:

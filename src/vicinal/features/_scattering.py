@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -13,11 +13,11 @@ from scipy import fft
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import (
+    AnyImages,
     FixedImageFeatures,
     Images,
     Vectors,
     image_array,
-    in_order,
     in_threads,
 )
 from vicinal.features._scattering_kernels import Shape
@@ -88,33 +88,11 @@ class ScatteringFeatures(FixedImageFeatures):
         self.orientations = orientations
         self.n_jobs = n_jobs
 
-    def transform(
-        self, images: npt.ArrayLike, progress: Callable[[int], None] | None = None
-    ) -> Vectors:
-        """Return the features of `images`.
-
-        Parameters
-        ----------
-        images
-            Grey (n, h, w) or colour (n, h, w, 3), integers or floats between 0 and `white`.
-        progress
-            Called with the number of images just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the images; all finite and not negative.
-
-        Raises
-        ------
-        InvalidInput
-            If `images` has another shape, is empty, holds anything but numbers from 0 to `white`,
-            or has images smaller than two cells.
-        """
+    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
         settings = self._settings()
         pixels = _as_images(images, settings)
         work = partial(_features, settings=settings)
-        return in_order(in_threads(pixels, work, _CHUNK, self.n_jobs), progress)
+        return in_threads(pixels, work, _CHUNK, self.n_jobs)
 
     def _settings(self) -> _Settings:
         return _Settings(
@@ -137,7 +115,7 @@ class _Settings:
         return int(2**self.scales)
 
 
-def _as_images(images: npt.ArrayLike, settings: _Settings) -> Images:
+def _as_images(images: AnyImages, settings: _Settings) -> Images:
     """Return `images` as an array of numbers, or say what is wrong with them."""
     pixels = image_array(images, 2 * settings.cell, "two cells; choose a smaller 'scales'")
     if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= settings.white):

@@ -1,11 +1,10 @@
 """Released answers in a file that may be published: what was asked, what was said, how sure.
 
-What released answers say of all public examples: a smooth model beside the student's network.
-
-A network that sees a thousand answers, the surest, has weak opinions of classes that overlap; it
-then confirms its own mistakes on the examples that nobody answered. Kernel ridge regression on the
-round's features (:mod:`vicinal.predictors.ind_knn._public_model`) knows less of easy classes and
-more of those. It sees released answers only, all of them, and so costs nothing.
+:func:`soft_labels` says what they mean for all public examples, beside the student. A network that
+sees a thousand answers, the surest, has weak opinions of classes that overlap; it then confirms its
+own mistakes on the examples that nobody answered. Kernel ridge regression on the round's features
+(:mod:`vicinal.predictors.ind_knn._public_model`) knows less of easy classes and more of those. It
+sees released answers only, all of them, and so costs nothing.
 """
 
 from __future__ import annotations

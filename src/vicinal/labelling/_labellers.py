@@ -39,10 +39,11 @@ ABSTAINED = -1
 """Position of a class where a question was not answered."""
 
 
-def columns_text(labels: npt.ArrayLike, subjects: npt.ArrayLike | None) -> bytes:
-    """Return labels and subjects for a digest; ids in their one form, whatever file they are of."""
+def digest_of(parameters: object, labels: npt.ArrayLike, subjects: npt.ArrayLike | None) -> str:
+    """Return a digest; ids count in their one form, whatever file they are of."""
     ids = None if subjects is None else _checks.subject_ids("subjects", subjects)
-    return f"{np.asarray(labels).tolist()!r}{ids!r}".encode()
+    text = f"{parameters!r}{np.asarray(labels).tolist()!r}{ids!r}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,9 +219,7 @@ class IndKNNLabeller:
         """Return a digest of labels, subjects and parameters. Private."""
         parameters = {**self._classifier.get_params(), "n_queries": None}
         parameters["model_share"] = self._share
-        digest = hashlib.sha256(repr(sorted(parameters.items())).encode())
-        digest.update(columns_text(self._labels, self._subjects))
-        return digest.hexdigest()
+        return digest_of(sorted(parameters.items()), self._labels, self._subjects)
 
 
 Examples = npt.NDArray[Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import Plan as PricedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.labelling._labellers import ABSTAINED, Answered, State, columns_text
+from vicinal.labelling._labellers import ABSTAINED, Answered, State, digest_of
 from vicinal.labelling._plan import LabellingPlan, Round
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 from vicinal.predictors._common.claims import OneOfSeveralFits
@@ -145,9 +144,7 @@ class FixedPlanLabeller:
     def epsilon(self) -> float:
         """Return what all rounds cost, as :meth:`guarantee` does, also in a simulation."""
         plan = PricedPlan.from_dict(self.plan())
-        total = plan.composition()
-        methods = [method for method in total.methods() if method != "rdp_mironov"]
-        return min(total.to_epsilon(plan.delta, method) for method in methods)
+        return plan.composition().least_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee of all rounds together, known before the first question."""
@@ -164,9 +161,7 @@ class FixedPlanLabeller:
     def digest(self) -> str:
         """Return a digest of labels, subjects and parameters. Private."""
         parameters = [sorted(c.get_params().items()) for c in self._classifiers()]
-        digest = hashlib.sha256(repr(parameters).encode())
-        digest.update(columns_text(self._labels, self._subjects))
-        return digest.hexdigest()
+        return digest_of(parameters, self._labels, self._subjects)
 
     def _classifiers(self) -> list[Planned]:
         made = [(self._make(part), part.questions) for part in self._plan.rounds]

@@ -32,6 +32,7 @@ WEIGHT_STEPS = 1 << 18
 
 _LARGEST_WEIGHT = 1 << 30
 _CHUNK = 1 << 14  # sums of a chunk stay below 2^53, for contributions of at most 2^29 steps
+_PEOPLE = 1 << 10  # with several records each; their charges together are below 2^59
 _LOW = (1 << 24) - 1
 _INSIDE = 1 - 1e-9
 
@@ -89,7 +90,7 @@ class IndividualGradient:
         # Exact: a row's norm is at most 8191.
         self.squares = np.rint(np.square(records.norms)).astype(np.int64)
         self._records = records
-        self._unit = unit
+        self.unit = unit
         self._budget = budget
         self._noise = noise
         self._slack = slack
@@ -155,9 +156,10 @@ class GradientRelease:
             self._add_single(single[start : start + _CHUNK], whole, remaining, sums)
             for start in range(0, len(single), _CHUNK)
         )
+        several = np.flatnonzero(counts > 1)
         return sums, spent + sum(
-            self._add_several(int(slot), whole, remaining, sums)
-            for slot in np.flatnonzero(counts > 1)
+            self._add_several(several[start : start + _PEOPLE], whole, remaining, sums)
+            for start in range(0, len(several), _PEOPLE)
         )
 
     def publish(self, sums: Steps) -> Floats:
@@ -184,14 +186,19 @@ class GradientRelease:
         sums += (rows.T @ scores).astype(np.int64)
         return (int(high) << 24) + int(low)
 
-    def _add_several(self, slot: int, whole: Floats, remaining: Units, sums: Steps) -> int:
-        """Add a subject with several records; return its charge."""
+    def _add_several(
+        self, slots: npt.NDArray[np.int64], whole: Floats, remaining: Units, sums: Steps
+    ) -> int:
+        """Add subjects with several records each; return their charges."""
         records = self.mechanism._records
-        part = slice(records.starts[slot], records.starts[slot + 1])
-        rows = records.rows[part].astype(np.float64)
+        counts = records.starts[slots + 1] - records.starts[slots]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        places = np.arange(starts[-1]) + np.repeat(records.starts[slots] - starts[:-1], counts)
+        rows = records.rows[places].astype(np.float64)
+        labels = records.labels[places]
         return int(
-            add_charged(
-                rows @ whole, rows, records.labels[part], slot, remaining, *self._numbers, sums
+            charge_several(
+                rows @ whole, rows, labels, starts, slots, remaining, *self._numbers, sums
             )
         )
 
@@ -199,9 +206,9 @@ class GradientRelease:
     def _numbers(self) -> tuple[float, float, float, float, int]:
         """What the compiled loops need: per score, factor, bound, rate, reserve."""
         made = self.mechanism
-        factor = made.steps / (made.clip * made._unit)
+        factor = made.steps / (made.clip * made.unit)
         bound = float(min(made.steps, self.scale))
-        return 1 / (made._unit * WEIGHT_STEPS), factor, bound, self.rate, made.reserve
+        return 1 / (made.unit * WEIGHT_STEPS), factor, bound, self.rate, made.reserve
 
 
 def _steps(most_noise: float) -> int:
@@ -238,6 +245,22 @@ def charge_rows(  # type: ignore[no-untyped-def]
         high += cost >> 24
         low += cost & _LOW
     return high, low
+
+
+@compiled
+def charge_several(  # type: ignore[no-untyped-def]
+    scores, rows, labels, starts, slots, remaining,
+    per_score, factor, bound, rate, reserve, sums,
+):  # fmt: skip
+    """Add the charged gradients of subjects, each with records starts[i] to starts[i + 1]."""
+    spent = 0
+    for i in range(len(slots)):
+        first, last = starts[i], starts[i + 1]
+        spent += add_charged(
+            scores[first:last], rows[first:last], labels[first:last], slots[i], remaining,
+            per_score, factor, bound, rate, reserve, sums,
+        )  # fmt: skip
+    return spent
 
 
 @compiled

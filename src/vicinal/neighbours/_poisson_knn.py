@@ -108,12 +108,7 @@ class PoissonKNN:
         rank = math.ceil(expected + _MARGIN * math.sqrt(expected) + 1)
         if rank >= len(self._probes):
             return everybody
-        place = len(self._probes) - rank
-        parts = [
-            np.partition(similarities, place, axis=1)[:, place]
-            for similarities in self._probes.similarities(queries)
-        ]
-        return np.concatenate([everybody[:0], *parts])
+        return self._probes.ranked(queries, rank)
 
 
 def _scattered(size: int, count: int) -> npt.NDArray[np.int64]:

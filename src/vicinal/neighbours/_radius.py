@@ -69,7 +69,7 @@ class Reference:
             chunk = queries[start : start + _CHUNK]
             lower = self._guess(chunk, rank)
             found.append(
-                self._ranked(chunk, rank) if lower is None else self._near(chunk, rank, lower)
+                self.ranked(chunk, rank) if lower is None else self._near(chunk, rank, lower)
             )
         return np.concatenate(found)
 
@@ -78,9 +78,9 @@ class Reference:
         deeper = math.ceil(1.5 * rank / _SAMPLED) + 4
         if len(self) < _LARGE or deeper > len(self) // _SAMPLED:
             return None
-        return self._sample._ranked(queries, deeper)
+        return self._sample.ranked(queries, deeper)
 
-    def _ranked(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
+    def ranked(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
         """Return the `rank`-th largest similarity by looking at all of them."""
         place = len(self) - rank
         found = [
@@ -97,7 +97,7 @@ class Reference:
         found = rank_th_largest(near.starts, near.similarities, rank)
         short = np.diff(near.starts) < rank
         if short.any():
-            found[short] = self._ranked(queries[short], rank)
+            found[short] = self.ranked(queries[short], rank)
         return np.asarray(found)
 
     def similarities(self, queries: IntegerMatrix) -> Iterator[npt.NDArray[np.int64]]:

@@ -14,7 +14,7 @@ t). Probabilities are these numbers over their sum. The label is the class with 
 :class:`~vicinal.mechanisms.ClassScores`, for which labels alone have a price.
 
 Beside a private model, its probabilities for the query take the place of c pi, at a weight of
-:data:`MODEL_WEIGHT`.
+:data:`MODEL_WEIGHT` or :data:`DECLARED_WEIGHT`.
 
 docs/decisions/0062-rare-classes.md has what was measured and what was rejected.
 """
@@ -33,8 +33,9 @@ from vicinal.mechanisms import ClassScores
 
 Floats = npt.NDArray[np.float64]
 
-MODEL_WEIGHT = 10.0
-"""What a private model's probabilities weigh against votes: as many as these, in place of c."""
+MODEL_WEIGHT, DECLARED_WEIGHT = 10.0, 300.0
+"""What a private model's probabilities weigh against votes: as many as these, in place of c; the
+second where class shares or costs are declared (docs/decisions/0084-private-model-on-tables.md)."""
 
 _REACH = 30.0
 _STEP = 1 / 64
@@ -97,8 +98,9 @@ class ClassDecision:
             The model's probabilities, above 0. Public.
         """
         scale = noise[:, None]
-        pull = MODEL_WEIGHT / self._total()
-        expected = _mean(MODEL_WEIGHT * shares, votes / scale - pull * scale)
+        weight = MODEL_WEIGHT if self.plain else DECLARED_WEIGHT
+        pull = weight / self._total()
+        expected = _mean(weight * shares, votes / scale - pull * scale)
         return np.asarray(expected / expected.sum(axis=1, keepdims=True))
 
     def chosen(self, probabilities: Floats) -> npt.NDArray[np.int64]:
@@ -137,12 +139,16 @@ def _expected(shape: float) -> Floats:
 
 
 def _mean(shape: Floats, places: Floats) -> Floats:
-    """Return T, element by element; beyond the reach of D it goes on in a straight line."""
+    """Return T, element by element; beyond the reach of D it goes on as its expansions do."""
     within = np.clip(places, -_REACH, _REACH)
     small = np.minimum(shape, _LARGEST_SHAPE)
     found = small * pbdv(-small - 1, -within)[0] / pbdv(-small, -within)[0]
-    # Where D overflows, the mode is within 1 % of the mean.
-    mode = (within + np.sqrt(within**2 + 4 * np.maximum(shape, 1.0) - 2)) / 2
+    back = np.minimum(places, -_REACH)
+    found = np.where(places < -_REACH, -small / back * (1 - (small + 1) / back**2), found)
+    # Where D overflows, the mode is within 1 % of the mean. Written so that nothing cancels.
+    place, large = np.minimum(places, _REACH), np.maximum(shape, 1.0)
+    root = np.sqrt(place**2 + 4 * large - 2)
+    mode = np.where(place < 0, (2 * large - 1) / (root + np.abs(place)), (place + root) / 2)
     return np.asarray(
         np.where(shape > _LARGEST_SHAPE, mode, found) + np.maximum(places - _REACH, 0)
     )

@@ -60,10 +60,12 @@ def _sections(found: Mapping[str, Any]) -> list[Markup]:
         tag("section", tag("h2", "Mechanism"), tag("p", name),
             table(("proof note", "sha256"), proofs)),
         _audits(found["audits"]),
+        _listed("Accuracy", [found["accuracy"]]),
         _listed("Deletion", [*found["deletion"].values()]),
         _listed("What this does not mean", found["does_not_mean"]),
         tag("section", tag("h2", "NIST SP 800-226"),
-            table(("item", "here"), [(r["item"], r["here"]) for r in found["nist_sp_800_226"]])),
+            table(("item", "covered", "here"),
+                  [(r["item"], r["status"], r["here"]) for r in found["nist_sp_800_226"]])),
     ]  # fmt: skip
 
 
@@ -72,7 +74,7 @@ def _audits(audits: Iterable[Mapping[str, Any]]) -> Markup:
         (
             f"{claim['mechanism']}: {claim['world']}", f"{report['at']}, {report['version']}",
             f"{claim['lower']:.3f} of {claim['claim']:.3f}",
-            f"{claim['would_have_seen_epsilon']:.2f}",
+            _figure(claim["would_have_seen_epsilon"]),
             f"{claim['controls_caught']} of {claim['controls']}",
         )
         for report in audits
@@ -83,6 +85,10 @@ def _audits(audits: Iterable[Mapping[str, Any]]) -> Markup:
         return tag("section", heading, tag("p", "None is on file. Run: vicinal audit"))
     header = ("attack", "when", "mu proved, of claimed", "epsilon seen from", "broken caught")
     return tag("section", heading, table(header, rows))
+
+
+def _figure(value: float | None) -> str:
+    return "not stated" if value is None else f"{value:.2f}"
 
 
 def _listed(heading: str, words: Iterable[str]) -> Markup:

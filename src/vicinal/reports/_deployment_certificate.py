@@ -30,17 +30,37 @@ _MEANS_NOT = (
     "It does not cover whoever reads the disk, the memory or the backups.",
 )
 
-_NIST = (
-    ("Privacy parameter", "epsilon and delta of each audience"),
-    ("Unit of privacy", "one subject with all records, see 'unit'"),
-    ("Algorithms and correctness", "mechanism, proof notes and audits"),
-    ("Utility and bias", "not covered: measure accuracy and its differences between groups"),
-    ("Trust model", "central: the operator holds the records; see 'assumptions'"),
-    ("Floating-point attacks", "integer votes, exact discrete noise (noise/cks20.md)"),
-    ("Side channels", "response times: threat-model.md; memory use is not covered"),
-    ("Security and access control", "keys and roles of the service; the machine is not covered"),
-    ("Data collection exposure", "not covered: how the records came to the operator"),
-)
+COVERED, PARTLY, NOT_COVERED = "covered", "partly", "not covered"
+
+_NIST: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    ("Privacy parameters", COVERED, ("audiences[].epsilon", "audiences[].delta"),
+     "epsilon and delta of each audience; not why they were chosen"),
+    ("Variant of differential privacy", COVERED, ("audiences[].accounting",),
+     "(epsilon, delta), by Gaussian or Renyi composition; a guess of membership in plain figures"),
+    ("Unit of privacy and neighbouring relation", COVERED, ("unit", "audiences[].neighbouring"),
+     "one subject with all records, added or removed; ids must name people"),
+    ("Composition and post-processing", PARTLY, ("audiences[].spent", "audiences[].answers"),
+     "all answers of an audience; audiences that collude add up; not other systems' answers"),
+    ("Algorithms and their correctness", COVERED, ("mechanism", "audits"),
+     "proof notes by digest, and audits of the installed code"),
+    ("Utility and accuracy", PARTLY, ("accuracy",), "as the operator states it"),
+    ("Bias and differences between groups", NOT_COVERED, (),
+     "measure accuracy by group: noise weighs most on small ones"),
+    ("Query model", COVERED, ("audiences[].answers",),
+     "interactive: queries may follow from earlier answers, and their number is limited"),
+    ("Trust model", COVERED, ("audiences[].assumptions", "parties"),
+     "central: the operator holds the records and adds the noise"),
+    ("Floating-point arithmetic", COVERED, ("mechanism.proofs",),
+     "votes are whole numbers, noise is exact and discrete"),
+    ("Timing and other side channels", PARTLY, ("does_not_mean",),
+     "response times may be paced; memory, disk and processor are not covered"),
+    ("Software and its dependencies", PARTLY, ("mechanism.version",),
+     "version and digests of proofs; not the machine, nor libraries"),
+    ("Security and access control", PARTLY, ("vouched_by",),
+     "keys, roles and audiences of the service; the machine is not covered"),
+    ("Data collection exposure", NOT_COVERED, (), "how the records came to the operator"),
+    ("Retention and deletion", COVERED, ("deletion",), "erasure, with receipts; backups by policy"),
+)  # fmt: skip
 
 
 def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float:
@@ -65,13 +85,14 @@ def deployment_certificate(
     purpose: str | None = None,
     retention: str | None = None,
     vouched_by: str | None = None,
+    accuracy: str | None = None,
     audits: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return a certificate of a store, from what everybody may know of it.
 
     `facts` are those of ``Store.facts()``, without private numbers. Only the operator can state who
-    is responsible, what for, how long records and backups stay, and who vouches for the
-    assumptions. `audits` are reports of ``vicinal audit``, newest first.
+    is responsible, what for, how long records and backups stay, who vouches for the assumptions,
+    and what accuracy is known. `audits` are reports of ``vicinal audit``, newest first.
     """
     audiences = [_audience(name, state) for name, state in facts["audiences"].items()]
     return {
@@ -87,6 +108,7 @@ def deployment_certificate(
             "version": facts["version"],
         },
         "vouched_by": vouched_by or NOT_STATED,
+        "accuracy": accuracy or NOT_STATED,
         "mechanism": {
             "name": "Ind-KNN, an individual filter over noisy votes of neighbours",
             "package": "vicinal",
@@ -106,7 +128,10 @@ def deployment_certificate(
             "retention": retention or NOT_STATED,
         },
         "does_not_mean": list(_MEANS_NOT),
-        "nist_sp_800_226": [{"item": item, "here": here} for item, here in _NIST],
+        "nist_sp_800_226": [
+            {"item": item, "status": status, "fields": list(fields), "here": here}
+            for item, status, fields, here in _NIST
+        ],
         "registry": _registry(controller, purpose, at),
     }
 
@@ -153,7 +178,7 @@ def _audit(report: Mapping[str, Any]) -> dict[str, Any]:
             {
                 **{name: claim[name] for name in ("mechanism", "world", "lower", "claim", "ratio")},
                 "confidence": claim["confidence"],
-                "would_have_seen_epsilon": claim["would_have_seen"]["epsilon"],
+                "would_have_seen_epsilon": claim.get("would_have_seen", {}).get("epsilon"),
                 "controls_caught": sum(control["caught"] for control in claim["controls"]),
                 "controls": len(claim["controls"]),
             }
@@ -163,24 +188,29 @@ def _audit(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _registry(controller: str | None, purpose: str | None, at: str) -> dict[str, Any]:
-    """Return the fields of the registry's tiers, by where this certificate has them."""
+    """Return the fields of the registry's tiers: values, or the fields here that hold them."""
     return {
         "tier_1": {
             "curator": controller or NOT_STATED,
             "intended_use": purpose or NOT_STATED,
-            "data_product": "answers of a nearest-neighbour classifier",
+            "data_product": "interactive answers",
+            "description": "answers of a nearest-neighbour classifier over private records",
             "publication_date": at,
         },
         "tier_2": {
             "flavor": "approximate differential privacy, add or remove one subject",
-            "privacy_unit": "unit",
-            "privacy_loss": "audiences[].epsilon, audiences[].delta",
+            "privacy_unit": ["unit"],
+            "privacy_loss": ["audiences[].epsilon", "audiences[].delta"],
             "deployment_model": "central, interactive",
         },
         "tier_3": {
-            "unprotected_quantities": "audiences[].public",
-            "accounting": "audiences[].accounting, mechanism.proofs",
-            "implementation": "mechanism, audits",
-            "not_covered": "why these parameters were chosen; accuracy",
+            "data_domain": ["data"],
+            "unprotected_quantities": ["audiences[].public"],
+            "privacy_unit_in_detail": ["unit", "audiences[].protected"],
+            "post_processing": "whatever is made of released answers is covered",
+            "composition": ["audiences[].accounting", "audiences[].spent"],
+            "implementation": ["mechanism", "audits"],
+            "security": ["audiences[].assumptions", "vouched_by"],
+            "not_covered": "why these parameters, this unit and this model were chosen",
         },
     }

@@ -93,15 +93,21 @@ def rare_classes(wish: PlanRequest, shares: Sequence[float], names: Sequence[obj
 
 
 def linear_model_note(wish: PlanRequest, n_features: int) -> str | None:
-    """Return a line where a private linear model is likely to be ahead of votes; None elsewhere."""
+    """Return a line where a private linear model is likely to be ahead of votes; None elsewhere.
+
+    It is where a model can be trained. Where votes of such a plan are lost in noise, it is the
+    better choice by itself.
+    """
     from vicinal.predictors.ind_knn._private_model import fitting_share
 
     if not fitting_share(wish.settings(), n_features):
         return None
-    return (
-        "on tables a private linear model is mostly ahead of votes alone (tables.md): "
-        "consider --model-share auto, or NoisySGDClassifier."
-    )
+    if unanimous_lead(PlanChoice.of(wish)) < ENOUGH_LEAD:
+        return (
+            "a private linear model is the better choice here, as votes are lost in noise: "
+            "take --model-share auto, or NoisySGDClassifier."
+        )
+    return "a private model beside the votes is mostly ahead of votes alone: --model-share auto."
 
 
 def _percent(share: float) -> str:

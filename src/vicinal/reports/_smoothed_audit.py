@@ -1,26 +1,43 @@
-"""What `vicinal smoothed` shows: audits and elections, as plain values and as text."""
+"""What `vicinal smoothed` shows: audits and elections, as plain values and as text.
+
+Mechanisms and populations come from plain values, as a JSON file holds them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import (
     WARNINGS,
+    Average,
     FixedSize,
+    Heterogeneous,
     Histogram,
+    Hull,
+    Interval,
+    KNNVotes,
+    NamedMechanism,
+    Poisson,
+    RadiusVotes,
+    Vertices,
+    Winner,
+    WithReplacement,
     adjusted_utility,
     bounds,
+    compose,
     database_delta,
     quantiles,
     smoothed_delta,
     worst_case_delta,
 )  # fmt: skip
 from vicinal.smoothed._intervals import LOG_10, power_of_ten
-from vicinal.smoothed._specification import mechanism_of, population_of
+from vicinal.smoothed._mechanism import Mechanism
+from vicinal.smoothed._populations import Population
+from vicinal.smoothed._samplers import Sampler
 
 _FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}
 _NEEDED = {"mechanism", "population", "n", "epsilons"}
@@ -32,7 +49,7 @@ def audit(spec: object) -> dict[str, Any]:
     Parameters
     ----------
     spec : dict
-        ``mechanism``, ``population`` (see :mod:`vicinal.smoothed._specification`), ``n``,
+        ``mechanism`` (see :func:`mechanism_of`), ``population`` (see :func:`population_of`), ``n``,
         ``epsilons``; optional ``draws`` and ``seed`` for Monte Carlo, ``levels`` for quantiles,
         and ``database`` for the delta of one database, which is marked as private.
 
@@ -130,3 +147,64 @@ def election_row(name: str, counts: Sequence[int], lost: float, accuracy: float)
 
 def _finite(log10: float) -> float | None:
     return log10 if math.isfinite(log10) else None
+
+
+def sampler_of(spec: object) -> Sampler:
+    """Return a sampler: {"kind": "fixed_size", "size": 99}, "poisson" or "with_replacement"."""
+    return _built("sampler", spec, _SAMPLERS)  # type: ignore[no-any-return]
+
+
+def mechanism_of(spec: object) -> Mechanism:
+    """Return a mechanism.
+
+    {"kind": "histogram", "sampler": ...}, "winner" (rule, sampler, profile, ties), "average"
+    (levels, size, rounding), "radius_votes" (gamma, classes), "knn_votes" (k, gamma, classes), or
+    "composition" (releases: a list of {"mechanism": ..., "coins": name}).
+    """
+    return _built("mechanism", spec, _MECHANISMS)  # type: ignore[no-any-return]
+
+
+def population_of(spec: object) -> Population:
+    """Return a population: "vertices" (rows), "hull" (points), "interval" or "heterogeneous"."""
+    return _built("population", spec, _POPULATIONS)  # type: ignore[no-any-return]
+
+
+def _built(name: str, spec: object, kinds: dict[str, Callable[..., Any]]) -> Any:
+    if not isinstance(spec, dict) or spec.get("kind") not in kinds:
+        known = ", ".join(repr(kind) for kind in kinds)
+        raise InvalidInput(
+            f"The {name!r} parameter must be an object whose kind is one of {known}."
+        )
+    fields = {key: value for key, value in spec.items() if key != "kind"}
+    try:
+        return kinds[spec["kind"]](**fields)
+    except TypeError:
+        raise InvalidInput(
+            f"The {name!r} parameter of kind {spec['kind']!r} has missing or unknown fields, or "
+            f"values of the wrong type. Got the fields {sorted(fields)}."
+        ) from None
+
+
+_SAMPLERS: dict[str, Callable[..., Any]] = {
+    "fixed_size": FixedSize,
+    "poisson": Poisson,
+    "with_replacement": WithReplacement,
+}
+_MECHANISMS: dict[str, Callable[..., Any]] = {
+    "histogram": lambda sampler: Histogram(sampler_of(sampler)),
+    "winner": lambda rule, sampler, **rest: Winner(rule, sampler_of(sampler), **rest),
+    "average": Average,
+    "radius_votes": RadiusVotes,
+    "knn_votes": KNNVotes,
+    "composition": lambda releases: compose(
+        [NamedMechanism(mechanism_of(each["mechanism"]), each["coins"]) for each in releases]  # type: ignore[arg-type]
+    ),
+}
+_POPULATIONS: dict[str, Callable[..., Any]] = {
+    "vertices": Vertices,
+    "hull": Hull,
+    "interval": Interval,
+    "heterogeneous": lambda groups: Heterogeneous(
+        [(group["count"], group["distribution"]) for group in groups]
+    ),
+}

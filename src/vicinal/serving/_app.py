@@ -1,6 +1,6 @@
 """The Starlette application: routes, problems, and what happens at start and end.
 
-The OpenAPI document: one entry a route, and schemas from the pydantic models.
+The OpenAPI document has one entry a route, and schemas from the pydantic models.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """From the body of a request, JSON or a .npy file, to rows that the store takes.
 
-Rows as a .npy file: a sixth of the bytes of JSON, and no number to parse.
-
-The header is matched as a whole against what numpy writes, and evaluated nowhere; the shape it
-states must fit the bytes that have come, so that it cannot ask for memory.
+A .npy file has a sixth of the bytes of JSON, and no number to parse. Its header is matched as a
+whole against what numpy writes, and evaluated nowhere; the shape it states must fit the bytes that
+have come, so that it cannot ask for memory.
 """
 
 from __future__ import annotations

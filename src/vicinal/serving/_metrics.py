@@ -70,24 +70,27 @@ class Metrics:
 
     def text(self) -> str:
         """Return all of it in the text format of Prometheus."""
-        name = "vicinal_requests_total"
-        lines = _head(name, "HTTP requests by path, method and status.", "counter")
-        for (path, method, status), count in sorted(self.requests.items()):
-            lines.append(f'{name}{{path="{path}",method="{method}",status="{status}"}} {count}')
-        lines += self.seconds.lines("vicinal_predict_seconds", "Time to answer a prediction.")
+        requests = {
+            f'{{path="{path}",method="{method}",status="{status}"}}': count
+            for (path, method, status), count in sorted(self.requests.items())
+        }
+        dropped = {f'{{reason="{why}"}}': count for why, count in sorted(self.dropped.items())}
+        families = (
+            ("requests_total", "HTTP requests by path, method and status.", "counter", requests),
+            ("waiting_queries", "Queries before the worker.", "gauge", {"": self.waiting}),
+            ("shard_missing_total", "Blocks refused as a shard was away.", "counter",
+             {"": self.missing}),
+            ("connections", "Open connections.", "gauge", {"": self.connections}),
+            ("connections_dropped_total",
+             "Connections that were ended before a request, by reason.", "counter", dropped),
+            ("up", "0 once the store has failed.", "gauge", {"": int(self.up)}),
+        )  # fmt: skip
+        lines = self.seconds.lines("vicinal_predict_seconds", "Time to answer a prediction.")
         lines += self.blocks.lines("vicinal_block_queries", "Queries asked for in a block.")
-        lines += [*_head("vicinal_waiting_queries", "Queries before the worker.", "gauge")]
-        lines += [f"vicinal_waiting_queries {self.waiting}"]
-        name = "vicinal_shard_missing_total"
-        lines += [*_head(name, "Blocks refused as a shard was away.", "counter")]
-        lines += [f"{name} {self.missing}"]
-        lines += [*_head("vicinal_connections", "Open connections.", "gauge")]
-        lines += [f"vicinal_connections {self.connections}"]
-        name = "vicinal_connections_dropped_total"
-        lines += _head(name, "Connections that were ended before a request, by reason.", "counter")
-        lines += [f'{name}{{reason="{why}"}} {n}' for why, n in sorted(self.dropped.items())]
-        lines += [*_head("vicinal_up", "0 once the store has failed.", "gauge")]
-        return "\n".join([*lines, f"vicinal_up {int(self.up)}", ""])
+        for name, text, kind, values in families:
+            lines += _head(f"vicinal_{name}", text, kind)
+            lines += [f"vicinal_{name}{labels} {value}" for labels, value in values.items()]
+        return "\n".join([*lines, ""])
 
     def speed(self) -> dict[str, Any]:
         """Return throughput and latency of the last minute, at most the last 4,096 requests."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
@@ -24,14 +23,14 @@ from vicinal.serving._limits import JSON
 from vicinal.serving._models import PredictRequest, RecordsRequest
 from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
-from vicinal.store import Presence, Query, Reply
+from vicinal.store import Presence, Query
 from vicinal.store._base_store import AnyStore
 from vicinal.store._targets import CLASSES
 
 LONGEST_KEY = 200
 
 
-async def predict(request: Request) -> Response:
+async def predict(request: Request) -> JSONResponse:
     """Answer queries; returns after the charges have become durable.
 
     A problem means that nothing was charged, but for 500 and 503, after which the same
@@ -51,7 +50,7 @@ async def predict(request: Request) -> Response:
     except VicinalError as error:
         raise of_error(error) from None
     state.metrics.answered(size, time.perf_counter() - begin)
-    return Response(encode_reply(reply), media_type="application/json")
+    return JSONResponse(reply.to_dict())
 
 
 def idempotency_key(request: Request) -> str | None:
@@ -59,18 +58,13 @@ def idempotency_key(request: Request) -> str | None:
     sent = request.headers.getlist("idempotency-key")
     if not sent:
         return None
-    if len(sent) > 1 or not 0 < len(sent[0]) <= LONGEST_KEY or not _plain(sent[0]):
+    if len(sent) > 1 or not 0 < len(sent[0]) <= LONGEST_KEY or not _printable(sent[0]):
         detail = f"Idempotency-Key must be one header of 1 to {LONGEST_KEY} ASCII characters."
         raise Problem(400, "idempotency-key", detail)
     return sent[0]
 
 
-def encode_reply(reply: Reply) -> bytes:
-    """Return a reply as JSON."""
-    return json.dumps(reply.to_dict(), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _plain(text: str) -> bool:
+def _printable(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 

@@ -1,7 +1,4 @@
-"""From a store's folder to a process that listens.
-
-Make compiled code ready before a service listens, without a charge to anybody.
-"""
+"""From a store's folder to a process that listens, its compiled code ready, without a charge."""
 
 from __future__ import annotations
 

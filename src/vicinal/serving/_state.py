@@ -1,9 +1,8 @@
 """What every route needs: the store behind its worker, keys, limits, decoder and counters.
 
-Requests of a few milliseconds become one block, one product, one commit.
-
-One thread does all the work of the store. While it is busy requests gather, and the next block
-takes them all: the busier the service, the larger the blocks, and the less a commit costs each.
+Requests of a few milliseconds become one block, one product, one commit. One thread does all the
+work of the store. While it is busy requests gather, and the next block takes them all: the busier
+the service, the larger the blocks, and the less a commit costs each.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@ Affine maps, cut-outs and changes of light, drawn for every image of a batch ane
 idea: Xie et al. 2020 (UDA), DeVries & Taylor 2017 (Cutout). Mirrored digits are other digits:
 mirroring is off unless asked for.
 
-Virtual adversarial training: answers should not change under the smallest push.
-
-Source: Miyato, Maeda, Koyama & Ishii 2018, *Virtual Adversarial Training: A Regularization Method
-for Supervised and Semi-Supervised Learning*, Algorithm 1.
+Virtual adversarial training asks that answers do not change under the worst small push. Source:
+Miyato, Maeda, Koyama & Ishii 2018, *Virtual Adversarial Training: A Regularization Method for
+Supervised and Semi-Supervised Learning*, Algorithm 1.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 The file is torch's zip of tensors. It is read with ``weights_only=True``, which builds tensors and
 plain values and runs nothing; a file from somebody else cannot run code.
 
-A student as ONNX: raw examples in, probabilities out, the guarantee in its metadata.
-
+As ONNX a student takes raw examples and returns probabilities; the guarantee is in the metadata.
 The graph is written layer by layer. The layers of our networks are few, and torch's exporters would
 bring a tracer and packages of their own for them.
 """

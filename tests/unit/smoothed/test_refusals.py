@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.reports._smoothed_audit import mechanism_of, population_of, sampler_of
 from vicinal.smoothed import (
     Average,
     FixedSize,
@@ -33,7 +34,6 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )  # fmt: skip
-from vicinal.smoothed._specification import mechanism_of, population_of, sampler_of
 
 SHM = Histogram(FixedSize(3))
 EVEN = Vertices([[0.5, 0.5]])

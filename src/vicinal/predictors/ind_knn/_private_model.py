@@ -21,10 +21,16 @@ from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient, whole_weights
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+from vicinal.predictors.ind_knn._model_features import (
+    BIAS,
+    FloatMatrix,
+    Floats,
+    IntegerRows,
+    ModelFeatures,
+    WeightNoise,
+    shrunk,
+)
 from vicinal.predictors.ind_knn._shared_settings import ASKED, AnySettings, SharedSettings
-
-Floats = npt.NDArray[np.float64]
-FloatMatrix = npt.NDArray[np.floating]
 
 STEPS = 40
 """Gradients that are released."""
@@ -32,13 +38,10 @@ STEPS = 40
 CLIP = 0.7
 """Clipping bound; features have length 1, a gradient at most 1.5."""
 
-RATE = 64.0
-"""Step on the mean gradient."""
+RATE, LARGEST_RATE = 2.0, 64.0
+"""Step on the mean gradient: times the root of (d + 1) c, and at most."""
 
 MOMENTUM = 0.9
-
-BIAS = 0.3
-"""A feature that every record has besides its own."""
 
 METRIC = 0.5
 """g: mean length of the scores beside features of length 1."""
@@ -54,6 +57,7 @@ LOUDEST = 0.06
 
 _LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
 _LEAST_SHARE = 1e-9
+_ROUNDS = 50
 _CHUNK = 8192
 
 
@@ -63,33 +67,23 @@ class LinearModel:
 
     Attributes
     ----------
-    weights : float64 (d + 1, c)
-        In steps of 2^-18, whole numbers; the last row is for the bias.
+    weights : float64 (D, c)
+        In steps of 2^-18, whole numbers, for what ModelFeatures makes of d features.
     """
 
     weights: Floats
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""
-        starts = range(0, len(X), _CHUNK)
-        parts = [self.scores_of(integer_rows(X[at : at + _CHUNK])) for at in starts]
+        features = ModelFeatures.of_weights(X.shape[1], self.weights)
+        chunks = (X[start : start + _CHUNK] for start in range(0, len(X), _CHUNK))
+        parts = [scores_of(features.rows(chunk), self.weights, features.unit) for chunk in chunks]
         return np.concatenate([np.zeros((0, self.weights.shape[1])), *parts])
 
-    def scores_of(self, rows: npt.NDArray[np.float32]) -> Floats:
-        """Return the scores of integer rows with the bias: products of whole numbers, exact."""
-        products = rows.astype(np.float64) @ self.weights
-        return np.asarray(products / (_unit(rows.shape[1] - 1) * WEIGHT_STEPS))
 
-
-def integer_rows(X: FloatMatrix) -> npt.NDArray[np.float32]:
-    """Return integer rows with the bias, float32 (n, d + 1): every row by itself."""
-    rows = unit_vectors(X)
-    bias = np.full((len(rows), 1), round(BIAS * _unit(X.shape[1])), dtype=np.float32)
-    return np.hstack([rows, bias])
-
-
-def _unit(n_features: int) -> float:
-    return FLOAT32.scale(n_features)
+def scores_of(rows: IntegerRows, whole: Floats, unit: float) -> Floats:
+    """Return the scores of integer rows under whole weights: exact in any company."""
+    return np.asarray(rows.astype(np.float64) @ whole / (unit * WEIGHT_STEPS))
 
 
 class PrivateModel:
@@ -103,9 +97,13 @@ class PrivateModel:
         Public rows.
     used : float64 (m,)
         The share of its budget that each would have paid for the training, were it a record.
+    shares : float64 (c,), optional
+        Declared class shares, which its probabilities have on average over public rows.
     """
 
-    def __init__(self, model: LinearModel, public: FloatMatrix, used: Floats) -> None:
+    def __init__(
+        self, model: LinearModel, public: FloatMatrix, used: Floats, shares: Floats | None = None
+    ) -> None:
         self.model = model
         scores = model.scores(public)
         self._center = scores.mean(axis=0)
@@ -114,6 +112,7 @@ class PrivateModel:
         self._spread = max(float(scores.std()), 1e-12)
         margins = margins_of(scores)
         self._sure = float(np.quantile(margins, ASKED))
+        self._shift = np.zeros(scores.shape[1]) if shares is None else _shift(scores, shares)
         self.used = used
         unsure = margins <= self._sure
         self.typical_use = float(used[unsure].mean())
@@ -121,7 +120,7 @@ class PrivateModel:
     def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
         away = (self.model.scores(X) - self._center) * (METRIC / self._length)
-        unit = unit_vectors(X) / np.float32(_unit(X.shape[1]))
+        unit = unit_vectors(X) / np.float32(FLOAT32.scale(X.shape[1]))
         return np.hstack([unit, away.astype(np.float32)])
 
     def prior(self, X: FloatMatrix) -> Floats:
@@ -131,11 +130,23 @@ class PrivateModel:
 
     def shares(self, prior: Floats) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
-        return np.maximum(_softmax(prior * (self._spread / PRIOR)), _LEAST_SHARE)
+        scores = prior * (self._spread / PRIOR) + self._shift
+        return np.maximum(_softmax(scores), _LEAST_SHARE)
 
     def sure(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return where the model answers alone, bool (n,)."""
         return np.asarray(margins_of(prior) * (self._spread / PRIOR) > self._sure)
+
+
+def _shift(scores: Floats, shares: Floats) -> Floats:
+    """Return what makes probabilities average `shares` when it is added to the scores of rows.
+
+    None for equal shares, which are what is taken where none are declared.
+    """
+    shift = np.zeros(scores.shape[1])
+    for _ in range(_ROUNDS if np.ptp(shares) else 0):
+        shift += np.log(shares / np.maximum(_softmax(scores + shift).mean(axis=0), _LEAST_SHARE))
+    return shift
 
 
 def margins_of(scores: Floats) -> Floats:
@@ -229,17 +240,32 @@ def train(
     assert share is not None  # noqa: S101 (narrows the type: resolved before)
     assert n_records is not None  # noqa: S101 (the same)
     n_classes = len(settings.class_names)
-    records = SubjectRows(integer_rows(X), people.labels, people.slots, len(people.remaining))
+    features = ModelFeatures.planned(X.shape[1])
+    records = SubjectRows(features.rows(X), people.labels, people.slots, len(people.remaining))
     sigma = math.sqrt(STEPS / (2 * share * part * budget))
     # In a later round less than a part may be left, and all of it may be used: nothing is reserved.
     most = share if part == 1.0 else 1.0
     gradient = IndividualGradient(
-        records, n_classes, _unit(X.shape[1]), CLIP, sigma, most, budget, noise, slack
+        records, n_classes, features.unit, CLIP, sigma, most, budget, noise, slack
     )
     with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
-        weights, used = _descended(gradient, sigma, people, account, public, n_records)
+        start = started(settings.class_shares, features.width)
+        rate = min(LARGEST_RATE, RATE * math.sqrt((X.shape[1] + 1) * n_classes))
+        rows = features.rows(public)
+        weights, used = _descended(gradient, sigma, people, account, rows, n_records, start, rate)
+        noise_left = WeightNoise(sigma * CLIP / n_records, rate, MOMENTUM, STEPS, STEPS // 2)
+        chances = _softmax(scores_of(rows, whole_weights(weights), features.unit))
+        weights = shrunk(weights, features, rows, chances, noise_left)
     model = LinearModel(whole_weights(weights))
-    return PrivateModel(model, public, np.minimum(used / budget, share * part))
+    used = np.minimum(used / budget, share * part)
+    return PrivateModel(model, public, used, settings.class_shares)
+
+
+def started(shares: Floats, width: int) -> Floats:
+    """Return the first weights, float64 (D, c): every row has the declared class shares."""
+    weights = np.zeros((width, len(shares)))
+    weights[-1] = (np.log(shares) - np.log(shares).mean()) / BIAS
+    return weights
 
 
 def _descended(
@@ -247,20 +273,21 @@ def _descended(
     sigma: float,
     people: SubjectTable,
     account: Account,
-    public: FloatMatrix,
+    rows: IntegerRows,
     n_records: int,
+    weights: Floats,
+    rate: float,
 ) -> tuple[Floats, Floats]:
     """Return weights averaged over the second half, and the zCDP that public rows would pay."""
-    rows, used = integer_rows(public), np.zeros(len(public))
-    weights = np.zeros((gradient.n_features, gradient.n_classes))
+    used = np.zeros(len(rows))
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(STEPS):
         release = gradient.release(sigma)
-        used += release_cost(LinearModel(whole_weights(weights)), rows, release.noise)
+        used += release_cost(whole_weights(weights), rows, gradient.unit, release.noise)
         sums, spent = release.collect(weights, people.remaining)
         account.note_charged_total(spent)
         velocity = MOMENTUM * velocity + release.publish(sums) * (CLIP / n_records)
-        weights = weights - RATE * velocity
+        weights = weights - rate * velocity
         if step >= STEPS // 2:
             total += weights
     return total / (STEPS - STEPS // 2), used
@@ -271,10 +298,10 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def release_cost(model: LinearModel, rows: npt.NDArray[np.float32], noise: float) -> Floats:
+def release_cost(whole: Floats, rows: IntegerRows, unit: float, noise: float) -> Floats:
     """Return the zCDP that public integer rows would pay for a step, as the model labels them."""
-    chances = _softmax(model.scores_of(rows))
-    lengths = np.square(rows, dtype=np.float64).sum(axis=1) / _unit(rows.shape[1] - 1) ** 2
+    chances = _softmax(scores_of(rows, whole, unit))
+    lengths = np.square(rows, dtype=np.float64).sum(axis=1) / unit**2
     squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
     norms = np.minimum(squares * lengths[:, None] / CLIP**2, 1.0)
     return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))

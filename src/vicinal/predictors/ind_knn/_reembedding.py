@@ -25,6 +25,7 @@ from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors.ind_knn._engine_factory import engine_on, kernel_for, slack_meter
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
+from vicinal.predictors.ind_knn._model_features import ModelFeatures
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 from vicinal.predictors.ind_knn._shard import Shard
@@ -60,18 +61,25 @@ class TrainedModel:
         model = joined.model
         return cls(classifier.model_share_, model.model.weights, model.used, joined.put)
 
-    def on(self, public: inputs.FloatMatrix | None) -> PrivateModel:
+    def on(
+        self, public: inputs.FloatMatrix | None, shares: npt.NDArray[np.float64]
+    ) -> PrivateModel:
         """Return the model itself, on the public rows that it was trained beside.
+
+        `shares`, float64 (c,), are the declared class shares.
 
         Raises
         ------
         InvalidInput
             If they are other rows.
         """
-        d, m = self.weights.shape[0] - 1, len(self.used)
-        if public is None or public.shape != (m, d):
+        if public is None or not self._fits(public):
             raise InvalidInput("The model to go on with must be of the same public rows.")
-        return PrivateModel(LinearModel(self.weights), public, self.used)
+        return PrivateModel(LinearModel(self.weights), public, self.used, shares)
+
+    def _fits(self, public: inputs.FloatMatrix) -> bool:
+        features = ModelFeatures.of_weights(public.shape[1], self.weights)
+        return len(public) == len(self.used) and len(self.weights) == features.width
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -283,7 +291,7 @@ def _embed(
     labels = inputs.labels(y, len(records), settings.classes)
     claimed = claims.claim(classifier, settings, records, labels)
     del classifier._one_of
-    model = None if trained is None else trained.on(records.reference)
+    model = None if trained is None else trained.on(records.reference, settings.class_shares)
     features, reference = records.features, records.reference
     if model is not None and reference is not None:
         features, reference = model.features(features), model.features(reference)

@@ -1,0 +1,176 @@
+"""What a private model is linear in: features, their products where these are few, and a bias.
+
+A product of two features lets a linear model see that they act together, as columns of a table do.
+Whether the private records bear that out is not known before; so what training found for all
+products is shrunk towards nothing by as much as its noise alone explains (James & Stein 1961).
+Weights are public by then, and so is their noise: it costs nothing.
+
+docs/decisions/0084-private-model-on-tables.md has what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+
+Floats = npt.NDArray[np.float64]
+FloatMatrix = npt.NDArray[np.floating]
+IntegerRows = npt.NDArray[np.float32]
+
+BIAS = 0.3
+"""A feature that every record has besides its own."""
+
+PRODUCTS = 0.5
+"""Length of all products together, beside features of length 1."""
+
+MOST_PRODUCTS = 300
+"""With more products than these, so for more than 24 features, there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFeatures:
+    """The features of a model: d, their d (d + 1) / 2 products or none, and a bias.
+
+    Attributes
+    ----------
+    n_features : int
+        d.
+    with_products : bool
+        Whether products are among them.
+    """
+
+    n_features: int
+    with_products: bool
+
+    @classmethod
+    def planned(cls, n_features: int) -> Self:
+        """Return what a model of d features is trained on; public."""
+        return cls(n_features, _n_products(n_features) <= MOST_PRODUCTS)
+
+    @classmethod
+    def of_weights(cls, n_features: int, weights: Floats) -> Self:
+        """Return what a model with these weights, (D, c), was trained on."""
+        return cls(n_features, len(weights) == cls(n_features, with_products=True).width)
+
+    @property
+    def width(self) -> int:
+        """D, how many there are, with the bias."""
+        return self.n_features + self.with_products * _n_products(self.n_features) + 1
+
+    @property
+    def unit(self) -> float:
+        """So many integer steps are a feature of 1."""
+        return FLOAT32.scale(self.n_features)
+
+    @property
+    def products(self) -> slice:
+        """Where products stand in a row."""
+        return slice(self.n_features, self.width - 1)
+
+    def rows(self, X: FloatMatrix) -> IntegerRows:
+        """Return integer rows, float32 (n, D), of norm below 1.2 units: every row by itself.
+
+        Products are of whole numbers, and rounded one by one: exact in any company.
+        """
+        unit = unit_vectors(X)
+        bias = np.full((len(unit), 1), round(BIAS * self.unit), dtype=np.float32)
+        parts = (unit, self._products(unit), bias) if self.with_products else (unit, bias)
+        return np.asarray(np.hstack(parts))
+
+    def _products(self, unit: IntegerRows) -> IntegerRows:
+        first, second = np.triu_indices(self.n_features)
+        same = first == second
+        wide = unit.astype(np.float64)
+        each = wide[:, first] * wide[:, second] * np.where(same, 1.0, math.sqrt(2.0)) / self.unit
+        centred = (each - same * (self.unit / self.n_features)) * PRODUCTS
+        return np.asarray(np.rint(centred), dtype=np.float32)
+
+
+def _n_products(n_features: int) -> int:
+    return n_features * (n_features + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class WeightNoise:
+    """The noise on trained weights, as public rows let expect it.
+
+    Near the end of training the loss is taken to be quadratic, with the curvature that public rows
+    have under the model's own probabilities; then every direction of the curvature is a recursion
+    of its own, and noise goes through it linearly.
+
+    Attributes
+    ----------
+    deviation : float
+        Standard deviation of the noise on each entry of a mean gradient.
+    rate, momentum : float
+        Of the descent.
+    steps, averaged : int
+        All steps, and those at the end whose weights are averaged.
+    """
+
+    deviation: float
+    rate: float
+    momentum: float
+    steps: int
+    averaged: int
+
+    def covariance(self, curvature: Floats) -> Floats:
+        """Return the covariance of a class's weights, float64 (D, D), for their curvature."""
+        along, directions = np.linalg.eigh(curvature)
+        return np.asarray((directions * self._variances(along)) @ directions.T)
+
+    def _variances(self, along: Floats) -> Floats:
+        """Return the variance of averaged weights along directions of these curvatures."""
+        found = np.zeros_like(along)
+        for step in range(self.steps):
+            velocity, moved = np.ones_like(along), np.full_like(along, -self.rate)
+            total = np.zeros_like(along)
+            for later in range(step, self.steps):
+                if later >= self.steps - self.averaged:
+                    total = total + moved
+                velocity = self.momentum * velocity + along * moved
+                moved = moved - self.rate * velocity
+            found += np.square(total / self.averaged)
+        return np.asarray(found * self.deviation**2)
+
+
+def shrunk(
+    weights: Floats, features: ModelFeatures, rows: IntegerRows, chances: Floats, noise: WeightNoise
+) -> Floats:
+    """Return weights whose products count as much as they stand out from their noise.
+
+    Parameters
+    ----------
+    weights : float64 (D, c)
+        As trained.
+    features : ModelFeatures
+        What they are for.
+    rows : float32 (m, D)
+        Public integer rows.
+    chances : float64 (m, c)
+        The model's probabilities for these.
+    noise : WeightNoise
+        How noisy the weights are.
+    """
+    if not features.with_products:
+        return weights
+    n_classes, part = weights.shape[1], features.products
+    unit = rows.astype(np.float64) / features.unit
+    # Of weights that add up to 0 over the classes: all that probabilities depend on.
+    certain = (chances * (1 - chances)).mean(axis=1) * n_classes / (n_classes - 1)
+    covariance = noise.covariance((unit * certain[:, None]).T @ unit / len(unit))
+    products = unit[:, part] - unit[:, part].mean(axis=0)
+    spread = products.T @ products / len(products)
+    found = weights[part] - weights[part].mean(axis=1, keepdims=True)
+    expected = (n_classes - 1) * float((covariance[part, part] * spread).sum())
+    signal = float((found * (spread @ found)).sum())
+    factor = max(0.0, 1 - expected / signal) if signal > 0 else 0.0
+    less = weights.copy()
+    less[part] *= factor
+    return less

@@ -1,0 +1,98 @@
+"""Examples on pages of the site: commands of how-to pages are run, Python is read and imported.
+
+The README, the page on tables and the service's quickstart have tests of their own; tutorials run
+while the site builds.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import store_tools
+from vicinal.cli._main import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    path for path in sorted((ROOT / "docs").rglob("*.md"))
+    if not {"generated", "decisions"} & set(path.parts)
+]  # fmt: skip
+
+
+def blocks(path, language):
+    text = path.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def examples():
+    return [
+        pytest.param(block, id=f"{path.stem}-{number}")
+        for path in PAGES
+        for number, block in enumerate(blocks(path, "python"))
+    ]
+
+
+@pytest.mark.parametrize("example", examples())
+def test_python_on_pages_is_python_and_imports_what_there_is(example):
+    for node in ast.walk(ast.parse(example)):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "vicinal":
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                assert hasattr(module, alias.name) or importlib.util.find_spec(name), name
+
+
+def run(script):
+    """Run each line of a page: a command of vicinal in this process, or the move of a folder."""
+    printed = []
+    for line in re.sub(r"\\\n\s*", " ", script).splitlines():
+        program, *words = shlex.split(line, comments=True) or [""]
+        if program == "mv":
+            shutil.move(*words)
+        elif program:
+            assert program == "vicinal", line
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == 0, (line, done.output)
+            printed.append(done.output)
+    return "".join(printed)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Work in a folder with a store and a table of public rows."""
+    monkeypatch.chdir(tmp_path)
+    store_tools.make(tmp_path / "STORE").close()
+    return tmp_path
+
+
+def test_a_store_is_backed_up_and_moved(folder):
+    (script,) = blocks(ROOT / "docs" / "how-to" / "backup.md", "sh")
+    run(script)
+    assert (folder / "STORE" / "store.json").exists()
+
+
+def test_somebody_is_erased_and_it_is_proved(folder):
+    pytest.importorskip("cryptography")
+    (script,) = blocks(ROOT / "docs" / "how-to" / "erasure.md", "sh")
+    run(script)
+    assert "person-3" not in (folder / "receipt.json").read_text()
+
+
+def test_epsilon_is_planned_without_a_record(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(9)
+    rows = pandas.DataFrame(rng.normal(size=(400, 3)), columns=["a", "b", "c"])
+    rows["diagnosis"] = np.where(rows["a"] > 0, "ill", "healthy")
+    rows.to_parquet("public.parquet")
+    (script,) = blocks(ROOT / "docs" / "how-to" / "pick-epsilon.md", "sh")
+    assert "twice the epsilon" in run(script)
+    assert (tmp_path / "plan.png").exists()
