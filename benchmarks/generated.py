@@ -205,7 +205,7 @@ def _filled(parts: OpenStore, scene: Scene, number: int) -> OpenStore:
     book.slot_table.slot_of, book.slot_table.size = Numbers(rows), rows
     for audience in book.audiences.values():
         audience.account = StoredAccount(np.full(rows, UNITS, dtype=np.int64))
-        audience.granted, audience.folded = rows, 0
+        audience.granted, audience.checkpointed = rows, 0
     kernel = frame.kernel_of(None)
     shard = Shard(kernel, frame.n_features, book)
     rng = np.random.default_rng([scene.seed, number])

@@ -42,6 +42,10 @@ class TableCell:
     auc: float
     auc_error: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
 
 def cells(
     folder: Path, runs: int, queries: tuple[int, ...], epsilons: tuple[float, ...],
@@ -70,7 +74,7 @@ def _cells(
                 continue
             known[place] = found
             with kept.open("a") as lines:
-                lines.write(json.dumps(asdict(found)) + "\n")
+                lines.write(json.dumps(found.to_dict()) + "\n")
         yield known[place]
 
 

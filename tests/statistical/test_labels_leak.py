@@ -123,3 +123,56 @@ def test_a_broken_version_is_caught(break_it, rounds, monkeypatch):
 def test_the_honest_version_passes_what_the_broken_one_fails():
     """Fails if labels stay informative once the budget is spent; or if the audit cries wolf."""
     assert measured(4 * LASTS, BROKEN_RUNS).mu <= claim()
+
+
+# ---------------------------------------------------------------- labels by scores of two classes
+
+BY_SCORES = charge_table(label_budget(EPSILON, DELTA), None)
+SCORED_SHIFT = float(np.sqrt(2 * BY_SCORES.zcdp / LASTS / BY_SCORES.share(0.3)))
+
+
+def make_scored():
+    neighbors = 4
+    return IndKNNClassifier(
+        range(2), EPSILON, DELTA, n_queries=100_000, n_neighbors=neighbors,
+        n_records=neighbors * UNIVERSES, noise_multiplier=1 / SCORED_SHIFT / np.sqrt(neighbors),
+        release="label", class_prior=(0.9, 0.1), cost="balanced",
+    )  # fmt: skip
+
+
+def rare_victims(rounds):
+    return universes([(1.0, 1)], [(0.1, 0)], rounds=rounds)
+
+
+def share_of_rare_labels():
+    """Return the score of a universe; how often a class wins follows from the rule alone."""
+    classifier = make_scored()
+    ask_for_labels(classifier, rare_victims(1), victims=False)
+    noise = 1 / SCORED_SHIFT
+    votes = np.random.default_rng(0).normal(0, noise, (200_000, 2))
+    decision = classifier._engine.decision
+    chance, won = (
+        decision.labels(votes + np.array([0.0, more]), noise).mean() for more in (0.0, 1.0)
+    )
+    assert won > chance
+    return lambda labels: ((labels == 1).mean(axis=0) - chance) / (won - chance)
+
+
+def measured_by_scores(rounds, runs):
+    return audit(
+        make_scored, rare_victims(rounds), share_of_rare_labels(), interaction=ask_for_labels,
+        runs=runs,
+    )  # fmt: skip
+
+
+def test_labels_by_scores_leak_no_more_than_claimed():
+    found, claimed = measured_by_scores(LASTS, RUNS), float(np.sqrt(2 * BY_SCORES.zcdp))
+    print(f"measured mu {found.mu:.3f} and epsilon {found.epsilon:.3f}, claimed {claimed:.3f}")
+    assert found.mu <= claimed
+    assert found.epsilon <= EPSILON
+    assert found.mu > claimed / 3
+
+
+def test_a_skipped_charge_of_labels_by_scores_is_caught(monkeypatch):
+    skip_the_charge(monkeypatch)
+    assert measured_by_scores(8 * LASTS, BROKEN_RUNS).mu > np.sqrt(2 * BY_SCORES.zcdp)

@@ -142,9 +142,11 @@ def charged(book, audience, slots, units):
     book.commit([block])
 
 
-@pytest.mark.parametrize("fold_bytes", [0, 100, 1 << 20])
-def test_budgets_come_back_however_often_charges_were_folded(tmp_path, monkeypatch, fold_bytes):
-    monkeypatch.setattr(_audiences, "FOLD_BYTES", fold_bytes)
+@pytest.mark.parametrize("least_bytes", [0, 100, 1 << 20])
+def test_budgets_come_back_however_often_charges_were_checkpointed(
+    tmp_path, monkeypatch, least_bytes
+):
+    monkeypatch.setattr(_audiences, "CHECKPOINT_BYTES", least_bytes)
     book = filled(tmp_path / "db", people=3 * PAGE)
     rng = np.random.default_rng(0)
     for turn in range(40):
@@ -159,8 +161,10 @@ def test_budgets_come_back_however_often_charges_were_folded(tmp_path, monkeypat
     spent, queries = _audiences.charges_since_checkpoint(
         opened(tmp_path / "db").database, after.number
     )
-    assert after.folded + spent == before.granted * UNITS - exact_sum(before.account.remaining)
-    assert after.folded_queries + queries == 40
+    assert after.checkpointed + spent == before.granted * UNITS - exact_sum(
+        before.account.remaining
+    )
+    assert after.checkpointed_queries + queries == 40
 
 
 def test_coming_back_refills_nothing_for_any_audience(tmp_path):
@@ -220,4 +224,4 @@ def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
         book.enroll([5, "new"])
     book = reopened(book, tmp_path / "db")
     assert not book.audiences["one"].account.remaining.any()
-    assert book.audiences["one"].folded == 20 * UNITS
+    assert book.audiences["one"].checkpointed == 20 * UNITS

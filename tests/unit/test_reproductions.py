@@ -4,8 +4,10 @@ import io
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
@@ -240,3 +242,20 @@ def test_the_command_prints_all_methods(few, tmp_path):  # noqa: ARG001 (must co
     text = (tmp_path / "out" / "table1-cifar.txt").read_text()
     assert "is not to be had offline" in " ".join(text.split())
     assert [line.split()[-1] for line in text.splitlines()[1:7]] == ["2"] * 6
+
+
+def test_the_command_of_tables_ends_and_names_its_contenders(tmp_path):
+    """On a made-up table under the name of a real one."""
+    rng = np.random.default_rng(0)
+    age, kids = rng.normal(30, 5, 2300), rng.random(2300)
+    more = np.where(kids + (age - 30) / 20 > 0.5, "yes", "no")
+    columns = {"row": np.arange(2300), "age": age, "work": rng.random(2300), "morekids": more}
+    parquet.write_table(pa.table(columns), tmp_path / "Fertility.parquet")
+    method = "logistic regression, not private"
+    asked = ("tables", "--data", tmp_path, "--runs", 1, "--queries", 100, "--epsilon", 1)
+    told = run(*asked, "--method", method, "--out", tmp_path)
+    assert f"| Fertility morekids | 100 | {method} | ." in told
+    (row,) = json.loads((tmp_path / "tables.json").read_text())["rows"]
+    assert 0.5 < row["auc"] < 1
+    assert 0 < row["auc_error"] < 0.1
+    assert "one of" in run(*asked, "--method", "another", code=2)

@@ -55,10 +55,12 @@ def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
         execute = service.store._parts.database.execute
         journal = sum(int(spent) for (spent,) in execute("SELECT spent FROM charges"))
         left = int(audience.account.remaining.sum())
-        assert audience.granted * UNITS == left + audience.folded + journal
+        assert audience.granted * UNITS == left + audience.checkpointed + journal
         assert (audience.account.remaining < UNITS // 10**6).any()  # nearly spent
         assert (audience.account.remaining >= 0).all()
-        assert execute("SELECT SUM(queries) FROM charges")[0][0] + audience.folded_queries == 40
+        assert (
+            execute("SELECT SUM(queries) FROM charges")[0][0] + audience.checkpointed_queries == 40
+        )
         assert service.store.verify()
 
 

@@ -72,7 +72,7 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
             assert units(store, person) == memory.remaining[memory.slots([person])[0]]
         audience = store._parts.ledger.audiences["default"]
         spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
-        assert spent + audience.folded == sum(memory.journal) > 0
+        assert spent + audience.checkpointed == sum(memory.journal) > 0
         assert store.verify()
 
 
@@ -326,7 +326,7 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
         audience = store._parts.ledger.audiences["default"]
         spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
         left = exact_sum(audience.account.remaining)
-        assert spent + audience.folded + left == 150 * UNITS
+        assert spent + audience.checkpointed + left == 150 * UNITS
         assert (audience.account.remaining == 0).any() or left < 15 * UNITS, "not nearly spent"
         assert store.verify()
 

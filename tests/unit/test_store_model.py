@@ -268,3 +268,39 @@ def test_a_model_answers_on_without_a_warning():
         warnings.simplefilter("error", PrivacyWarning)
         twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5)
         twin.fit(X, Y, PEOPLE, public=R).predict(np.concatenate([Q, Q]))
+
+
+def test_probabilities_leave_beside_a_model_and_are_the_same_later(opened, tmp_path):
+    given = opened.predict(Q[:30])
+    np.testing.assert_allclose(given.probabilities.sum(axis=1), 1)
+    assert (given.probabilities.argmax(axis=1) == YQ[:30]).mean() > 0.9
+    opened.close()
+    with Store.open(tmp_path / "store") as again:
+        np.testing.assert_array_equal(again.predict(Q[:30]).probabilities, given.probabilities)
+
+
+def test_declared_shares_and_a_model_go_together_in_a_store(tmp_path):
+    shares = [0.2, *[0.8 / (CLASSES - 1)] * (CLASSES - 1)]
+    with make(tmp_path / "store", class_prior=shares, cost="balanced", simulation_seed=5) as store:
+        assert store.facts()["audiences"]["default"]["plan"]["model_share"] == 0.5
+        reply = store.predict(Q)
+        best = (reply.probabilities / np.array(shares)).argmax(axis=1)
+        np.testing.assert_array_equal(reply.labels, best)
+        assert (reply.labels == YQ).mean() > 0.85
+        found = store.evaluate(Q, YQ, [f"v{i}" for i in range(len(Q))], share=0.9)
+        assert found.scores is not None
+        assert store.verify()
+
+
+def test_answers_without_probabilities_are_read_as_before(opened):
+    state = opened._audience_states["default"]
+    database = opened._parts.database
+    (seq, content) = database.execute("SELECT seq, answers FROM answers ORDER BY seq")[0]
+    votes = np.frombuffer(content, "<f8").reshape(30, -1)[:, :CLASSES]
+    with database.transaction():
+        database.execute("UPDATE answers SET answers = ? WHERE seq = ?", (votes.tobytes(), seq))
+    state.answers._recent.clear()
+    reply = opened.predict(Q[:30])
+    assert reply.probabilities is None
+    np.testing.assert_array_equal(reply.votes, votes)
+    np.testing.assert_array_equal(reply.labels, votes.argmax(axis=1))

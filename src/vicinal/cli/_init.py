@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._answers import init_summary
-from vicinal.cli._options import Json, StorePath
-from vicinal.cli._output import as_json, warnings_said
+from vicinal.cli._options import Data, Json, Label, Ledger, Quiet, StorePath, Subject, Witness
+from vicinal.cli._output import say, warnings_said
 from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
 from vicinal.cli._records import (
     FROM_SCHEMA,
@@ -23,7 +23,6 @@ from vicinal.cli._records import (
     with_names,
 )
 from vicinal.cli._shards import AcceptLoss, opened_at, spread
-from vicinal.cli._store import Data, Label, Ledger, Quiet, Subject, Witness
 from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verdict
 from vicinal.errors import InvalidInput
 
@@ -140,8 +139,7 @@ def init(
         with made:
             facts = made.facts()
             if json or not quiet:
-                text = f"{init_summary(store, facts, points)}\n\n{made.guarantee()}"
-                typer.echo(as_json(facts) if json else text)
+                say(facts, f"{init_summary(store, facts, points)}\n\n{made.guarantee()}", json)
 
 
 init.command_class = PlanCommand  # type: ignore[attr-defined]

@@ -87,10 +87,10 @@ def label(
         _labellers.tell_price(answering, plan, json=json)
         return
     with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
-        asked, kept = labelling.label(make_job(dataset, pool), answering, plan, journal, begin)
-    answers = released(answering, asked, kept)
+        given, kept = labelling.label(make_job(dataset, pool), answering, plan, journal, begin)
+    answers = released(answering, given, kept)
     labelling.save_answers(answers, out)
-    result = {**summary(asked, answers), "out": str(out)}
+    result = {**summary(given, answers), "out": str(out)}
     typer.echo(as_json(result) if json else _text(result))
 
 
@@ -147,30 +147,30 @@ class _AsTheyAre:
 
 
 def released(
-    labeller: IndKNNLabeller | FixedPlanLabeller, asked: AskedRound, kept: npt.NDArray[np.int64]
+    labeller: IndKNNLabeller | FixedPlanLabeller, given: AskedRound, kept: npt.NDArray[np.int64]
 ) -> ReleasedLabels:
     """Return answers as they may be published; questions without an answer are left out."""
     import numpy as np
 
     from vicinal.labelling import ABSTAINED, ReleasedLabels
 
-    chosen = np.zeros(len(asked.labels), dtype=bool)
+    chosen = np.zeros(len(given.labels), dtype=bool)
     chosen[kept] = True
-    given = asked.labels != ABSTAINED
+    answered = given.labels != ABSTAINED
     return ReleasedLabels(
-        asked.questions[given],
-        labeller.classes[asked.labels[given]],
-        None if asked.margins is None else asked.margins[given],
-        chosen[given],
+        given.questions[answered],
+        labeller.classes[given.labels[answered]],
+        None if given.margins is None else given.margins[answered],
+        chosen[answered],
         tuple(labeller.classes.tolist()),
         labeller.guarantee().to_dict(),
     )
 
 
-def summary(asked: AskedRound, answers: ReleasedLabels) -> dict[str, Any]:
+def summary(given: AskedRound, answers: ReleasedLabels) -> dict[str, Any]:
     """Return what may be told about answers, for JSON."""
     return {
-        "questions": len(asked.questions),
+        "questions": len(given.questions),
         "answered": len(answers.rows),
         "kept": int(answers.selected.sum()),
         "guarantee": answers.guarantee,

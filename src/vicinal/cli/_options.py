@@ -11,3 +11,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
 Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss.")]
 Delta = Annotated[float, typer.Option(help="Chance that the bound does not hold.")]
+Data = Annotated[
+    Path, typer.Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
+]
+Label = Annotated[str | None, typer.Option(help="Column of labels.")]
+Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
+Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]

@@ -38,6 +38,11 @@ def write_file(path: Path, content: str | bytes) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def say(facts: dict[str, Any], text: str, json: bool) -> None:
+    """Print facts: as JSON, or as a text."""
+    typer.echo(as_json(facts) if json else text)
+
+
 def read_json(path: Path, what: str) -> Any:
     """Return what a JSON file holds; `what` is it, in errors: "plan"."""
     try:

@@ -1,4 +1,4 @@
-"""Commands of a store: `init`, `add`, `erase`, `predict` and those that look after it."""
+"""Commands of a store: `add`, `predict` and those that look after it; `init` is in `_init`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,18 @@ from vicinal.cli._answers import (
     summary,
     write_answers,
 )
-from vicinal.cli._options import Json, StorePath
-from vicinal.cli._output import Yes, as_json, confirm, warnings_said, write_file
+from vicinal.cli._options import (
+    Audience,
+    Data,
+    Json,
+    Label,
+    Ledger,
+    Quiet,
+    StorePath,
+    Subject,
+    Witness,
+)
+from vicinal.cli._output import Yes, as_json, confirm, say, warnings_said, write_file
 from vicinal.cli._records import (
     identified,
     naming,
@@ -29,20 +39,6 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
     from vicinal.store import Reply
-
-Data = Annotated[
-    Path, typer.Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
-]
-Label = Annotated[str | None, typer.Option(help="Column of labels.")]
-Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
-Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
-Ledger = Annotated[
-    str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
-]
-Witness = Annotated[
-    Path | None, typer.Option(help="File that remembers how far the store came; on another disk.")
-]
 
 
 def add(
@@ -115,7 +111,7 @@ def inspect(
     """Show what is public about a store: plans, answers left, history, guarantees."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         facts = opened.facts(curator=curator)
-    _say(facts, _described(facts), json)
+    say(facts, _described(facts), json)
 
 
 def export_guarantee(
@@ -215,17 +211,13 @@ def allow(
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
 
 
-def _say(facts: dict[str, Any], text: str, json: bool) -> None:
-    typer.echo(as_json(facts) if json else text)
-
-
 def _described(facts: dict[str, Any]) -> str:
     lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
     for name, audience in facts["audiences"].items():
-        asked = audience["queries"]
+        counts = audience["queries"]
         lines.append(
-            f"\nAudience {name}: {asked['used']} of {asked['planned']} answers given, "
-            f"{asked['left']} left\n{_worn(audience['wear'])}{audience['guarantee']['text']}"
+            f"\nAudience {name}: {counts['used']} of {counts['planned']} answers given, "
+            f"{counts['left']} left\n{_worn(audience['wear'])}{audience['guarantee']['text']}"
         )
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]

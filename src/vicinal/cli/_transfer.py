@@ -110,11 +110,11 @@ def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dic
 
     rounds = [
         {
-            "questions": len(asked.labels),
+            "questions": len(given.labels),
             "kept": len(kept),
             "share_of_budget": part.share,
         }
-        for asked, kept, part in zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
+        for given, kept, part in zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
     ]
     return {
         "rounds": rounds,

@@ -8,8 +8,8 @@ answer before it leaves here; then shards delete the votes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,22 +35,25 @@ from vicinal.distributed._messages import (
     Verify,
 )
 from vicinal.distributed._remote_shards import RemoteShards
+from vicinal.distributed._sharded_audiences import (
+    open_sharded_state,
+    plan_audience,
+    without_model,
+)
 from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch, ShardedReply
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
-from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StorageFailed, VicinalError
+from vicinal.errors import PrivacyRefused, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._database import Database
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.lock import ForkSafeLock
-from vicinal.predictors._common.parameter_checks import AUTO
-from vicinal.predictors.ind_knn._engine import QueryEngine
-from vicinal.store import Presence, Query, Verification
-from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state, pinned_plan
+from vicinal.store import Presence, Verification
+from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._idempotent_adds import Addition, forget_additions
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._records import StoredRecords
-from vicinal.store._requests import checked_name
 from vicinal.store._status import public_facts
 from vicinal.store._verify import verify
 
@@ -66,6 +69,8 @@ class Coordinator(BaseStore[ShardedReply]):
 
     Make a cluster with :func:`~vicinal.distributed._splitting.split`; open it with :meth:`open`.
     """
+
+    _kind = "cluster"
 
     def __init__(
         self,
@@ -172,18 +177,14 @@ class Coordinator(BaseStore[ShardedReply]):
 
     # ------------------------------------------------------------ answers
 
-    def predict_many(self, queries: Sequence[Query]) -> list[ShardedReply | VicinalError]:
-        """Answer many requests as :meth:`vicinal.store.Store.predict_many` does."""
-        with self._whole():
-            for shards in self._shards.values():
-                shards.begin_batch()
-            before = self._ledger.clock
-            batch = ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
-            replies = batch.run(queries)
-            self._parts.mark()  # before shards delete the votes
-            if self._ledger.clock > before:
-                self._delete_votes()
-        return replies  # type: ignore[return-value]  # a ShardedBatch makes ShardedReplies
+    def _batch(self) -> ShardedBatch:
+        for shards in self._shards.values():
+            shards.begin_batch()
+        return ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
+
+    def _note_answered(self) -> None:
+        self._parts.mark()  # before shards delete the votes
+        self._delete_votes()
 
     # ------------------------------------------------------------ the data
 
@@ -215,21 +216,15 @@ class Coordinator(BaseStore[ShardedReply]):
             known = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
         return Presence.of(known.tolist())
 
-    def open_audience(self, name: str, **plan: Any) -> None:
-        """Give every subject a further budget, as :meth:`vicinal.store.Store.open_audience` does.
-
-        A plan without `n_records` takes the number that the first audience was planned with. It
-        has no private model: one is trained where all records are, before they are split.
-        """
-        if checked_name("name", name) in self._audience_states:
-            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("n_records") is None:
-            plan["n_records"] = next(iter(self._audience_states.values())).plan()["n_records"]
-        written = new_plan(self.schema, _without_model(plan))
-        self._ledger.check_name(name)
-        with self._whole():
-            self._changes.on_all(Ping())
-            self._change(AUDIENCE, lambda: self._audience(name, written))
+            first = next(iter(self._audience_states.values())).plan()
+            plan = {**plan, "n_records": first["n_records"]}
+        return without_model(plan)
+
+    def _open_audience(self, name: str, written: str) -> None:
+        self._changes.on_all(Ping())
+        self._change(AUDIENCE, lambda: self._audience(name, written))
 
     # ------------------------------------------------------------ care
 
@@ -242,17 +237,8 @@ class Coordinator(BaseStore[ShardedReply]):
                 found["private"] = self._changes.on_all(Facts())
         return found
 
-    def verify(
-        self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
-    ) -> Verification:
-        """Check every invariant on the disks of coordinator and shards, as one state."""
-        ids = _checks.subject_ids("erased", list(erased))
-        with self._whole():
-            rows = None
-            if features is not None:
-                rows = self._parts.shard.index.kernel.encode(self.schema.vectors(features))
-            own = verify(self._parts, ids, rows)
-            found = self._changes.on_all(Verify(ids, rows))
+    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
+        own, found = verify(self._parts, erased, rows), self._changes.on_all(Verify(erased, rows))
         faults = [f"Shard {n}: {fault}" for n, one in found.items() for fault in one.faults]
         return Verification((*own.faults, *faults), own.checked)
 
@@ -303,14 +289,8 @@ class Coordinator(BaseStore[ShardedReply]):
         return ClusterChange(ERASE, ids)
 
     def _audience(self, name: str, written: str) -> ClusterChange:
-        """Open an audience here, with everything planned, inside a change."""
-        parts, ledger = self._parts, self._ledger
-        audience = ledger.open_audience(name, written)
-        state, planned = open_audience_state(parts, audience, ledger.version + 1, self._lock)
-        state.close(parts.shard)
-        audience.plan = pinned_plan(written, state.settings, planned)
-        audience.slack = state.slack.spent
-        audience.write(parts.database)
+        """Open an audience here, inside a change."""
+        audience = plan_audience(self._parts, name, written, self._lock)
         self._shards[name] = self._remote(name)
         self._audience_states[name] = self._state(name)
         fields = {"number": audience.number, "name": name, "plan": audience.plan}
@@ -344,39 +324,12 @@ class Coordinator(BaseStore[ShardedReply]):
             transport.send(DeleteVotes(self._ledger.clock))
 
     def _state(self, name: str) -> AudienceState:
-        """Return the state of an audience whose engine works on the shards."""
-        parts, ledger = self._parts, self._ledger
-        audience = ledger.audiences[name]
-        state, _ = open_audience_state(parts, audience, ledger.version, self._lock)
-        if state.reuse_replay is None:
-            return dataclasses.replace(state, engine=self._on_shards(name, state.engine))
-        untaught = self._on_shards(name, state.reuse_replay.untaught)
-        reuse_replay = dataclasses.replace(state.reuse_replay, untaught=untaught)
-        return dataclasses.replace(
-            state, reuse_replay=reuse_replay, engine=reuse_replay.engine_with_reuse()
-        )
+        audience = self._ledger.audiences[name]
+        return open_sharded_state(self._parts, audience, self._shards[name], self._lock)
 
-    def _on_shards(self, name: str, engine: QueryEngine) -> QueryEngine:
-        return dataclasses.replace(engine, shard=self._shards[name])
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Hold the lock, finish a pending change, mark commits; close if the disk fails."""
-        with self._lock:
-            if self._failed:
-                raise StorageFailed("The cluster is closed, or has failed. Open it again.")
-            self._ledger.check()
-            try:
-                with self._parts.marking():
-                    if self._changes.pending:
-                        self._changes.finish()
-                    yield
-            except ShardMissing:
-                raise  # it may be back for the next call
-            except BaseException as error:
-                if isinstance(error, OSError) or not isinstance(error, Exception):
-                    self._failed = True
-                raise
+    def _finish_pending(self) -> None:
+        if self._changes.pending:
+            self._changes.finish()
 
 
 def _learn_shards(
@@ -397,13 +350,3 @@ def _learn_shards(
     found = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))
     with database.transaction():
         records.replace_all(cluster.identity, (ShardRecord(n, *found[n]) for n in sorted(found)))
-
-
-def _without_model(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan that trains no model; refuse one that must."""
-    if plan.get("model_share", AUTO) not in (0, AUTO):
-        raise InvalidInput(
-            "The 'model_share' parameter must be 0 or 'auto' in a cluster, which trains no private "
-            "model. Open the audience in the store, then split it: its model comes along."
-        )
-    return {**plan, "model_share": 0}

@@ -20,8 +20,6 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import join, known_epoch, links_after, member_of, write_epoch
 from vicinal.distributed._messages import (
-    COUNT,
-    COUNTED,
     Message,
     ShardAnswer,
     ShardState,
@@ -29,12 +27,11 @@ from vicinal.distributed._messages import (
     Task,
     VoteRequest,
 )
+from vicinal.distributed._vote_charging import charge
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.lock import ForkSafeLock
-from vicinal.predictors.ind_knn._engine import QueryEngine
-from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
 from vicinal.store._checksums import write_digests
@@ -50,8 +47,6 @@ _ANOTHER = (
     "Shard {} is another shard, of this cluster or of another one. Bring back the folder that "
     "belongs there."
 )
-_NOBODY = np.zeros(0, dtype=np.bool_)
-_NO_SCALES = np.zeros(0, dtype=np.int64)
 _ALL = tasks.Verify()
 
 
@@ -303,7 +298,7 @@ class ShardServer:
             raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
         state, ledger = self._audience_states[request.audience], self._parts.ledger
         try:
-            votes = self._charge(state, request)
+            votes = charge(state, request, self._journal)
         except BaseException:
             state.drop_answers()
             ledger.keep_charges(state.audience, state.audience.slack)
@@ -314,32 +309,6 @@ class ShardServer:
             self._journal.write(request, votes)
         self._journal.note_durable(request.clock)
         return votes
-
-    def _charge(self, state: AudienceState, request: VoteRequest) -> ChargedVotes:
-        """Charge in memory, at the mechanism's own price: a request has noise scales only."""
-        engine, shard = state.engine, _shard_of(state.engine)
-        if request.round == COUNT:
-            return _counted(engine, shard, request)
-        release = engine.votes.release(request.scales / engine.votes.grid.steps)
-        # The coordinator charges what the grid costs; here nothing is released.
-        state.slack.resume(state.audience.slack)
-        if request.round == COUNTED:
-            hits = shard.search(request.queries, request.thresholds)
-            paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(self._payers(request)))
-            return ChargedVotes(paid.charge_and_sum(release), _NOBODY)
-        sums = shard.charge_and_sum(release, request.queries, request.thresholds)
-        return ChargedVotes(sums, _NOBODY)
-
-    def _payers(self, request: VoteRequest) -> npt.NDArray[np.bool_]:
-        """Return which hits of the second round had paid for the first."""
-        first = VoteRequest(
-            request.name, request.clock, request.audience, COUNT, request.queries,
-            request.thresholds, _NO_SCALES,
-        )  # fmt: skip
-        found = self._journal.find(first)
-        if found is None:
-            raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
-        return found.payers
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
@@ -401,17 +370,3 @@ def append_records(
     parts.record_files.append(before, integers, labels, parts.shard.subject_table.slots[before:])
     size = len(parts.shard)
     write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
-
-
-def _counted(engine: QueryEngine, shard: LocalShardBase, request: VoteRequest) -> ChargedVotes:
-    if engine.count is None:
-        raise InvalidInput("The audience's counts are public: its queries are not counted.")
-    hits = shard.search(request.queries, request.thresholds)
-    counts, payers, spent = engine.count.contribute_and_charge(hits, shard.subject_table)
-    shard.ledger.note_charged_total(spent)
-    return ChargedVotes(counts, payers)
-
-
-def _shard_of(engine: QueryEngine) -> LocalShardBase:
-    assert isinstance(engine.shard, LocalShardBase)  # noqa: S101 (open_audience_state made it)
-    return engine.shard

@@ -237,7 +237,7 @@ def _move_budgets(
     slots = np.fromiter(here.values(), np.int32, len(here))
     copy.account.assign(slots, units, parts.ledger.size)
     copy.granted = len(here) + len(erased)
-    copy.folded = copy.granted * UNITS - exact_sum(units) - sum(erased)
+    copy.checkpointed = copy.granted * UNITS - exact_sum(units) - sum(erased)
     copy.checkpoint(parts.database)
 
 

@@ -120,7 +120,7 @@ def _add_charges(parts: OpenStore, subject: SubjectId, left: list[tuple[int, int
         after = joined([before, *(units for number, units in left if number == audience.number)])
         units = np.array([after], dtype=np.int64)
         audience.account.assign(slots, units, parts.ledger.size)
-        audience.folded += before - after
+        audience.checkpointed += before - after
 
 
 def _forget(other: OpenStore, hashes: set[bytes]) -> None:
@@ -128,7 +128,7 @@ def _forget(other: OpenStore, hashes: set[bytes]) -> None:
     for number, units in _charges_left(other, hashes):
         for audience in other.ledger.audiences.values():
             if audience.number == number:
-                audience.folded += units
+                audience.checkpointed += units
                 audience.checkpoint(other.database)
     other.database.execute_many("DELETE FROM departed WHERE hash = ?", ((h,) for h in hashes))
 

@@ -22,19 +22,19 @@ class ReuseEntry:
     ----------
     queries : int8 or float32 (q, d)
         Integer features. Public.
-    asked : bool (q,)
+    put : bool (q,)
         Which of them were put to the private records.
     """
 
     queries: npt.NDArray[Any]
-    asked: npt.NDArray[np.bool_]
+    put: npt.NDArray[np.bool_]
 
     def row(self, seq: int, audience: int) -> tuple[Value, ...]:
         """Return the columns of the table `lessons`.
 
         In base 64: whoever asks chooses the numbers, and none may look like a stored id.
         """
-        return seq, audience, text_of(self.asked), text_of(self.queries)
+        return seq, audience, text_of(self.put), text_of(self.queries)
 
 
 def bytes_of(text: str) -> bytes:
@@ -60,10 +60,10 @@ class AnswerBlock:
         Digests of the queries, one after the other.
     answers : float64 (q, c) or int64 (q,)
         What was released for each; votes that a memory has answered for are -inf, and 0 at its
-        label.
+        label. Beside a private model (q, 2 c): votes, then probabilities.
     slack : float
         What the grid has cost this audience by now.
-    asked : mapping of str to int
+    queries_of : mapping of str to int
         Queries of the block by analyst.
     lesson : ReuseEntry or None
         What the audience's memory learns from the block.
@@ -77,7 +77,7 @@ class AnswerBlock:
     digests: bytes
     answers: npt.NDArray[np.float64] | npt.NDArray[np.int64]
     slack: float
-    asked: Mapping[str, int]
+    queries_of: Mapping[str, int]
     reuse_entry: ReuseEntry | None = None
     proxies: npt.NDArray[np.uint16] | None = None
     put: int | None = None

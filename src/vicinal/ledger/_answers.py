@@ -48,17 +48,17 @@ class AnswerLog:
         Where they are.
     audience : Audience
         Whose they are.
-    n_classes : int or None
-        Numbers of an answer: votes for so many classes; None for a label.
+    width : int or None
+        Numbers of an answer; None for a label.
     version : int
         The version of the data whose queries are looked up.
     """
 
     def __init__(
-        self, database: Database, audience: Audience, n_classes: int | None, version: int
+        self, database: Database, audience: Audience, width: int | None, version: int
     ) -> None:
         self._database = database
-        self._n_classes = n_classes
+        self._width = width
         self._recent: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
         self._place_of: dict[bytes, tuple[int, int]] = {}
         rows = database.execute(
@@ -82,8 +82,11 @@ class AnswerLog:
         self._place_of.clear()
 
     def read(self, seqs: Places, places: Places) -> npt.NDArray[Any]:
-        """Return stored answers: votes, float64 (q, c), or labels, int64 (q,)."""
-        empty = np.zeros((0, self._n_classes)) if self._n_classes else np.zeros(0, dtype=np.int64)
+        """Return stored answers: numbers, float64 (q, width), or labels, int64 (q,).
+
+        NaN for numbers that an earlier version did not keep.
+        """
+        empty = np.zeros((0, self._width)) if self._width else np.zeros(0, dtype=np.int64)
         blocks = {seq: self._block(seq) for seq in np.unique(seqs).tolist()}
         pairs = zip(seqs.tolist(), places.tolist(), strict=True)
         rows = [blocks[seq][place : place + 1] for seq, place in pairs]
@@ -95,10 +98,10 @@ class AnswerLog:
 
     def _block(self, seq: int) -> npt.NDArray[Any]:
         if seq not in self._recent:
-            rows = self._database.execute("SELECT answers FROM answers WHERE seq = ?", (seq,))
+            query = "SELECT answers, digests FROM answers WHERE seq = ?"
             try:
-                ((content,),) = rows
-                self._keep(seq, self._unpacked(content))
+                ((content, digests),) = self._database.execute(query, (seq,))
+                self._keep(seq, self._unpacked(content, len(digests) // DIGEST))
             except (ValueError, TypeError):
                 raise StorageFailed(
                     "A stored answer is damaged. Close the store and restore a backup."
@@ -106,10 +109,12 @@ class AnswerLog:
         self._recent.move_to_end(seq)
         return self._recent[seq]
 
-    def _unpacked(self, content: bytes) -> npt.NDArray[Any]:
-        if self._n_classes is None:
+    def _unpacked(self, content: bytes, size: int) -> npt.NDArray[Any]:
+        if self._width is None:
             return np.frombuffer(content, dtype="<i8")
-        return np.frombuffer(content, dtype="<f8").reshape(-1, self._n_classes)
+        kept = np.frombuffer(content, dtype="<f8").reshape(size, -1)
+        lacking = np.full((size, self._width - kept.shape[1]), np.nan)
+        return np.hstack([kept, lacking])
 
     def _keep(self, seq: int, answers: npt.NDArray[Any]) -> None:
         self._recent[seq] = answers

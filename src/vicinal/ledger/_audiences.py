@@ -11,8 +11,8 @@ from vicinal.ledger._account import StoredAccount
 from vicinal.ledger._database import Database
 from vicinal.ledger._schema import PAGE
 
-FOLD_BYTES = 1 << 20
-"""Charges are folded into the pages when they take twice the space of these, and at least this."""
+CHECKPOINT_BYTES = 1 << 20
+"""Charges go into the pages when they take twice the space of these, and at least this."""
 
 _COLUMNS = "number, name, plan, welcome, granted, used, slack, folded, folded_queries"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
@@ -53,7 +53,7 @@ class Audience:
         Answers that were charged. Public.
     slack : float
         delta that the grid has cost. Public.
-    folded, folded_queries : int
+    checkpointed, checkpointed_queries : int
         Charges, and the answers they paid for, that are in the pages only.
     analysts : dict
         By name.
@@ -67,8 +67,8 @@ class Audience:
     granted: int = 0
     used: int = 0
     slack: float = 0.0
-    folded: int = 0
-    folded_queries: int = 0
+    checkpointed: int = 0
+    checkpointed_queries: int = 0
     analysts: dict[str, Analyst] = field(default_factory=dict)
     logged_bytes: int = 0
 
@@ -78,12 +78,12 @@ class Audience:
             _UPSERT,
             (
                 self.number, self.name, self.plan, self.initial_budget, self.granted, self.used,
-                self.slack.hex(), str(self.folded), self.folded_queries,
+                self.slack.hex(), str(self.checkpointed), self.checkpointed_queries,
             ),
         )  # fmt: skip
 
     def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
-        """Write all changed pages, and fold the charges that they now hold into their sums.
+        """Write all changed pages, and add the charges that they now hold to their sums.
 
         Parameters
         ----------
@@ -96,8 +96,8 @@ class Audience:
         ]
         database.execute_many(_UPSERT_PAGE, pages)
         logged = charges_since_checkpoint(database, self.number)
-        self.folded += spent + logged[0]
-        self.folded_queries += queries + logged[1]
+        self.checkpointed += spent + logged[0]
+        self.checkpointed_queries += queries + logged[1]
         rows = database.execute("SELECT seq FROM charges WHERE audience = ?", (self.number,))
         database.execute_many("DELETE FROM charges WHERE seq = ?", rows)
         self.write(database)
@@ -107,15 +107,15 @@ class Audience:
     @property
     def needs_checkpoint(self) -> bool:
         """Whether the charges on record take so much space that folding pays."""
-        return self.logged_bytes > max(FOLD_BYTES, 2 * self.account.durable.nbytes)
+        return self.logged_bytes > max(CHECKPOINT_BYTES, 2 * self.account.durable.nbytes)
 
     def pages_take_less(self, charged_bytes: int) -> bool:
         """Tell whether charges of one block take so much space that pages alone are shorter."""
-        return charged_bytes > max(FOLD_BYTES, self.account.durable.nbytes)
+        return charged_bytes > max(CHECKPOINT_BYTES, self.account.durable.nbytes)
 
 
 def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, int]:
-    """Return units and answers of the charges that are not folded yet."""
+    """Return units and answers of the charges since the last checkpoint."""
     rows = database.execute("SELECT spent, queries FROM charges WHERE audience = ?", (audience,))
     return sum(int(spent) for spent, _ in rows), sum(queries for _, queries in rows)
 
@@ -133,18 +133,18 @@ def load_audiences(database: Database, size: int) -> dict[str, Audience]:
 
 
 def _loaded(database: Database, row: tuple[object, ...], size: int) -> Audience:
-    number, name, plan, welcome, granted, used, slack, folded, folded_queries = row
+    number, name, plan, welcome, granted, used, slack, spent, queries = row
     audience = Audience(
         int(str(number)), str(name), str(plan),
         StoredAccount(_paged_units(database, int(str(number)), size)),
         int(str(welcome)), int(str(granted)), int(str(used)), float.fromhex(str(slack)),
-        int(str(folded)), int(str(folded_queries)),
+        int(str(spent)), int(str(queries)),
     )  # fmt: skip
     _replay(database, audience)
-    for analyst, quota, asked in database.execute(
+    for analyst, quota, used in database.execute(
         "SELECT name, quota, used FROM analysts WHERE audience = ?", (audience.number,)
     ):
-        audience.analysts[analyst] = Analyst(quota, asked)
+        audience.analysts[analyst] = Analyst(quota, used)
     return audience
 
 

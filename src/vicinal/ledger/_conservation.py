@@ -39,4 +39,4 @@ def _conserved(database: Database, audience: Audience) -> bool:
     departed = database.execute("SELECT units FROM departed WHERE audience = ?", (audience.number,))
     left = exact_sum(audience.account.durable) + sum(units for (units,) in departed)
     spent, _ = charges_since_checkpoint(database, audience.number)
-    return bool(audience.granted * UNITS == left + spent + audience.folded)
+    return bool(audience.granted * UNITS == left + spent + audience.checkpointed)

@@ -54,7 +54,7 @@ def join_departed(
                 "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)",
                 (hashes[0], audience.number, joined(parts)),
             )
-            audience.folded += sum(parts) - joined(parts)
+            audience.checkpointed += sum(parts) - joined(parts)
     if not had_records:
         mark_evaluated(database, hashes[0])
 

@@ -276,7 +276,7 @@ class Ledger:
             rows = self.database.execute(
                 "SELECT units FROM departed WHERE audience = ?", (audience.number,)
             )
-            audience.folded += sum(units for (units,) in rows)
+            audience.checkpointed += sum(units for (units,) in rows)
             audience.checkpoint(self.database)
         self.database.execute("UPDATE departed SET units = 0")
 
@@ -324,8 +324,8 @@ class Ledger:
             )
         if block.put is not None:
             write_parts(self.database, audience.number, {PUT: str(block.put)})
-        for analyst, asked in block.asked.items():
-            audience.analysts.setdefault(analyst, Analyst(None, 0)).used += asked
+        for analyst, queries in block.queries_of.items():
+            audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
             _write_analyst(self.database, audience, analyst)
 
     @contextmanager

@@ -5,7 +5,7 @@ meta       facts about the store, by name: identity, schema, clock, version, siz
 subjects   who stood at which slot, a row each; until schema 8
 departed   keyed hashes of those who left or were evaluated, with the units left, by audience; -1
            in place of an audience: never had records here
-audiences  plan, what newcomers are given, answers given, slack of the grid, sums of folded charges
+audiences  plan, what newcomers are given, answers given, slack of the grid, sums of pages' charges
 analysts   quotas and use
 pages      units left, by slot, in arrays of :data:`PAGE` subjects
 charges    what was charged since the pages were last written: one array of slots and of units
@@ -28,7 +28,7 @@ subject_pages  who stands at which slot, hundreds a row
 
 Names of tables and columns stay what they were when they were first written, also where the code
 has another word now: departed are erased subjects, lessons what answers are reused from, shadows
-the usage of public points, welcome an initial budget, folded what a checkpoint has summed up, tiles
+the usage of public points, welcome an initial budget, folded what checkpoints have summed up, tiles
 the digests of record files. The name `frame` in `meta` is the store's schema.
 
 Budgets and ids are never rows: a page or a block of charges is one value.

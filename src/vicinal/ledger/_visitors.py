@@ -49,4 +49,4 @@ def keep_visitors(
             ledger.database.execute(
                 "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", (*key, left)
             )
-        audience.folded += had - left
+        audience.checkpointed += had - left

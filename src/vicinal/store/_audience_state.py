@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
-from vicinal.ledger._answers import AnswerLog
+from vicinal.ledger._answers import AnswerLog, Places
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.mechanisms import DeltaSlackAccountant
@@ -30,11 +31,31 @@ from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, stored_model, train_model
-from vicinal.store._reuse_replay import ReuseReplay
+from vicinal.store._reuse_replay import ReuseReplay, mask_unasked
 from vicinal.store._store_schema import StoreSchema
 from vicinal.store._targets import CLASSES
 
 _SHARED = ("kernel", "norm_bound", "index", "reference_cost")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ReleasedAnswers:
+    """Stored answers as they leave.
+
+    Attributes
+    ----------
+    labels : int64 (q,)
+        Positions of classes.
+    votes : float64 (q, c) or None
+        Noisy votes; NaN where nobody was asked. None where labels alone leave.
+    probabilities : float64 (q, c) or None
+        None where votes do not tell them: behind a gate, and beside the private model of an
+        earlier version, which did not keep them.
+    """
+
+    labels: npt.NDArray[np.int64]
+    votes: npt.NDArray[np.float64] | None = None
+    probabilities: npt.NDArray[np.float64] | None = None
 
 
 @dataclass(eq=False)
@@ -45,7 +66,7 @@ class AudienceState:
     ----------
     audience : Audience
         Its row in the ledger, with budgets.
-    asked : SharedSettings
+    requested : SharedSettings
         The plan as it was asked for.
     settings : SharedSettings
         The same with everything automatic fixed.
@@ -64,7 +85,7 @@ class AudienceState:
     """
 
     audience: Audience
-    asked: SharedSettings
+    requested: SharedSettings
     settings: SharedSettings
     engine: QueryEngine
     slack: DeltaSlackAccountant
@@ -94,6 +115,22 @@ class AudienceState:
             return self.engine.answer(rows, sequential=sequential)
         mapped, prior = model.integers(rows), model.prior(rows)
         return self.engine.answer(mapped, sequential=sequential, prior=prior)
+
+    def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
+        """Return what was released, by block and place in it."""
+        found = self.answers.read(seqs, places)
+        if found.ndim == 1:
+            return ReleasedAnswers(found)
+        decision, scale = self.engine.decision, self.noise_scale
+        if self.private_model is None:
+            votes, labels = mask_unasked(found), decision.labels(found, scale or np.nan)
+            known = None if scale is None else decision.probabilities(votes, scale)
+            return ReleasedAnswers(labels, votes, known)
+        votes, chances = np.split(found, 2, axis=1)
+        if np.isnan(chances).any():
+            return ReleasedAnswers(votes.argmax(axis=1), votes)
+        labels = votes.argmax(axis=1) if decision.plain else decision.chosen(chances)
+        return ReleasedAnswers(labels, votes, chances)
 
     @property
     def put(self) -> int | None:
@@ -139,7 +176,7 @@ class AudienceState:
 
     def guarantee(self) -> Guarantee:
         """Return what this audience's answers guarantee to every subject."""
-        plain = ind_knn_guarantee(self.asked)
+        plain = ind_knn_guarantee(self.requested)
         opened = "when the audience was opened"
         return dataclasses.replace(
             plain,
@@ -168,8 +205,8 @@ class AudienceState:
         pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
         fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
         release = "label" if self.settings.label_only else "votes"
-        told = {"n_queries": self.settings.n_queries, "release": release}
-        return {**fixed, **told, "reuse_predictions": self.settings.reuse, **pinned}
+        public = {"n_queries": self.settings.n_queries, "release": release}
+        return {**fixed, **public, "reuse_predictions": self.settings.reuse, **pinned}
 
 
 def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
@@ -188,11 +225,6 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or labels: its answers have noise of one scale."
-        )
-    if settings.trained_share and not settings.plain_decision:
-        raise InvalidInput(
-            "The 'model_share' parameter must be 0 in a store with class shares or costs: stored "
-            "votes do not tell what its model has joined to them."
         )
     if settings.follows_usage:
         raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
@@ -242,7 +274,7 @@ def open_audience_state(
     # Audiences from before there were private models have none.
     classes = schema.target.kind == CLASSES
     share = {"model_share": plan["pinned"].get("model_share", 0)} if classes else {}
-    asked = _settings(schema, {**plan["asked"], **share})
+    requested = _settings(schema, {**plan["asked"], **share})
     settings = _settings(schema, {**plan["asked"], **plan["pinned"], **share})
     slack = slack_meter(settings, audience.slack)
     model = (
@@ -250,7 +282,8 @@ def open_audience_state(
     )
     assembled = _engine(parts, audience, settings, slack, model)
     n_classes = None if settings.label_only else settings.n_coordinates
-    answers = AnswerLog(database, audience, n_classes, version)
+    width = n_classes if n_classes is None or model is None else 2 * n_classes
+    answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=turn)
     reuse_replay = None
     if settings.reuse != NO_REUSE:
@@ -258,7 +291,7 @@ def open_audience_state(
         engine = reuse_replay.engine_with_reuse()
     usage = _stored_usage(database, audience)
     return AudienceState(
-        audience, asked, settings, engine, slack, answers, reuse_replay, usage, model
+        audience, requested, settings, engine, slack, answers, reuse_replay, usage, model
     ), assembled
 
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
-from vicinal.errors import VicinalError
+from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._answers import digests_of
-from vicinal.store._audience_state import AudienceState
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors._common.lock import ForkSafeLock
+from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import StoredRecords
-from vicinal.store._request_batch import audience_state
+from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
+from vicinal.store._verify import Verification
 
 DEFAULT = "default"
 """The audience that a new store has."""
@@ -35,15 +39,56 @@ class BaseStore(ABC, Generic[AnyReply]):
 
     _parts: OpenStore
     _audience_states: dict[str, AudienceState]
+    _lock: ForkSafeLock
     _failed: bool
+    _kind: ClassVar[str]
+
+    # ------------------------------------------------------------ what a subclass does, in its turn
 
     @abstractmethod
-    def _whole(self) -> AbstractContextManager[None]:
-        """Take the turn, and close everything if the body meets a failure."""
+    def _batch(self) -> RequestBatch:
+        """Return an empty batch."""
+
+    def _note_answered(self) -> None:
+        """Take note that the answers of a batch are durable, before they leave."""
 
     @abstractmethod
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add checked records durably, inside the turn."""
+        """Add checked records durably."""
+
+    @abstractmethod
+    def _open_audience(self, name: str, written: str) -> None:
+        """Open an audience durably, given its checked plan as JSON."""
+
+    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """Return a plan with what this kind of store adds to it, or refuse it."""
+        return plan
+
+    @abstractmethod
+    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
+        """Check everything on the disk."""
+
+    def _finish_pending(self) -> None:
+        """Finish what was begun before."""
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Take the turn, mark commits, and close everything if the body meets a failure."""
+        with self._lock:
+            if self._failed:
+                raise StorageFailed(f"The {self._kind} is closed, or has failed. Open it again.")
+            self._parts.ledger.check()
+            try:
+                with self._parts.marking():
+                    self._finish_pending()
+                    yield
+            except ShardMissing:
+                raise  # it may be back for the next call
+            except BaseException as error:
+                # Whatever happens inside a change closes the ledger; else memory is as it was.
+                if isinstance(error, OSError) or not isinstance(error, Exception):
+                    self._failed = True
+                raise
 
     @abstractmethod
     def close(self) -> None:
@@ -103,13 +148,18 @@ class BaseStore(ABC, Generic[AnyReply]):
         vectors = self.schema.vectors(raw)
         return ExtractedRows(vectors), digests_of(self.schema.kernel_of(None).encode(vectors))
 
-    @abstractmethod
     def predict_many(self, queries: Sequence[Query]) -> list[AnyReply | VicinalError]:
         """Answer many requests in one block an audience and one commit.
 
         A request that cannot be answered gets the error that is its own, and the others their
         answers. Raises StorageFailed if nothing could be made durable; then nobody gets anything.
         """
+        with self._whole():
+            before = self._parts.ledger.clock
+            replies = self._batch().run(queries)
+            if self._parts.ledger.clock > before:
+                self._note_answered()
+        return cast("list[AnyReply | VicinalError]", replies)
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
@@ -181,6 +231,47 @@ class BaseStore(ABC, Generic[AnyReply]):
     @abstractmethod
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are enrolled, were erased, or never were. Private."""
+
+    def open_audience(self, name: str, **plan: Any) -> None:
+        """Give every subject a further budget, for an audience that shares no answers with others.
+
+        In a cluster a plan without `n_records` takes the number that the first audience was
+        planned with. It has no private model: one is trained where all records are, before they
+        are split.
+
+        Parameters
+        ----------
+        name
+            What it is called.
+        **plan
+            Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
+            to the store.
+        """
+        if checked_name("name", name) in self._audience_states:
+            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+        written = new_plan(self.schema, self._completed(plan))
+        self._parts.ledger.check_name(name)
+        with self._whole():
+            self._open_audience(name, written)
+
+    def verify(
+        self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
+    ) -> Verification:
+        """Check every invariant on all disks, and that nothing of `erased` subjects is left.
+
+        Parameters
+        ----------
+        erased
+            Ids that must not be found in any file.
+        features : array (m, d), optional
+            Records that must not be found either.
+        """
+        ids = _checks.subject_ids("erased", list(erased))
+        with self._whole():
+            rows = None
+            if features is not None:
+                rows = self._parts.shard.index.kernel.encode(self.schema.vectors(features))
+            return self._verify(ids, rows)
 
     # ------------------------------------------------------------ public facts
 

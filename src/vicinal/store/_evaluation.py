@@ -27,7 +27,6 @@ from vicinal.predictors._common import inputs
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._naming import check_naming
 from vicinal.store._opening import OpenStore
-from vicinal.store._reuse_replay import mask_unasked
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -240,17 +239,11 @@ class _Released:
                 keys.append(bytes(digests[place * DIGEST : (place + 1) * DIGEST]))
                 where.append((seq, place))
         seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
-        found = state.answers.read(seqs, places)
-        classes, scale = parts.schema.classes, state.noise_scale
-        place_of = {key: place for place, key in enumerate(keys)}
-        if found.ndim == 1:
-            return cls(classes, place_of, found, None)
-        labels = state.engine.decision.labels(found, scale or np.nan)
-        chances = None
-        if scale is not None and len(found) and state.private_model is None:
-            all_of = state.engine.decision.probabilities(mask_unasked(found), scale)
-            chances = all_of[:, 1] if len(classes) == 2 else all_of[np.arange(len(found)), labels]
-        return cls(classes, place_of, labels, chances)
+        found, classes = state.read(seqs, places), parts.schema.classes
+        labels, all_of, chances = found.labels, found.probabilities, None
+        if all_of is not None and len(all_of):
+            chances = all_of[:, 1] if len(classes) == 2 else all_of[np.arange(len(all_of)), labels]
+        return cls(classes, {key: place for place, key in enumerate(keys)}, labels, chances)
 
     @cached_property
     def edges(self) -> Floats:

@@ -144,10 +144,10 @@ class StoreExtractor:
         plain: dict[str, Any] = json.loads(json.dumps(self.options))
         plain.pop(_COPIED.get(self.kind, ""), None)
         mapped = self.public_map is not None
-        told = {"kind": self.kind, "options": plain, "mapped": mapped, "columns": self.columns}
+        facts = {"kind": self.kind, "options": plain, "mapped": mapped, "columns": self.columns}
         if self.edition > 1:
-            told["edition"] = self.edition
-        return told if self.digest is None else {**told, "model": self.digest}
+            facts["edition"] = self.edition
+        return facts if self.digest is None else {**facts, "model": self.digest}
 
     def save(self, folder: Path) -> None:
         """Write the map and the model, if it is one file, into `folder`."""

@@ -85,7 +85,7 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
         With share and, where there is a public reference, number of records settled.
     """
     public = parts.schema.public
-    if not settings.may_train or public is None or not settings.plain_decision:
+    if not settings.may_train or public is None:
         return settings.changed(model_share=0.0)
     kernel, size = parts.schema.kernel_of(None), len(parts.shard)
     records = _numbers(parts.record_files.features.rows(size))
@@ -122,7 +122,7 @@ def stored_model(
     weights = np.frombuffer(bytes_of(found[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
     rows = _numbers(parts.schema.kernel_of(None).encode(public))
     used = np.frombuffer(bytes_of(found[_USED]), "<f8")
-    model = PrivateModel(LinearModel(weights), rows, used)
+    model = PrivateModel(LinearModel(weights), rows, used, settings.class_shares)
     mapped = model.features(rows)
     return StoredModel(model, kernel_for(settings, mapped), mapped, int(found[PUT]))
 

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
 from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
-from vicinal.store._audience_state import AudienceState, lead
+from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
 from vicinal.store._requests import LabelSetReply, NumberReply, Reply
-from vicinal.store._reuse_replay import mask_unasked
 from vicinal.store._store_schema import StoreSchema
+
+Places = npt.NDArray[np.int64]
 
 _QUARTILES = (0.25, 0.5, 0.75)
 
@@ -46,12 +47,13 @@ class StoredAnswers:
 
 
 def stored_answers(
-    schema: StoreSchema, state: AudienceState, found: npt.NDArray[Any]
+    schema: StoreSchema, state: AudienceState, seqs: Places, places: Places
 ) -> StoredAnswers:
-    """Return what stored sums (q, c), or labels (q,), say in an audience's own words."""
+    """Return what the answers of these blocks and places say in an audience's own words."""
     settings = state.settings
     if isinstance(settings, IndKNNSettings):
-        return StoredAnswers(Reply, _class_fields(schema, state, found), {})
+        return StoredAnswers(Reply, _class_fields(schema, state, state.read(seqs, places)), {})
+    found = state.answers.read(seqs, places)
     assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
     noise = np.full(len(found), state.noise_scale)
     plain: dict[str, Any] = {"votes": found, "confidence": None, "probabilities": None}
@@ -68,18 +70,12 @@ def stored_answers(
 
 
 def _class_fields(
-    schema: StoreSchema, state: AudienceState, found: npt.NDArray[Any]
+    schema: StoreSchema, state: AudienceState, found: ReleasedAnswers
 ) -> dict[str, npt.NDArray[Any] | None]:
-    votes = mask_unasked(found) if found.ndim == 2 else None
-    decision, scale = state.engine.decision, state.noise_scale
-    places = found if votes is None else decision.labels(found, scale or np.nan)
-    fields: dict[str, npt.NDArray[Any] | None] = {
-        "labels": np.asarray(schema.classes)[places],
+    votes, scale = found.votes, state.noise_scale
+    return {
+        "labels": np.asarray(schema.classes)[found.labels],
         "votes": votes,
         "confidence": None if votes is None or scale is None else lead(votes, scale),
-        "probabilities": None,
+        "probabilities": found.probabilities,
     }
-    # Beside a private model stored votes do not tell what it has joined to them.
-    if votes is not None and scale is not None and state.private_model is None:
-        fields["probabilities"] = decision.probabilities(votes, scale)
-    return fields

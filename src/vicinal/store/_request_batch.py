@@ -33,7 +33,7 @@ class _NewQueries:
     state: AudienceState
     rows: list[npt.NDArray[Any]] = field(default_factory=list)
     place_of: dict[bytes, int] = field(default_factory=dict)
-    asked: dict[str, int] = field(default_factory=dict)
+    queries_of: dict[str, int] = field(default_factory=dict)
     refusal: VicinalError | None = None
 
     def ask(self, analyst: str, found: Mapping[bytes, npt.NDArray[Any]]) -> None:
@@ -42,7 +42,7 @@ class _NewQueries:
             self.place_of[digest] = len(self.rows)
             self.rows.append(row)
         if found:
-            self.asked[analyst] = self.asked.get(analyst, 0) + len(found)
+            self.queries_of[analyst] = self.queries_of.get(analyst, 0) + len(found)
 
 
 @dataclass(eq=False)
@@ -212,7 +212,7 @@ class RequestBatch:
         spent = state.slack.spent
         usage = None if state.proxies is None else state.proxies.shares
         return AnswerBlock(
-            state.audience, digests, released(answers), spent, fresh.asked, reuse_entry, usage,
+            state.audience, digests, released(answers), spent, fresh.queries_of, reuse_entry, usage,
             state.put,
         )  # fmt: skip
 
@@ -231,8 +231,8 @@ class RequestBatch:
 
     def _number(self, jobs: Sequence[_RequestJob | VicinalError]) -> None:
         """Tell all jobs the numbers that the ledger will give to the new blocks."""
-        asked = [name for name, fresh in self._fresh.items() if fresh.rows and not fresh.refusal]
-        seq_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(asked)}
+        charged = [name for name, fresh in self._fresh.items() if fresh.rows and not fresh.refusal]
+        seq_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(charged)}
         for job in jobs:
             if not isinstance(job, VicinalError) and (fresh := job.seqs == _FRESH).any():
                 job.seqs[fresh] = seq_of[job.state.audience.name]
@@ -258,8 +258,7 @@ class RequestBatch:
         """Yield the replies to jobs of one audience."""
         state = jobs[0].state
         where = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
-        found = state.answers.read(*where)
-        answers = stored_answers(self._schema, state, found)
+        answers = stored_answers(self._schema, state, *where)
         start = 0
         for job in jobs:
             part = slice(start, start := start + len(job.seqs))
@@ -284,7 +283,7 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
         )
     known = state.audience.analysts.get(analyst, Analyst(None, 0))
     if known.quota is not None:
-        left = max(0, known.quota - known.used - fresh.asked.get(analyst, 0))
+        left = max(0, known.quota - known.used - fresh.queries_of.get(analyst, 0))
         if more > left:
             raise PrivacyRefused(
                 f"The analyst has {left} of {known.quota} answers left, and {more} new ones were "

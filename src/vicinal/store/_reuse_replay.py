@@ -51,10 +51,10 @@ class ReuseReplay:
         for reuse_entry, labels in self._journal():
             for start in range(0, len(labels), memory.block):
                 part = slice(start, start + memory.block)
-                queries, asked = reuse_entry.queries[part], reuse_entry.asked[part]
+                queries, put = reuse_entry.queries[part], reuse_entry.put[part]
                 # Asked again only because it counts what it is asked; what was decided, counts.
                 memory.reusable(queries)
-                observe(memory, pace, queries, asked, labels[part])
+                observe(memory, pace, queries, put, labels[part])
         return replace(self.untaught, reuse=memory, schedule=pace)
 
     def _journal(self) -> Iterator[tuple[ReuseEntry, Places]]:
@@ -64,11 +64,11 @@ class ReuseReplay:
             (self.audience.number,),
         )
         dtype = np.dtype(self.schema.precision.dtype).newbyteorder("<")
-        for asked, queries, answers in rows:
+        for put, queries, answers in rows:
             numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.schema.n_features)
             reuse_entry = ReuseEntry(
                 numbers.astype(self.schema.precision.dtype),
-                np.frombuffer(bytes_of(asked), dtype=np.bool_),
+                np.frombuffer(bytes_of(put), dtype=np.bool_),
             )
             yield reuse_entry, self._labels(answers)
 
@@ -83,10 +83,12 @@ def released(answers: QueryAnswers) -> npt.NDArray[Any]:
     """Return answers as they are stored: labels, or votes whose best class is the label.
 
     Votes that nobody was asked for are -inf, and 0 at the memory's label. Those that a private
-    model has put in their place stay.
+    model has put in their place stay, and its probabilities follow them.
     """
     if answers.votes is None:
         return answers.labels
+    if answers.probabilities is not None:
+        return np.hstack([answers.votes, answers.probabilities])
     votes = answers.votes.copy()
     free = np.flatnonzero(np.isnan(votes).any(axis=1))
     votes[free] = -np.inf
@@ -96,5 +98,5 @@ def released(answers: QueryAnswers) -> npt.NDArray[Any]:
 
 def mask_unasked(votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return stored votes as they leave: NaN where nobody was asked."""
-    asked = np.isfinite(votes).all(axis=1, keepdims=True)
-    return np.where(asked, votes, np.nan)
+    put = np.isfinite(votes).all(axis=1, keepdims=True)
+    return np.where(put, votes, np.nan)

@@ -117,8 +117,8 @@ def _wear(state: AudienceState) -> dict[str, Any] | None:
         return None
     wear = state.proxies.budget_usage()
     quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, wear.quantiles, strict=True)}
-    told = {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
-    return {"points": sum(wear.points), **told, "regions": list(wear.regions)}
+    usage = {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
+    return {"points": sum(wear.points), **usage, "regions": list(wear.regions)}
 
 
 def curator_facts(parts: OpenStore) -> dict[str, Any]:

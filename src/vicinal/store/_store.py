@@ -6,8 +6,7 @@ answer is returned. See store.md for what a reader of the folder finds where.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +14,8 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
-from vicinal.errors import InvalidInput, StorageFailed, VicinalError
+from vicinal.errors import StorageFailed
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
@@ -29,7 +29,7 @@ from vicinal.store._idempotent_adds import Addition
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import RequestBatch, audience_state
-from vicinal.store._requests import Query, Reply, checked_name
+from vicinal.store._requests import Reply
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
 from vicinal.store._verify import Verification, traces, verify
@@ -45,14 +45,16 @@ class Store(BaseStore[Reply]):
     is opened again and finds out what had become durable.
     """
 
+    _kind = "store"
+
     def __init__(self, parts: OpenStore) -> None:
         self._parts = parts
-        self._turn = ForkSafeLock()
+        self._lock = ForkSafeLock()
         self._failed = False
         self._audience_states: dict[str, AudienceState] = {}
         for name, audience in parts.ledger.audiences.items():
             self._audience_states[name], _ = open_audience_state(
-                parts, audience, parts.ledger.version, self._turn
+                parts, audience, parts.ledger.version, self._lock
             )
 
     # ------------------------------------------------------------ making and opening
@@ -139,7 +141,7 @@ class Store(BaseStore[Reply]):
         store = cls(create_store(folder, schema))
         try:
             add_records(store._parts, records)
-            store._audience_states[DEFAULT] = add_audience(store._parts, store._turn, DEFAULT, plan)
+            store._audience_states[DEFAULT] = add_audience(store._parts, store._lock, DEFAULT, plan)
             start_index(store._parts, store._audience_states[DEFAULT])
             note_files(store._parts.database, folder.path)
             store._changed()
@@ -202,7 +204,7 @@ class Store(BaseStore[Reply]):
 
     def close(self) -> None:
         """Let go of files, database and lock. Closing twice does no harm."""
-        with self._turn:
+        with self._lock:
             self._failed = True
             self._parts.resources.close()
 
@@ -244,32 +246,10 @@ class Store(BaseStore[Reply]):
         with self._whole():
             return presence_in(self._parts.ledger, ids)
 
-    def open_audience(self, name: str, **plan: Any) -> None:
-        """Give every subject a further budget, for an audience that shares no answers with others.
-
-        Parameters
-        ----------
-        name
-            What it is called.
-        **plan
-            Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
-            to the store.
-        """
-        if checked_name("name", name) in self._audience_states:
-            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
-        written = new_plan(self._parts.schema, plan)
-        self._parts.ledger.check_name(name)
-        with self._whole():
-            self._audience_states[name] = add_audience(self._parts, self._turn, name, written)
-            self._changed()
-
     # ------------------------------------------------------------ answers
 
-    def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
-        """Answer many requests in one block an audience and one commit, see :class:`BaseStore`."""
-        with self._whole():
-            batch = RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
-            return batch.run(queries)
+    def _batch(self) -> RequestBatch:
+        return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
 
     def evaluate(
         self,
@@ -319,25 +299,6 @@ class Store(BaseStore[Reply]):
                 found["private"] = curator_facts(self._parts)
         return found
 
-    def verify(
-        self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
-    ) -> Verification:
-        """Check every invariant on the disk, and that nothing of `erased` subjects is left.
-
-        Parameters
-        ----------
-        erased
-            Ids that must not be found in any file.
-        features : array (m, d), optional
-            Records that must not be found either.
-        """
-        ids = _checks.subject_ids("erased", list(erased))
-        with self._whole():
-            rows = None
-            if features is not None:
-                rows = self._parts.shard.index.kernel.encode(self._parts.schema.vectors(features))
-            return verify(self._parts, ids, rows)
-
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
         with self._whole():
@@ -345,24 +306,12 @@ class Store(BaseStore[Reply]):
 
     # ------------------------------------------------------------ inside
 
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Take the turn, mark commits, and close the store if the body meets a failure."""
-        with self._turn:
-            if self._failed:
-                raise StorageFailed("The store is closed, or has failed. Open it again.")
-            self._parts.ledger.check()
-            try:
-                with self._parts.marking():
-                    yield
-            except Exception as error:
-                # Whatever happens inside a change closes the ledger; else memory is as it was.
-                if isinstance(error, OSError):
-                    self._failed = True
-                raise
-            except BaseException:
-                self._failed = True
-                raise
+    def _open_audience(self, name: str, written: str) -> None:
+        self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
+        self._changed()
+
+    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
+        return verify(self._parts, erased, rows)
 
     def _changed(self) -> None:
         """Look up nothing of earlier versions, and tell the witness."""

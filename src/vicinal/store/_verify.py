@@ -107,7 +107,7 @@ def _answers(ledger: Ledger) -> Iterator[str]:
         )
         released = sum(length for (length,) in rows) // DIGEST
         _, charged = charges_since_checkpoint(ledger.database, audience.number)
-        if not released == charged + audience.folded_queries == audience.used:
+        if not released == charged + audience.checkpointed_queries == audience.used:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
         learnt = "SELECT seq FROM lessons WHERE audience = ?"
         reuse_replay = ledger.database.execute(learnt, (audience.number,))

@@ -1,0 +1,66 @@
+"""What a vote request costs the subjects of a shard, charged in memory at the mechanism's price."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.distributed._messages import COUNT, COUNTED, VoteRequest
+from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.predictors.ind_knn._engine import QueryEngine
+from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
+from vicinal.store._audience_state import AudienceState
+
+_NOBODY = np.zeros(0, dtype=np.bool_)
+_NO_SCALES = np.zeros(0, dtype=np.int64)
+
+
+def charge(state: AudienceState, request: VoteRequest, journal: VoteJournal) -> ChargedVotes:
+    """Charge a block and return its sums; a request has noise scales only.
+
+    Raises
+    ------
+    InvalidInput
+        If it asks for counts, and those of the audience are public.
+    PrivacyRefused
+        If it asks for the votes of a block that was not counted here.
+    """
+    engine, shard = state.engine, _shard_of(state.engine)
+    if request.round == COUNT:
+        return _counted(engine, shard, request)
+    release = engine.votes.release(request.scales / engine.votes.grid.steps)
+    # The coordinator charges what the grid costs; here nothing is released.
+    state.slack.resume(state.audience.slack)
+    if request.round == COUNTED:
+        hits = shard.search(request.queries, request.thresholds)
+        paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(_payers(request, journal)))
+        return ChargedVotes(paid.charge_and_sum(release), _NOBODY)
+    sums = shard.charge_and_sum(release, request.queries, request.thresholds)
+    return ChargedVotes(sums, _NOBODY)
+
+
+def _payers(request: VoteRequest, journal: VoteJournal) -> npt.NDArray[np.bool_]:
+    """Return which hits of the second round had paid for the first."""
+    first = VoteRequest(
+        request.name, request.clock, request.audience, COUNT, request.queries,
+        request.thresholds, _NO_SCALES,
+    )  # fmt: skip
+    found = journal.find(first)
+    if found is None:
+        raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
+    return found.payers
+
+
+def _counted(engine: QueryEngine, shard: LocalShardBase, request: VoteRequest) -> ChargedVotes:
+    if engine.count is None:
+        raise InvalidInput("The audience's counts are public: its queries are not counted.")
+    hits = shard.search(request.queries, request.thresholds)
+    counts, payers, spent = engine.count.contribute_and_charge(hits, shard.subject_table)
+    shard.ledger.note_charged_total(spent)
+    return ChargedVotes(counts, payers)
+
+
+def _shard_of(engine: QueryEngine) -> LocalShardBase:
+    assert isinstance(engine.shard, LocalShardBase)  # noqa: S101 (open_audience_state made it)
+    return engine.shard
