@@ -17,3 +17,10 @@ Data = Annotated[
 Label = Annotated[str | None, typer.Option(help="Column of labels.")]
 Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
 Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
+Ledger = Annotated[
+    str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
+]
+Witness = Annotated[
+    Path | None, typer.Option(help="File that remembers how far the store came; on another disk.")
+]
