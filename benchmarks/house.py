@@ -1,8 +1,8 @@
-"""Measure the shape of the sources: `python -m benchmarks.house [OTHER_CHECKOUT]`.
+"""Measure the shape of the sources: `python -m benchmarks.house [OTHER]`.
 
 Prints one table: size, names, who imports whom, the files whose Python runs for a query, a charge,
-a request and a plan (`--files` lists them in order), and start-up in processor time. With another
-checkout, its figures stand in the first column.
+a request and a plan (`--files` lists them in order), and start-up in processor time. `--tests` runs
+the tests, too. With another checkout, or a commit, its figures stand in the first column.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import resource
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
@@ -185,6 +188,31 @@ def processor_seconds(root: Path, *arguments: str) -> str:
     return f"{statistics.median(times):.2f} s"
 
 
+def test_minutes(root: Path) -> dict[str, str]:
+    """Return how long the tests take in two processes, by the clock and of processors."""
+    begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    options = ("-q", "--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder", "tests")
+    _run([sys.executable, "-m", "pytest", *options], root, check=False)
+    clock, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"minutes of the tests": f"{clock / 60:.1f}", "of processors": f"{used / 60:.1f}"}
+
+
+@contextmanager
+def checkouts(name: str | None) -> Iterator[list[Path]]:
+    """Yield the folders to measure: that of `name`, a folder or a commit, and this one."""
+    if name is None or Path(name).is_dir():
+        yield [path.resolve() for path in (name and Path(name), HERE) if path]
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder) / "files.tar"
+        command = ["git", "archive", f"--output={files}", name]
+        subprocess.run(command, cwd=HERE, check=True)
+        with tarfile.open(files) as archive:
+            archive.extractall(folder, filter="data")
+        yield [Path(folder), HERE]
+
+
 def figures(root: Path, found: dict[str, tuple[list[str], int]]) -> dict[str, str]:
     """Return a column of the table."""
     traced = {f"files of a {name}": str(len(files)) for name, (files, _) in found.items()}
@@ -196,11 +224,11 @@ def figures(root: Path, found: dict[str, tuple[list[str], int]]) -> dict[str, st
     return {**Sources(root).figures(), **traced, **steps, **start}
 
 
-def _run(command: list[str], root: Path) -> str:
+def _run(command: list[str], root: Path, *, check: bool = True) -> str:
     path = os.pathsep.join(str(root / name) for name in ("src", "tests", "."))
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, check=True
+        command, cwd=root, env=environment, capture_output=True, text=True, check=check
     )
     return done.stdout
 
@@ -208,13 +236,16 @@ def _run(command: list[str], root: Path) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Measure the shape of the sources.")
-    parser.add_argument("other", nargs="?", type=Path, help="a checkout to compare with")
+    parser.add_argument("other", nargs="?", help="a checkout or a commit to compare with")
+    parser.add_argument("--tests", action="store_true", help="run the tests (many minutes)")
     parser.add_argument("--files", action="store_true", help="list the files of every way")
     options = parser.parse_args()
-    roots = [path.resolve() for path in (options.other, HERE) if path]
-    traces = [ways(root) for root in roots]
-    columns = [figures(root, found) for root, found in zip(roots, traces, strict=True)]
-    heads = " | ".join(["before", "after"][-len(roots) :])
+    with checkouts(options.other) as roots:
+        traces = [ways(root) for root in roots]
+        columns = [figures(root, found) for root, found in zip(roots, traces, strict=True)]
+        for column, root in zip(columns, roots, strict=True) if options.tests else ():
+            column.update(test_minutes(root))
+    heads = " | ".join(["before", "after"][-len(columns) :])
     print(f"| | {heads} |\n|---|{'---|' * len(roots)}")
     for row in columns[-1]:
         print(f"| {row} | {' | '.join(column.get(row, '') for column in columns)} |")

@@ -21,9 +21,9 @@ from vicinal.distributed._splitting import ready_cluster
 PATIENCE = MissingShardPolicy(deadline=480.0)
 
 
-def clustered(folder, shards, *, place=None, **plan):
+def clustered(folder, shards, *, place=None, make=tools.make, **plan):
     """Return the path of a new cluster of 300 records of 150 people."""
-    tools.make(folder / "store", **plan).close()
+    make(folder / "store", **plan).close()
     split(folder / "store", folder / "cluster", shards, place=place)
     return folder / "cluster"
 

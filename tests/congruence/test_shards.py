@@ -5,8 +5,8 @@ charges can be compared bit for bit.
 
 What a shard does with a message is the same code here and on Ray; only the way of the message
 differs. So every case runs here, and on Ray one of each kind of message: votes, labels, private
-counts in a block and one by one. The other cases on Ray are soaks. A fault that only Ray shows and
-only with another number of shards, or another index, is left to them.
+counts in a block and one by one, by one cluster. The other cases on Ray are soaks. A fault that
+only Ray shows and only with another number of shards, or another index, is left to them.
 """
 
 from __future__ import annotations
@@ -184,29 +184,54 @@ def opened(request):
     return shard_tools.on_ray(request.getfixturevalue("ray_engine"))
 
 
-def answered(source, blocks):
-    return [source.predict(block) for block in blocks]
+DEFAULT = "default"
 
 
-def check_like_store(tmp_path, opened, shards, blocks, **plan):
-    """Compare a cluster with the store that it was made of; fails if anything differs."""
-    settings = {**plan, "simulation_seed": 7}
-    with tools.make(tmp_path / "one", **settings) as store:
-        expected = answered(store, blocks)
-        left = {person: tools.units(store, person) for person in set(tools.PEOPLE)}
+def answered(source, asked):
+    return {
+        name: [source.predict(block, audience=name) for block in blocks]
+        for name, blocks in asked.items()
+    }
+
+
+def check_like_store(tmp_path, opened, shards, blocks, audiences=None, **plan):
+    """Compare a cluster with the store that it was made of; fails if anything differs.
+
+    `audiences` are further ones of both, by name: the plan of each, and its blocks of queries.
+    """
+    more = audiences or {}
+    asked = {DEFAULT: blocks, **{name: own for name, (_, own) in more.items()}}
+
+    def make(path):
+        store = tools.make(path, simulation_seed=7, **plan)
+        for name, (other, _) in more.items():
+            store.open_audience(name, **{**tools.PLAN, **other, "simulation_seed": 7})
+        return store
+
+    with make(tmp_path / "one") as store:
+        expected = answered(store, asked)
+        left = {
+            name: {person: tools.units(store, person, name) for person in set(tools.PEOPLE)}
+            for name in asked
+        }
     place = shard_tools.scattered(shards, shards)
-    path = shard_tools.clustered(tmp_path, shards, place=place, **settings)
+    path = shard_tools.clustered(tmp_path, shards, place=place, make=make)
     with opened(path) as cluster:
-        replies = answered(cluster, blocks)
+        replies = answered(cluster, asked)
         assert cluster.verify(), cluster.verify().faults
+    for name in asked:
+        check_replies(replies[name], expected[name])
+        assert shard_tools.budgets(path, name) == left[name]
+        assert len(set(left[name].values())) > 20, "hardly anybody was charged"
+
+
+def check_replies(replies, expected):
     for reply, one in zip(replies, expected, strict=True):
         np.testing.assert_array_equal(reply.labels, one.labels)
         assert reply.missing == ()
         assert (reply.charged, reply.left) == (one.charged, one.left)
         if one.votes is not None:
             np.testing.assert_array_equal(reply.votes, one.votes)
-    assert shard_tools.budgets(path) == left
-    assert len(set(left.values())) > 20, "hardly anybody was charged"
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
@@ -216,16 +241,27 @@ def test_a_cluster_answers_500_queries_as_a_store(tmp_path, opened, shards, rele
     check_500(tmp_path, opened, shards, release)
 
 
-@pytest.mark.parametrize(("release", "shards"), [("votes", 3), ("label", 2)])
-def test_ray_answers_500_queries_as_a_store(tmp_path, ray_engine, shards, release):
-    """The same on Ray; its other cases are soaks (above)."""
-    check_500(tmp_path, shard_tools.on_ray(ray_engine), shards, release)
+LONG = {"n_queries": 500, "noise_multiplier": 5.0}
+
+
+def test_ray_answers_as_a_store(tmp_path, ray_engine):
+    """The same on Ray, once for each kind of message, by one cluster for four audiences.
+
+    Votes, labels, and private counts, which have a second round, in a block and one by one. Which
+    audience is asked changes what messages hold, not how they travel; the other cases are soaks.
+    """
+    long, short = np.array_split(queries(500), 3), [tools.Q[:9], tools.Q[9:24]]
+    others = {
+        "labels": ({**LONG, "release": "label"}, long),
+        "counts": (PLANS["private count"], short),
+        "counts one by one": (PLANS["private count, one by one"], short),
+    }
+    check_like_store(tmp_path, shard_tools.on_ray(ray_engine), 3, long, others, **LONG)
 
 
 def check_500(tmp_path, opened, shards, release):
     blocks = np.array_split(queries(500), 3)
-    settings = {"n_queries": 500, "noise_multiplier": 5.0, "release": release}
-    check_like_store(tmp_path, opened, shards, blocks, **settings)
+    check_like_store(tmp_path, opened, shards, blocks, **LONG, release=release)
 
 
 @pytest.mark.soak
@@ -246,13 +282,6 @@ def test_a_cluster_answers_as_a_store_whatever_the_plan(tmp_path, plan):
     """Fails if a kind of release, kernel, budget, count or reuse is lost on the way."""
     blocks = [tools.Q[:9], tools.Q[9:24]]
     check_like_store(tmp_path, shard_tools.local, 2, blocks, **{**PLANS, **REUSE}[plan])
-
-
-@pytest.mark.parametrize("plan", ["private count", "private count, one by one"])
-def test_ray_answers_as_a_store_in_two_rounds(tmp_path, ray_engine, plan):
-    """The same where messages differ: private counts have a second round."""
-    blocks = [tools.Q[:9], tools.Q[9:24]]
-    check_like_store(tmp_path, shard_tools.on_ray(ray_engine), 2, blocks, **PLANS[plan])
 
 
 @pytest.mark.parametrize("index", ["lsh", "centroids"])

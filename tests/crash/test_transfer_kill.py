@@ -18,9 +18,9 @@ from vicinal.labelling import FileJournal
 pytestmark = pytest.mark.slow
 
 
-# Children of a server that has imported everything once: imports take longer than the rounds.
+# Children of a server that has loaded everything once: that takes longer than the rounds.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["crash.transfer_child"])
+PROCESSES.set_forkserver_preload(["crash.transfer_warm_up"])
 
 
 def start(folder, *death, main=transfer_child.main):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,11 @@ class Learner:
         return Turned(int(path.read_text()))
 
 
-def data():
-    generator = np.random.default_rng(5)
+SEED = 5
+
+
+def data(seed=SEED):
+    generator = np.random.default_rng(seed)
     labels = generator.integers(CLASSES, size=N)
     centres = generator.normal(size=(CLASSES, D)) * 2
     records = centres[labels] + generator.normal(size=(N, D))
@@ -84,17 +88,26 @@ def die_at(stage: str, count: int) -> None:
         os.fsync = deadly(os.fsync)
 
 
-def main(folder: Path, *death: str | int) -> None:
+def main(folder: Path, *death: str | int, seed: int = SEED) -> None:
     """Carry out rounds of Ind-KNN; `death` is a stage of writing, and at which time it kills."""
-    labels, subjects = data()[1], np.arange(N) // 2  # two records a person
+    labels, subjects = data(seed)[1], np.arange(N) // 2  # two records a person
+    if seed != SEED:
+        subjects += N
     labeller = IndKNNLabeller(range(CLASSES), labels, subjects, epsilon=1.0, n_records=N)
-    carry_out(folder, labeller, *death)
+    carry_out(folder, labeller, *death, seed=seed)
 
 
-def main_planned(folder: Path, *death: str | int) -> None:
+def main_planned(folder: Path, *death: str | int, seed: int = SEED) -> None:
     """Carry out rounds of Private-kNN."""
-    labeller = FixedPlanLabeller(private_knn, plan(), data()[1])
-    carry_out(folder, labeller, *death)
+    labeller = FixedPlanLabeller(private_knn, plan(), data(seed)[1])
+    carry_out(folder, labeller, *death, seed=seed)
+
+
+def warm_up() -> None:
+    """Load all code, and price both plans, before the first child: on records of nobody else."""
+    for number, run in enumerate((main, main_planned), start=SEED + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            run(Path(folder), seed=number)
 
 
 def private_knn(_part: Round) -> PrivateKNNClassifier:
@@ -106,11 +119,11 @@ def plan() -> LabellingPlan:
     return LabellingPlan((Round(**part), Round(**part)))
 
 
-def carry_out(folder: Path, labeller: Labeller, *death: str | int) -> None:
+def carry_out(folder: Path, labeller: Labeller, *death: str | int, seed: int = SEED) -> None:
     loop_module.BLOCK = BLOCK
     if death:
         die_at(*death)
-    records, _, pool = data()
+    records, _, pool = data(seed)
     with FileJournal(folder) as kept:
         transfer(
             LabellingTask(records, pool, Turned(0)),

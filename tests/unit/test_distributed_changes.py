@@ -282,9 +282,13 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
 DIES = """
 import os, sys
 from vicinal.distributed import Coordinator, _cluster_changes, _shard_server, local_transports
-opened = Coordinator.open(sys.argv[1], local_transports)
-{place} = lambda *_: os._exit(9)
-opened.erase([f"person-{{i}}" for i in range(10)])
+for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
+    if os.fork() == 0:
+        opened = Coordinator.open(path, local_transports)
+        exec(place + " = lambda *_: os._exit(9)")
+        opened.erase([f"person-{i}" for i in range(10)])
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 MOMENTS = {
     "decided and no shard told": "_cluster_changes.ClusterChanges.finish",
@@ -294,12 +298,25 @@ MOMENTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A cluster for each moment, whose coordinator was killed then: forks of one process."""
+    paths = {
+        moment: shard_tools.clustered(tmp_path_factory.mktemp("killed"), 2, simulation_seed=7)
+        for moment in MOMENTS
+    }
+    pairs = [str(one) for moment, path in paths.items() for one in (path, MOMENTS[moment])]
+    ended = subprocess.run(
+        [sys.executable, "-c", DIES, *pairs], capture_output=True, timeout=960, check=True
+    )
+    assert ended.stdout.split() == [b"9"] * len(MOMENTS), ended.stderr
+    return paths
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(path, moment):
+def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(killed, moment):
     """Fails if there is a moment at which a kill leaves somebody who was to go."""
-    script = DIES.format(place=MOMENTS[moment])
-    ended = subprocess.run([sys.executable, "-c", script, str(path)], timeout=480, check=False)
-    assert ended.returncode == 9
+    path = killed[moment]
     gone = [f"person-{i}" for i in range(10)]
     with shard_tools.local(path) as again:
         assert again.verify(gone)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
-import vicinal
 from experiments.accuracy import comparison
 from experiments.spread import mean_and_spread
 from vicinal import Guarantee
@@ -180,16 +175,6 @@ def test_no_curves_or_too_many_are_refused(count):
 @pytest.mark.parametrize("value", [0, 7])
 def test_pictures_are_png_even_of_a_single_colour(shape, value):
     assert _plots.picture(np.full(shape, value, dtype=np.uint8)).startswith(PNG)
-
-
-def test_plots_leave_pyplot_alone():
-    code = (
-        "import sys; from vicinal.reports import _outcomes, _plots;"
-        "_plots.accuracy_by_class({'a': _outcomes.Outcome(1, 2)});"
-        "assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
 # ---------------------------------------------------------------- page

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -323,17 +321,6 @@ def test_labels_alone_leave_no_votes(tmp_path):
         assert (reply["votes"], reply["confidence"]) == (None, None)
         assert len(reply["labels"]) == 2
         assert service.call("GET", "/v1/status").body["release"] == "label"
-
-
-def test_nothing_that_observes_requests_is_loaded():
-    """FastAPI's telemetry would hand paths, with ids, to whatever collector is configured."""
-    code = "import sys, vicinal.serving._app, vicinal.serving._protocol; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    names = {name.partition(".")[0] for name in loaded.stdout.split()}
-    assert "starlette" in names
-    assert not names & {"fastapi", "opentelemetry"}
 
 
 @pytest.mark.parametrize(

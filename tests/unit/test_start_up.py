@@ -58,6 +58,29 @@ def test_pricing_a_plan_loads_only_what_it_needs():
     assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
 
 
+PACKAGES = """
+import vicinal.cli._main, vicinal.features, vicinal.labelling, vicinal.reports._transfer_page
+import vicinal.serving._app, vicinal.serving._protocol
+from vicinal.reports import _outcomes, _plots
+_plots.accuracy_by_class({"a": _outcomes.Outcome(1, 2)})
+"""
+
+
+def test_packages_leave_out_what_they_do_not_use():
+    """Fails if torch is loaded by others than students, or an oracle of ours by features.
+
+    Or if the service loads telemetry, which would hand paths, with ids, to whatever collector is
+    configured; or if a plot loads pyplot, which keeps all figures.
+    """
+    modules = loaded(PACKAGES)
+    assert {"matplotlib", "starlette", "vicinal.labelling"} <= modules
+    heavy = {"torch", "skimage", "sentence_transformers", "transformers"}
+    assert {name.partition(".")[0] for name in modules}.isdisjoint(
+        {*heavy, "fastapi", "opentelemetry"}
+    )
+    assert "matplotlib.pyplot" not in modules
+
+
 @pytest.mark.parametrize("name", vicinal.__all__)
 def test_every_public_name_is_found_when_it_is_used(name):
     assert getattr(vicinal, name) is getattr(vicinal, name)

@@ -1,8 +1,6 @@
 """Students: networks, VAT, UDA, training under a seed, exact features, files, ONNX."""
 
 import json
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 
@@ -469,14 +467,6 @@ def test_onnx_says_what_the_student_says(tmp_path, name):
     told = session.get_modelmeta().custom_metadata_map
     assert json.loads(told["guarantee"]) == GUARANTEE
     assert json.loads(told["classes"]) == [0, 1, 2]
-
-
-def test_torch_is_loaded_by_students_only():
-    code = (
-        "import sys, vicinal.cli._main, vicinal.labelling, vicinal.reports._transfer_page; "
-        "sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_training_without_steps_to_average_is_the_student_itself(digits):

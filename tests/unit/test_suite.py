@@ -5,23 +5,25 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from distribution import LONGEST, ON_RAY
-from entropy import SYSTEM, SeededEntropy, entropy_of
+from entropy import CHILDREN_DRAW, SYSTEM, SeededEntropy, entropy_of, undeclared
 from vicinal.noise import SystemNoise, bernoulli, fresh_key
 
 LEAST = {
-    "api": 260,
-    "congruence": 280,
-    "crash": 12,
-    "docs": 60,
+    "api": 370,
+    "congruence": 355,
+    "crash": 14,
+    "docs": 1500,
     "serving": 22,
-    "statistical": 220,
-    "unit": 3500,
+    "statistical": 255,
+    "unit": 4400,
 }
 """Tests of each folder, at least: fewer are a folder, a file or a list of cases that was lost."""
 
@@ -32,6 +34,7 @@ def test_no_folder_has_lost_tests(collected):
 
 
 TESTS = Path(__file__).parents[1]
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
 
 
 def skipped_without(module: ast.Module) -> set[str]:
@@ -88,6 +91,32 @@ def test_a_name_gives_the_same_stream_again_and_another_seed_another():
     assert bytes_of("0", None) != bytes_of("0", None), "a test marked `entropy`"
 
 
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    """Let draws be noted apart, as this file has not declared any."""
+    monkeypatch.setenv("NOTED_DRAWS", str(tmp_path))
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.parametrize(
+    ("starts", "noted"), [((), {"tests/unit/test_suite.py"}), ((TESTS / "seeded.py",), set())]
+)
+def test_a_process_that_draws_true_noise_is_noted(starts, noted):
+    """Fails if a test could start a process that draws without declaring it."""
+    code = "from vicinal.noise import fresh_key; fresh_key()"
+    subprocess.run([sys.executable, *starts, "-"], input=code, text=True, check=True)
+    assert undeclared() == noted
+
+
+STARTS = re.compile(r"subprocess|fork|ray_engine|spawner")
+
+
+def test_whoever_declares_draws_of_other_processes_starts_some():
+    texts = {path.relative_to(TESTS.parent).as_posix(): text for path, text in SOURCES.items()}
+    assert [name for name in CHILDREN_DRAW if not STARTS.search(texts.get(name, ""))] == []
+
+
+@pytest.mark.usefixtures("notes")
 def test_a_forked_child_draws_for_itself():
     """Fails if parent and child could share a stream, which would hide a fault of the product."""
     entropy = SeededEntropy("0")
@@ -100,12 +129,11 @@ def test_a_forked_child_draws_for_itself():
     with os.fdopen(reader, "rb") as pipe:
         os.close(writer)
         assert pipe.read() != entropy.urandom(64)
+    assert undeclared() == {"tests/unit/test_suite.py"}
 
 
 # ---------------------------------------------------------------- what luck could decide
 
-TESTS = Path(__file__).parents[1]
-SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
 NODES = [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
 LEGACY = {"Generator", "PCG64", "SeedSequence", "default_rng", "get_state"}
 """Names of numpy.random that are not its global generator, or only read it."""
