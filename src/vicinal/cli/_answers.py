@@ -192,14 +192,14 @@ def init_summary(store: Path, facts: dict[str, Any], points: object) -> str:
     )
     return "\n".join(
         [
-            (f"{store}: {plan['n_queries']} answers of {_told(facts['target'])}."),
+            (f"{store}: {plan['n_queries']} answers of {_target_words(facts['target'])}."),
             f"{features['number']} features ({features['kind']}); a reference of {size} rows.",
             f"epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
         ]
     )
 
 
-def _told(target: dict[str, Any]) -> str:
+def _target_words(target: dict[str, Any]) -> str:
     """Return what records carry, in words."""
     kind, declared = target["kind"], target[target["kind"]]
     if kind != "bounds":
