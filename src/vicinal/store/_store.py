@@ -43,6 +43,22 @@ class Store(BaseStore[Reply]):
 
     A failure of the disk or the database closes the store: it answers nothing any more, until it
     is opened again and finds out what had become durable.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from vicinal import Store
+    >>> rng = np.random.default_rng(0)
+    >>> X, y, R = rng.normal(size=(500, 3)), rng.integers(0, 2, 500), rng.normal(size=(80, 3))
+    >>> folder = Path(tempfile.mkdtemp()) / "store"
+    >>> with Store.init(
+    ...     folder, X, y, classes=[0, 1], public=R, n_queries=20, n_records=500
+    ... ) as store:
+    ...     reply = store.predict([[0.5, 0.1, -0.3]])
+    >>> reply.charged, reply.left
+    (1, 19)
     """
 
     _kind = "store"
