@@ -5,8 +5,9 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check \
-	--constraint constraints.txt --editable
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps
+HASHED := $(PIP) --require-hashes --requirement requirements/
+ITSELF := $(PIP) --no-build-isolation --editable .
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 DOCS := $(VENV)/.docs-installed
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compi
 
 .NOTPARALLEL: # one pip at a time in one .venv
 .DELETE_ON_ERROR:
-.PHONY: help install demo test soak lint bench reproduce docs docs-check sbom dist clean
+.PHONY: help install demo test soak lint bench reproduce docs docs-check sbom dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,9 +65,12 @@ sbom: $(CORE) ## print what the pinned set holds, as CycloneDX JSON
 
 dist: $(DOCS) ## build both wheels and the sdist into dist, and check them
 	@rm -rf dist
-	@$(BIN)/python -m build --outdir dist .
-	@$(BIN)/python -m build --wheel --outdir dist demo-data
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+	@$(BIN)/python -m build --no-isolation --wheel --outdir dist demo-data
 	@$(BIN)/python -m twine check --strict dist/*
+
+lock: | $(BIN)/python ## pin packages and their hashes anew (ARGS=--upgrade: the newest versions)
+	@$(BIN)/python requirements/lock.py $(ARGS)
 
 clean: ## remove .venv, outputs and caches
 	rm -rf $(VENV) out build dist docs/generated docs/tutorials .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -77,19 +81,21 @@ $(BIN)/python:
 	"vicinal needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+$(CORE): pyproject.toml requirements/core.txt | $(BIN)/python
 	@echo "Installing vicinal into $(VENV): about .7 GB, a minute or more ..." >&2
-	@$(INSTALL) .
+	@$(HASHED)core.txt
+	@$(ITSELF)
 	@$(BIN)/python -m vicinal.reports._compile # or each first run waits for it
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+$(DEV): pyproject.toml requirements/core.txt requirements/dev.txt | $(BIN)/python
 	@echo "Installing vicinal and its developer tools into $(VENV) ..." >&2
-	@$(INSTALL) '.[dev,encoders,text,postgres]'
-	@$(INSTALL:--editable=--no-deps) timm # alone: its torchvision would have to fit torch
+	@$(HASHED)core.txt --requirement requirements/dev.txt
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(HASHED)cuda.txt # a CUDA build needs more
+	@$(ITSELF)
 	@[ -e $(CORE) ] || $(BIN)/python -m vicinal.reports._compile # or both workers compile the same
 	@touch $(CORE) $@
 
-$(DOCS): $(DEV)
-	@$(INSTALL) '.[dev,encoders,text,postgres,docs]'
+$(DOCS): $(DEV) requirements/docs.txt
+	@$(HASHED)docs.txt
 	@touch $@

@@ -1,6 +1,6 @@
 """Prints what the pinned set holds, as CycloneDX 1.6: `python -m docs.sbom > sbom.json`.
 
-Names, versions and hashes are those of `constraints.txt`; licences those of the packages that are
+Names, versions and hashes are those of `requirements/*.txt`; licences those of packages that are
 installed here. Nothing is looked up anywhere.
 """
 
@@ -23,9 +23,14 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 def main() -> None:
     """Print the document."""
-    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    json.dump(document(text), sys.stdout, indent=2)
+    json.dump(document(pinned()), sys.stdout, indent=2)
     print()
+
+
+def pinned() -> str:
+    """Return all pinned requirements, as pip reads them, but those of a CUDA build of torch."""
+    files = (ROOT / "requirements" / f"{name}.txt" for name in ("core", "dev", "docs"))
+    return "".join(path.read_text(encoding="utf-8") for path in files)
 
 
 def document(text: str) -> dict[str, Any]:

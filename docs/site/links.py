@@ -1,4 +1,4 @@
-"""Links of Markdown pages to files that are no pages: to the page made of them, or to nothing.
+"""What Sphinx is told of our texts: links to files that are no pages, and bars in docstrings.
 
 On a repository's site links lead to files; here a proof note, the changelog and the like are pages
 in `docs/generated`, and what has no page becomes its name in code.
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+_CODE_OR_BAR = re.compile(r"(`+)(?:.*?)\1|\|")
 
 
 def as_pages(text: str, page: Path, root: Path) -> str:
@@ -39,6 +41,13 @@ def _page(place: Path, root: Path) -> str | None:
     return f"/generated/{place.stem.lower()}.md" if place.parent == root else None
 
 
+def plain_bars(lines: list[str]) -> None:
+    """Escape bars, which are absolute values in our docstrings and substitutions in Sphinx."""
+    for i, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...", "|")):
+            lines[i] = _CODE_OR_BAR.sub(lambda found: found[0] if found[1] else r"\|", line)
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Mend the links of every Markdown page that Sphinx reads."""
 
@@ -48,4 +57,5 @@ def setup(app: Any) -> dict[str, bool]:
             source[0] = as_pages(source[0], path, Path(app.srcdir).parent)
 
     app.connect("source-read", read)
+    app.connect("autodoc-process-docstring", lambda *given: plain_bars(given[-1]), priority=900)
     return {"parallel_read_safe": True}

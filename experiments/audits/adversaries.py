@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from vicinal.audit import AuditResult, carry_out
 from vicinal.audit._fixed_plans import FixedPlanTrial
 from vicinal.mechanisms import public_draws
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
+from vicinal.predictors.pate import _parameters
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -29,7 +31,12 @@ _RANK = 40
 _NATURAL = 0.8
 """Share of others that have the commonest class, where it did not choose the data."""
 
-_HEAD = f"{'mechanism':14}{'chosen':28}{'mu claim':>10}{'mu lower':>10}{'ratio':>8}{'runs':>9}"
+_KEY = bytes(32)
+"""By which both worlds of PATE assign subjects to teachers."""
+
+_HEAD = (
+    f"{'mechanism':14}{'chosen':28}{'eps claim':>10}{'eps lower':>10}{'mu lower':>10}{'runs':>9}"
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,10 @@ class PATEAdversary(FixedPlanTrial):
         own = 1 if present else 0
         places = np.concatenate([np.full((own, 2), 0.5), self._places])
         labels = np.concatenate([np.ones(own, dtype=int), self._labels])
-        return classifier.fit(places, labels, np.arange(1 - own, 1 + len(self._labels)))
+        ids = np.arange(1 - own, 1 + len(self._labels))
+        # Who shares a teacher is drawn for every fit; two worlds differ in one subject alone.
+        with patch.object(_parameters, "fresh_key", return_value=_KEY):
+            return classifier.fit(places, labels, ids)
 
     def _answers(self, fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
         fitted.n_asked_ += size
@@ -140,6 +150,6 @@ def text_row(found: AuditResult | None = None) -> str:
     if found is None:
         return _HEAD
     return (
-        f"{found.mechanism:14}{found.world:28}{found.claim:>10.3f}{found.lower:>10.3f}"
-        f"{found.ratio:>8.2f}{found.runs:>9}"
+        f"{found.mechanism:14}{found.world:28}{found.epsilon_claim:>10.3f}"
+        f"{found.epsilon_lower:>10.3f}{found.lower:>10.3f}{found.runs:>9}"
     )

@@ -51,7 +51,7 @@ def wrong(makers: Makers, audits: int, runs: int, confidence: float) -> Iterator
                 rates, epsilon = proved(trial.claim, present, absent, confidence)
                 claim = trial.claim.allowed(rates)
                 above += rates.mu > claim or epsilon > trial.claim.epsilon()
-                ratios.append(rates.mu / claim)
+                ratios.append(rates.mu / claim if claim > 0 else 0.0)
                 done += 1
         yield Wrong(name, done, above, 1 - confidence, float(np.mean(ratios)))
 

@@ -85,6 +85,12 @@ def test_links_lead_to_pages_of_the_site():
     assert links.as_pages("[`x`](../../examples/plans)", page, ROOT) == "`x`"
 
 
+def test_bars_of_docstrings_are_absolute_values():
+    lines = ["the norm |x - q|, as `|x|` and ``a | b``", ">>> 1 | 2"]
+    links.plain_bars(lines)
+    assert lines == ["the norm \\|x - q\\|, as `|x|` and ``a | b``", ">>> 1 | 2"]
+
+
 def listed(kind):
     """Return the pages that the index of a kind lists."""
     text = (DOCS / kind / "index.md").read_text(encoding="utf-8")

@@ -58,6 +58,14 @@ def calibrate(
         If the plan has no such field.
     PrivacyRefused
         If no value keeps the target.
+
+    Examples
+    --------
+    >>> from vicinal import account, calibrate
+    >>> plan = {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": 1.0, "count": 20}]}
+    >>> found = calibrate(plan, epsilon=1.0, field="sigma")
+    >>> found.price["epsilon"] <= 1.0, round(found.value, 1)
+    (True, 16.7)
     """
     epsilon = _checks.real("epsilon", epsilon, above=0)
     field = _checks.choice("field", field, FIELDS)

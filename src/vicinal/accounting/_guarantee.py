@@ -28,6 +28,17 @@ class Guarantee:
         at all.
     public_records : bool
         Whether the records were declared public.
+
+    Examples
+    --------
+    >>> from vicinal import IndKNNClassifier
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> clf = IndKNNClassifier([0, 1], n_queries=10, n_records=200)
+    >>> X, y, R = rng.normal(size=(200, 3)), rng.integers(0, 2, 200), rng.normal(size=(50, 3))
+    >>> guarantee = clf.fit(X, y, public=R).guarantee()
+    >>> guarantee.epsilon <= 1.0, guarantee.holds
+    (True, True)
     """
 
     epsilon: float

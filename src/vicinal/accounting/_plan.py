@@ -151,7 +151,15 @@ class Plan:
 
 
 def account(plan: object) -> dict[str, Any]:
-    """Return the price of a plan given as the plain values of its JSON; see :meth:`Plan.price`."""
+    """Return the price of a plan given as the plain values of its JSON; see :meth:`Plan.price`.
+
+    Examples
+    --------
+    >>> from vicinal import account
+    >>> release = {"kind": "gaussian", "sigma": 10.0, "count": 20}
+    >>> round(account({"delta": 1e-5, "releases": [release]})["epsilon"], 2)
+    1.76
+    """
     return Plan.from_dict(plan).price()
 
 

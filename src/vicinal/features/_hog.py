@@ -70,6 +70,15 @@ class HOGFeatures(FixedImageFeatures):
     pixels with the defaults. Of a colour image the channel with the steepest gradient counts, pixel
     by pixel. Pixels are taken as they are; keep to one scale (0 to 255, or 0 to 1) for records,
     public rows and queries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import HOGFeatures
+    >>> images = np.arange(2 * 28 * 28, dtype=np.uint8).reshape(2, 28, 28)
+    >>> features = HOGFeatures().transform(images)
+    >>> len(features), bool(np.isfinite(features).all())
+    (2, True)
     """
 
     def __init__(

@@ -63,6 +63,15 @@ class PublicMap(TransformerMixin, BaseEstimator):
         effect, because all rows end up with length one.)
     n_features_in_ : int
         Number d of features going in.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import PublicMap
+    >>> rng = np.random.default_rng(0)
+    >>> to_features = PublicMap(n_components=2).fit(rng.normal(size=(100, 6)))  # public rows only
+    >>> to_features.transform(rng.normal(size=(3, 6))).shape
+    (3, 2)
     """
 
     def __init__(

@@ -72,6 +72,14 @@ class ScatteringFeatures(FixedImageFeatures):
     edition : int
         Which definition of the arithmetic this is; a store refuses another than it was made with.
         1 averaged in the Fourier domain; 2 averages in space, and differs by 1e-6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import ScatteringFeatures
+    >>> images = np.zeros((2, 28, 28), dtype=np.uint8)
+    >>> len(ScatteringFeatures().transform(images))
+    2
     """
 
     edition = 2

@@ -61,6 +61,19 @@ class TableSchema:
         Names of columns that are known and left out.
     texts : tuple of str
         Names of columns of free text, of which no features can be made.
+
+    Examples
+    --------
+    >>> from vicinal.features import TableSchema
+    >>> schema = TableSchema.from_dict(
+    ...     {
+    ...         "format": "vicinal table schema",
+    ...         "version": 1,
+    ...         "columns": {"age": {"kind": "number", "low": 0, "high": 110}},
+    ...     }
+    ... )
+    >>> [column.name for column in schema.columns]
+    ['age']
     """
 
     columns: tuple[TableColumn, ...]

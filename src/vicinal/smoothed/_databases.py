@@ -119,6 +119,12 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     ------
     InvalidInput
         If no database of n records can be sampled so.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, worst_case_delta
+    >>> print(worst_case_delta(Histogram(FixedSize(499_000)), 500_000, epsilon=2.0))
+    0.998 (exact)
     """
     check_epsilon(epsilon)
     count = _checks.integer("n", n, least=1)

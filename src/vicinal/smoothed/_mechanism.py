@@ -61,7 +61,7 @@ class Mechanism(ABC):
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield, for every neighbour, the adversary's gain when the database is the truth.
 
-        The sum over outcomes of P_x max(0, |P_x - P_x'| / (P_x + P_x') - t) / (1 - t) with
+        The sum over outcomes of ``P_x max(0, |P_x - P_x'| / (P_x + P_x') - t) / (1 - t)`` with
         t = tanh(epsilon / 2).
         """
 

@@ -88,6 +88,14 @@ def smoothed_delta(
     InvalidInput
         If the population has other types or other counts than the mechanism and n, or a sample
         is larger than n.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, Hull, smoothed_delta
+    >>> counts = Histogram(FixedSize(499_000))  # 1,000 of 500,000 ballots are lost
+    >>> voters = Hull([[0.0553, 0.9447], [0.466, 0.534]])
+    >>> print(smoothed_delta(counts, voters, 500_000, epsilon=2.0))
+    1.288e-17 (exact)
     """
     eps, count = check_epsilon(epsilon), _check_worlds(mechanism, population, n)
     _checks.integer("draws", draws, least=0)

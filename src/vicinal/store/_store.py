@@ -43,6 +43,22 @@ class Store(BaseStore[Reply]):
 
     A failure of the disk or the database closes the store: it answers nothing any more, until it
     is opened again and finds out what had become durable.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from vicinal import Store
+    >>> rng = np.random.default_rng(0)
+    >>> X, y, R = rng.normal(size=(500, 3)), rng.integers(0, 2, 500), rng.normal(size=(80, 3))
+    >>> folder = Path(tempfile.mkdtemp()) / "store"
+    >>> with Store.init(
+    ...     folder, X, y, classes=[0, 1], public=R, n_queries=20, n_records=500
+    ... ) as store:
+    ...     reply = store.predict([[0.5, 0.1, -0.3]])
+    >>> reply.charged, reply.left
+    (1, 19)
     """
 
     _kind = "store"
@@ -67,7 +83,7 @@ class Store(BaseStore[Reply]):
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
         *,
-        classes: Sequence[Any],
+        classes: Sequence[Any] | None = None,
         public: npt.ArrayLike | None = None,
         extractor: StoreExtractor | None = None,
         ledger: str | None = None,
@@ -88,7 +104,11 @@ class Store(BaseStore[Reply]):
             Private records, labels and subject ids, as for
             :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
         classes, kernel, norm_bound, index
-            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences.
+            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of
+            `classes`, a store of numbers has `bounds` (`scale`, `n_thresholds`) of
+            :class:`~vicinal.predictors.IndKNNRegressor`, and one of several labels has `labels`
+            (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`; replies are
+            :class:`NumberReply` and :class:`LabelSetReply` then.
         public : array (m, d), optional
             Public reference, features (after extraction).
         extractor : StoreExtractor, optional
@@ -119,7 +139,8 @@ class Store(BaseStore[Reply]):
         }
         schema, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
         records = StoredRecords.of(schema, X, y, subjects)
-        written = new_plan(schema, plan)
+        own = {name: plan[name] for name in plan if name not in schema.target.own}
+        written = new_plan(schema, own)
         place = None if witness is None else Path(witness)
         folder = Folder.create(Path(path), ledger, place)
         try:

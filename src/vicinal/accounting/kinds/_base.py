@@ -40,14 +40,21 @@ ONE_OF_K = (
 )
 
 
-positive = partial(_checks.real, above=0)
-fraction = partial(_checks.real, above=0, below=1)
-rate = partial(_checks.real, above=0, most=1)
-scale = partial(_checks.real, least=1e-2, most=1e9)
-threshold = partial(_checks.real, least=-1e7, most=1e7)
-vote_count = partial(_checks.integer, least=1, most=MAX_VOTES)
-classes = partial(_checks.integer, least=2)
-check_release = partial(_checks.choice, options=("votes", "label"))
+def check_that(meaning: str, check: Callable[..., Any], **bounds: Any) -> FieldCheck:
+    """Return a check with its bounds; `meaning` is what the reference says of the field."""
+    bounded = partial(check, **bounds)
+    bounded.__doc__ = meaning
+    return bounded
+
+
+positive = check_that("a finite number > 0", _checks.real, above=0)
+fraction = check_that("a number between 0 and 1", _checks.real, above=0, below=1)
+rate = check_that("a probability > 0", _checks.real, above=0, most=1)
+scale = check_that("a noise scale", _checks.real, least=1e-2, most=1e9)
+threshold = check_that("a threshold in votes", _checks.real, least=-1e7, most=1e7)
+vote_count = check_that("a number of voting records", _checks.integer, least=1, most=MAX_VOTES)
+classes = check_that("a number of classes", _checks.integer, least=2)
+check_release = check_that("what leaves the mechanism", _checks.choice, options=("votes", "label"))
 
 
 def largest_votes(name: str, value: object) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ a price is private. It is that of labels: noisy votes that leave cost the same w
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import ClassVar, Self
 
 from vicinal import _checks
@@ -23,6 +22,7 @@ from vicinal.accounting.kinds._base import (
     check_labels_only,
     check_one_row_each,
     check_release,
+    check_that,
     checked,
     scale,
     threshold,
@@ -40,12 +40,13 @@ _TEACHERS = (
 _STOPS = "no more screened queries are answered than 'answered' says, and the run stops there"
 
 
-_laplace_scale = partial(_checks.real, least=1e-3, most=1e6)
-_beta = partial(_checks.real, above=0, most=4)
-_number = partial(_checks.integer, least=0)
+_laplace_scale = check_that("a scale of Laplace noise", _checks.real, least=1e-3, most=1e6)
+_beta = check_that("the smoothness of a sensitivity", _checks.real, above=0, most=4)
+_number = check_that("a number of queries", _checks.integer, least=0)
 
 
 def _query_numbers(name: str, value: object) -> tuple[int, ...]:
+    """Return the numbers of the queries that passed, counted from 0."""
     if not isinstance(value, list | tuple):
         raise InvalidInput(
             f"The {name!r} parameter must be a list of the numbers of the queries that passed, "

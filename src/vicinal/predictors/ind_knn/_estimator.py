@@ -68,6 +68,21 @@ class IndKNNClassifier(
     the model answers alone, its scores in units of the votes. Confidence and abstention follow, and
     labels, if there are no class shares and costs. ``predict_proba`` weighs the model's own
     probabilities against the votes, so that now and then another class is ahead there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 4000)
+    >>> X = rng.normal(size=(4000, 5)) + 3.0 * y[:, None]
+    >>> public = rng.normal(1.5, 2.0, size=(500, 5))
+    >>> clf = IndKNNClassifier(["no", "yes"], epsilon=1.0, n_queries=100, n_records=4000)
+    >>> labels = np.array(["no", "yes"])[y]
+    >>> clf.fit(X, labels, public=public).predict([[3.0] * 5, [0.0] * 5]).shape
+    (2,)
+    >>> clf.erase([17])  # one record went, and its subject's budget stays spent
+    1
     """
 
     _plans = IndKNNSettings
@@ -114,11 +129,6 @@ class IndKNNClassifier(
             neighbor_count="private", accounting="rdp", execution=execution,
             bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
         )  # fmt: skip
-
-    def _targets(
-        self, settings: IndKNNSettings, y: npt.ArrayLike, size: int
-    ) -> npt.NDArray[np.int32]:
-        return inputs.labels(y, size, settings.classes)
 
     def _install(
         self, assembled: PlannedEngine, settings: IndKNNSettings, records: inputs.FitInputs

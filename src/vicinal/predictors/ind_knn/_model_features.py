@@ -120,6 +120,11 @@ class WeightNoise:
     steps: int
     averaged: int
 
+    @property
+    def pull(self) -> float:
+        """What a descent that ends early adds to every curvature."""
+        return (1 - self.momentum) / (self.rate * self.steps)
+
     def covariance(self, curvature: Floats) -> Floats:
         """Return the covariance of a class's weights, float64 (D, D), for their curvature."""
         along, directions = np.linalg.eigh(curvature)
@@ -145,6 +150,9 @@ def shrunk(
 ) -> Floats:
     """Return weights whose products count as much as they stand out from their noise.
 
+    What is taken off them the other weights make up for, as far as they can: they become what
+    they would be beside products of that weight, for that curvature.
+
     Parameters
     ----------
     weights : float64 (D, c)
@@ -164,13 +172,17 @@ def shrunk(
     unit = rows.astype(np.float64) / features.unit
     # Of weights that add up to 0 over the classes: all that probabilities depend on.
     certain = (chances * (1 - chances)).mean(axis=1) * n_classes / (n_classes - 1)
-    covariance = noise.covariance((unit * certain[:, None]).T @ unit / len(unit))
+    curvature = (unit * certain[:, None]).T @ unit / len(unit)
+    covariance = noise.covariance(curvature)
     products = unit[:, part] - unit[:, part].mean(axis=0)
     spread = products.T @ products / len(products)
     found = weights[part] - weights[part].mean(axis=1, keepdims=True)
     expected = (n_classes - 1) * float((covariance[part, part] * spread).sum())
     signal = float((found * (spread @ found)).sum())
     factor = max(0.0, 1 - expected / signal) if signal > 0 else 0.0
+    rest = np.r_[: part.start, part.stop]
+    steady = curvature[np.ix_(rest, rest)] + noise.pull * np.eye(len(rest))
     less = weights.copy()
     less[part] *= factor
+    less[rest] += (1 - factor) * np.linalg.solve(steady, curvature[rest, part] @ found)
     return less

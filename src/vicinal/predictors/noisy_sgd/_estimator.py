@@ -54,6 +54,17 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         The number of subjects that the mean was taken by; public.
     n_features_in_ : int
         Number of features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import NoisySGDClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 2000)
+    >>> X = rng.normal(size=(2000, 4)) + 2.0 * y[:, None]
+    >>> clf = NoisySGDClassifier([0, 1], epsilon=1.0, n_records=2000)
+    >>> clf.fit(X, y).predict(X[:3]).shape  # fit spends all of the budget, predict nothing
+    (3,)
     """
 
     _plans = NoisySGDSettings

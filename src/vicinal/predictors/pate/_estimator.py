@@ -46,6 +46,13 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     -----
     A teacher that fails to train, or has seen one class only, votes all the same. A fitted
     classifier cannot be copied or pickled: every copy could carry out the plan.
+
+    Examples
+    --------
+    >>> from vicinal import PATEClassifier
+    >>> clf = PATEClassifier([0, 1, 2], n_teachers=250, sigma_votes=40.0, n_queries=100)
+    >>> round(clf.guarantee().epsilon, 1)  # known before there is a record
+    1.4
     """
 
     _plans = PATESettings

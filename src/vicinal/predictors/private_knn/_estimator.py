@@ -49,6 +49,13 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
 
     A subject with several records takes part by one coin and has one vote, by its nearest record.
     A fitted classifier cannot be copied or pickled: every copy could carry out the plan.
+
+    Examples
+    --------
+    >>> from vicinal import PrivateKNNClassifier
+    >>> clf = PrivateKNNClassifier(range(10), k=300, gamma=0.15, sigma_votes=25.0, n_queries=1000)
+    >>> round(clf.guarantee().epsilon, 1)  # known before there is a record
+    1.0
     """
 
     _plans = PrivateKNNSettings

@@ -1,0 +1,88 @@
+"""The locked packages: all that is needed, in versions that are allowed, each with its hashes."""
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+ENTRY = re.compile(
+    r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M
+)
+APART = {"bench", "demo", "docs"}
+"""Extras that the tests do without: a rival, digits that a checkout has, what builds the site."""
+
+CORE = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
+DEV = [*CORE, *(one for name in EXTRAS.keys() - APART for one in EXTRAS[name])]
+DOCS = [*DEV, *EXTRAS["docs"]]
+FILES = {"core": CORE, "core dev": DEV, "core dev docs": DOCS}
+
+
+def locked(*names):
+    """Return the version of every package in these files."""
+    found = {}
+    for name in names:
+        text = (ROOT / "requirements" / f"{name}.txt").read_text()
+        entries = ENTRY.findall(text)
+        assert "".join(text.splitlines(keepends=True)[1:]) == "".join(
+            f"{package}=={version} \\\n{hashes}" for package, version, hashes in entries
+        ), "a line that is no entry: its package would come without a hash"
+        assert not {package for package, *_ in entries} & found.keys(), "pinned twice"
+        found |= {package: version for package, version, _ in entries}
+    return found
+
+
+def unmet(requirements, pins):
+    """Return those requirements for this interpreter that no pin meets."""
+    wanted = [
+        one for one in map(Requirement, requirements) if not one.marker or one.marker.evaluate()
+    ]
+    return [
+        str(one)
+        for one in wanted
+        if pins.get(canonicalize_name(one.name)) is None
+        or not one.specifier.contains(pins[canonicalize_name(one.name)], prereleases=True)
+    ]
+
+
+@pytest.mark.parametrize("files", FILES)
+def test_whatever_pyproject_names_is_locked_in_an_allowed_version(files):
+    """Fails if `pyproject.toml` was changed without `make lock`."""
+    pins = locked(*files.split())
+    assert unmet(FILES[files], pins) == []
+    assert unmet(["numpy<2", "unheard-of"], pins) == ["numpy<2", "unheard-of"]
+
+
+@pytest.mark.parametrize("files", FILES)
+def test_whatever_a_locked_package_needs_is_locked(files):
+    """Fails if a package is left out: they are installed without what they ask for."""
+    pins = locked(*files.split())
+    needs = {name: requires(name) for name in pins if name != "timm"}
+    assert {name: found for name in needs if (found := unmet(needs[name], pins))} == {}
+
+
+def requires(name):
+    """Return what a package needs here; nothing if it is not installed."""
+    try:
+        found = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return []
+    plain = (Requirement(one) for one in found)
+    return [str(one) for one in plain if not one.marker or one.marker.evaluate({"extra": ""})]
+
+
+def test_what_is_installed_is_compared_with_its_hash():
+    """Fails if the Makefile installs anything without a hash but vicinal itself."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.findall(r"pip install.*", makefile) == [
+        "pip install -qq --disable-pip-version-check --no-deps"
+    ]
+    assert makefile.count("$(PIP)") == 2
+    assert "HASHED := $(PIP) --require-hashes" in makefile
+    assert "ITSELF := $(PIP) --no-build-isolation --editable .\n" in makefile
