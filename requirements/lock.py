@@ -157,20 +157,21 @@ def note(found: dict[str, set[str]], one: dict) -> str | None:
     return name if wheel["url"].endswith("-none-any.whl") else None
 
 
-def cuda(everything: Pins) -> dict[str, tuple[str, set[str]]]:
+def cuda(pins: Pins) -> dict[str, tuple[str, set[str]]]:
     """Return version and digests of what the index's torch needs besides."""
     found: dict[str, tuple[str, set[str]]] = {}
     for title, options in targets():
         if "Linux" not in title:
             continue
         try:
-            torch = wheels(lines(everything), *options, index_only=True)
+            wanted = lines({"torch": pins["torch"]})
+            torch = wheels(wanted, *options, constraints=lines(pins), index_only=True)
         except NoWheel as error:
             print(f"{title}: no CUDA, for want of {error}", flush=True)
             continue
         for one in torch:
             name, digest = normalised(one["metadata"]["name"]), one["download_info"]
-            if name not in everything:
+            if name not in pins:
                 entry = found.setdefault(name, (one["metadata"]["version"], set()))
                 entry[1].add(digest["archive_info"]["hashes"]["sha256"])
     return found
@@ -197,7 +198,7 @@ def main() -> None:
     digests = hashes_of(everything)
     for file, pins in files.items():
         write(f"{file}.txt", {name: (pins[name], digests[name]) for name in pins})
-    write("cuda.txt", cuda({"torch": everything["torch"]}))
+    write("cuda.txt", cuda(everything))
 
 
 if __name__ == "__main__":
