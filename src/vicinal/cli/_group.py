@@ -101,7 +101,7 @@ class CommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
-            with sign_of_life(ctx.invoked_subcommand):
+            with sign_of_life(next(iter((*ctx._protected_args, *ctx.args)), "command")):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             _stop("interrupted.", INTERRUPTED)
