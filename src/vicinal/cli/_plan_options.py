@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from vicinal.cli._group import FLAG_OF
 
-_KEPT = "vicinal.plan"
+_KEPT = "plan"
 _OF_STORES = (
     *("classes", "bounds", "scale", "n_thresholds", "labels", "tau"),
     *("kernel", "norm_bound", "index"),
