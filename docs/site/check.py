@@ -6,6 +6,7 @@ page that fetches anything from elsewhere is a fault, too.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -50,17 +51,23 @@ def faults(folder: Path) -> Iterator[str]:
         found = page(path)
         shown = path.relative_to(folder)
         yield from (f"{shown} fetches {url}" for url in found.fetched if urlsplit(url).netloc)
-        for link in (*found.links, *found.fetched):
+        for link in sorted({*found.links, *found.fetched}):
             if fault := _fault(path, link):
                 yield f"{shown}: {link} {fault}"
+
+
+@cache
+def _exists(path: Path) -> bool:
+    return path.exists()
 
 
 def _fault(path: Path, link: str) -> str | None:
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return None
-    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path.resolve()
-    if not target.exists():
+    joined = os.path.join(path.parent, unquote(parts.path)) if parts.path else path  # noqa: PTH118
+    target = Path(os.path.normpath(joined))
+    if not _exists(target):
         return "is not there"
     name = unquote(parts.fragment)
     if name and target.suffix == ".html" and name not in page(target).names:

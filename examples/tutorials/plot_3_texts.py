@@ -80,9 +80,9 @@ for text, answer in list(zip(queries, answers))[:4]:
 # The vocabulary is public. A word that is not in it is never released, so no name can be. Words
 # whose weight is not well above the noise are noise.
 
-vocabulary = sorted({word.strip(",") for text in public_texts for word in text.lower().split()})
-keywords = IndKNNKeywords(vocabulary, epsilon=2.0, n_queries=4, n_keywords=4, n_records=3_000,
-                          interactions=2)  # fmt: skip
+issues = " ".join(issue for several in ISSUES.values() for issue in several)
+vocabulary = sorted({word for word in issues.split() if len(word) > 3})
+keywords = IndKNNKeywords(vocabulary, epsilon=2.0, n_queries=4, n_keywords=3, n_records=3_000)
 keywords.fit(encode(other_texts), other_texts, subjects=other_customers, public=R)
 words, weights, noise = keywords.predict(Q[:4], return_weights=True)
 for text, row, weight, sigma in zip(queries, words, weights, noise):

@@ -4,8 +4,11 @@ What a kill at a random time interrupts is left to the machine, and no outcome m
 """
 
 import multiprocessing
+import os
 import signal
 import time
+from multiprocessing import forkserver
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +24,15 @@ pytestmark = pytest.mark.slow
 # Children of a server that has loaded everything once: that takes longer than the rounds.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["crash.transfer_warm_up"])
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server():
+    """Start it; Python 3.11 hands it no path, so that without this it finds no module of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]]))
+        forkserver.ensure_running()
 
 
 def start(folder, *death, main=transfer_child.main):

@@ -125,6 +125,8 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
 
 def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
     """Return what is known of a store's classifier, see :func:`store_trials`."""
+    if not facts["classes"]:
+        raise InvalidInput("Only a store of classes can be audited; this one has other targets.")
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
     plan = facts["audiences"][audience]["plan"]

@@ -120,7 +120,9 @@ class IndKNNAudit:
         count = _count_for(self.records + others)
         world = universes(victim, [(0.9, 1)] * others, count=count)
         parameters = self.parameters(count, "votes", reuse_predictions=kind)
-        visits = Visits(parameters, world, rounds=ROUNDS, repeats=1)
+        # Earlier answers add up from round to round; a gate opens in the third.
+        rounds = 2 * ROUNDS if kind == "neighbors" else ROUNDS
+        visits = Visits(parameters, world, rounds, repeats=1)
         damages = {"charge skipped": Damage(skips_charges=True), **further}
         words = {"neighbors": "earlier answers vote", "gate": "a model of earlier answers answers"}
         return ReuseTrial(visits, f"one subject, all spent on one answer; {words[kind]}", damages)

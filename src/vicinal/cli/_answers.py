@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from vicinal.store import Reply
+    from vicinal.store import LabelSetReply, NumberReply, Reply
 
 STREAM = "-"
 """Stands for standard input and output."""
@@ -67,6 +67,10 @@ def answer_table(reply: Reply, classes: list[Any], first: dict[str, Any]) -> pa.
     """Return what identifies a query (`first`), label, confidence and probabilities, as a table."""
     import pyarrow as pa
 
+    from vicinal.store import LabelSetReply, NumberReply
+
+    if isinstance(reply, NumberReply | LabelSetReply):
+        return pa.table({**first, **_target_columns(reply)})
     columns: dict[str, Any] = {**first, "label": pa.array(reply.labels.tolist())}
     if reply.confidence is not None:
         columns["confidence"] = _nullable(reply.confidence, 3)
@@ -74,6 +78,22 @@ def answer_table(reply: Reply, classes: list[Any], first: dict[str, Any]) -> pa.
     if chances is not None:
         columns |= {f"p_{name}": _nullable(chances[:, i], 4) for i, name in enumerate(classes)}
     return pa.table(columns)
+
+
+def _target_columns(reply: NumberReply | LabelSetReply) -> dict[str, list[Any]]:
+    """Return the columns of every target: its number or its 0 and 1, what stands behind, errors."""
+    from vicinal.store import LabelSetReply
+
+    columns: dict[str, list[Any]] = {}
+    for i, name in enumerate(reply.names):
+        columns[str(name)] = reply.labels[:, i].tolist()
+        if isinstance(reply, LabelSetReply):
+            columns[f"share_{name}"] = reply.shares[:, i].round(4).tolist()
+        columns[f"error_{name}"] = reply.errors[:, i].tolist()
+        if not isinstance(reply, LabelSetReply) and reply.quartiles is not None:
+            for j, part in enumerate(("q25", "median", "q75")):
+                columns[f"{part}_{name}"] = reply.quartiles[:, i, j].tolist()
+    return columns
 
 
 def _nullable(values: npt.NDArray[Any], digits: int) -> pa.Array:
@@ -172,14 +192,21 @@ def init_summary(store: Path, facts: dict[str, Any], points: object) -> str:
     )
     return "\n".join(
         [
-            (
-                f"{store}: {plan['n_queries']} answers of the classes "
-                f"{', '.join(map(str, facts['classes']))}."
-            ),
+            (f"{store}: {plan['n_queries']} answers of {_target_words(facts['target'])}."),
             f"{features['number']} features ({features['kind']}); a reference of {size} rows.",
             f"epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
         ]
     )
+
+
+def _target_words(target: dict[str, Any]) -> str:
+    """Return what records carry, in words."""
+    kind, declared = target["kind"], target[target["kind"]]
+    if kind != "bounds":
+        return f"the {kind} {', '.join(map(str, declared))}"
+    named = declared if isinstance(declared, dict) else {"number": declared}
+    bounds = (f"{name} ({low:g} to {high:g})" for name, (low, high) in named.items())
+    return f"the numbers {', '.join(bounds)}"
 
 
 def _alike(groups: list[list[int]]) -> str:

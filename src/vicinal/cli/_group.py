@@ -17,12 +17,14 @@ from vicinal.cli._output import sign_of_life
 from vicinal.errors import PrivacyRefused, VicinalError
 
 FLAG_OF = {
+    "bounds": "target",
     "id": "name",
     "n_features": "features",
     "n_neighbors": "neighbors",
     "n_queries": "queries",
     "n_records": "records",
     "n_shards": "shards",
+    "n_thresholds": "thresholds",
     "reuse_predictions": "reuse",
 }
 """Names in Python whose option has another one, and that option's name in a command."""
@@ -99,7 +101,7 @@ class CommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
-            with sign_of_life(ctx.invoked_subcommand):
+            with sign_of_life(next(iter((*ctx._protected_args, *ctx.args)), "command")):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             _stop("interrupted.", INTERRUPTED)
@@ -119,7 +121,7 @@ def _command(name: str, place: str) -> TyperCommand | TyperGroup:
     found = getattr(import_module(module), attribute)
     if not isinstance(found, typer.Typer):
         app = typer.Typer(add_completion=False, **PLAIN)
-        app.command(name)(found)
+        app.command(name, cls=getattr(found, "command_class", None))(found)
         found = app
     command = typer.main.get_command(found)
     command.name = name

@@ -21,7 +21,7 @@ class Commands(CommandGroup):
         "account": "vicinal.cli._account:account",
         "add": "vicinal.cli._store:add",
         "allow": "vicinal.cli._store:allow",
-        "audience": "vicinal.cli._store:audience",
+        "audience": "vicinal.cli._init:audience",
         "audit": "vicinal.cli._audit:audit",
         "backup": "vicinal.cli._store:backup",
         "bench": "vicinal.cli._bench:bench",

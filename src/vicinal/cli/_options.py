@@ -11,31 +11,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
 Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss.")]
 Delta = Annotated[float, typer.Option(help="Chance that the bound does not hold.")]
-Queries = Annotated[int, typer.Option(help="How many answers to plan for.")]
-Release = Annotated[str, typer.Option(help="votes or label: what leaves.")]
 Data = Annotated[
     Path, typer.Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
 ]
 Label = Annotated[str | None, typer.Option(help="Column of labels.")]
 Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
 Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
-ClassPrior = Annotated[
-    str | None,
-    typer.Option(help="How common each class is, in the order of --classes, as .95,.05. Public."),
-]
-Cost = Annotated[
-    str | None,
-    typer.Option(help="What missing a record of each class costs, as 1,20; or balanced."),
-]
-Reuse = Annotated[
-    str, typer.Option(help="none, neighbors or gate: what earlier answers do for later queries.")
-]
-ModelShare = Annotated[
-    str,
-    typer.Option(
-        help="Share of budgets that trains a private model: 0 (none) to 1, or auto (public facts)."
-    ),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
 Ledger = Annotated[
     str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")

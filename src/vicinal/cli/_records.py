@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vicinal.datasets import Dataset
     from vicinal.features import TableSchema
     from vicinal.store import StoreExtractor
+    from vicinal.store._targets import TargetSchema
 
 FROM_SCHEMA, FROM_MARGINALS = "from-schema", "from-marginals"
 
@@ -38,9 +39,16 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def read_records(
-    path: Path, extractor: StoreExtractor, label: str | None, subject: str | None
+    path: Path,
+    extractor: StoreExtractor,
+    label: str | None,
+    subject: str | None,
+    targets: Sequence[str] = (),
 ) -> Dataset:
-    """Return the records of a file, raw, as the store's extractor takes them."""
+    """Return the records of a file, raw, as the store's extractor takes them.
+
+    `targets` are columns of numbers that records carry in place of a label.
+    """
     from vicinal.datasets import load_images, load_table
 
     if path.is_dir():
@@ -49,11 +57,31 @@ def read_records(
         return load_table(path)
     with naming(path):
         if extractor.kind == "table":
-            return load_table(path, label, subject, named=True)
+            return load_table(path, label, subject, named=True, targets=targets)
         if extractor.kind == "text":
             text = extractor.columns[0] if extractor.columns else "text"
-            return load_table(path, label, subject, text=text)
-        return load_table(path, label, subject, extractor.columns)
+            return load_table(path, label, subject, text=text, targets=targets)
+        return load_table(path, label, subject, extractor.columns, targets=targets)
+
+
+def target_columns(target: TargetSchema, label: str | None) -> list[str]:
+    """Return the columns that numbers or several labels stand in; none where there are classes.
+
+    Raises
+    ------
+    InvalidInput
+        With a column of labels where each target is a column of its own.
+    """
+    from vicinal.store._targets import CLASSES
+
+    if target.kind == CLASSES:
+        return []
+    if label is not None:
+        raise InvalidInput(
+            "The 'label' option is for classes. Numbers and several labels stand in columns of "
+            f"their own names: {', '.join(map(str, target.names))}."
+        )
+    return [str(name) for name in target.names]
 
 
 def read_queries(
@@ -92,7 +120,7 @@ def _plain(value: object) -> object:
 
 
 def with_names(
-    extractor: StoreExtractor, public: Path | None, label: str | None, subject: str | None
+    extractor: StoreExtractor, public: Path | None, others: Sequence[str | None]
 ) -> StoreExtractor:
     """Return an extractor that knows its columns by name, from the public file if not from options.
 
@@ -103,7 +131,7 @@ def with_names(
     plain = extractor.kind == "columns" and extractor.columns is None
     if not plain or public is None or not public.name.endswith((".csv", ".csv.gz", ".parquet")):
         return extractor
-    names = [name for name in read_table(public).column_names if name not in (label, subject)]
+    names = [name for name in read_table(public).column_names if name not in others]
     return replace(extractor, columns=names)
 
 
@@ -122,13 +150,12 @@ def check_reference(data: Path, public: Path | None, reference: str | None, kind
         )
 
 
-def schema_for(path: Path, label: str | None, subject: str | None) -> dict[str, Any]:
+def schema_for(path: Path, others: Sequence[str | None]) -> dict[str, Any]:
     """Return a schema as JSON has it; the columns of labels and subjects may be no features."""
     from vicinal.features import TableSchema
 
     schema = TableSchema.load(path).usable()
-    schema.refuse([label], "labels")
-    schema.refuse([subject], "subjects")
+    schema.refuse(others, "labels or subjects")
     return schema.to_dict()
 
 
@@ -137,13 +164,14 @@ class ReferenceWish:
     """Where the public reference comes from, and the plan that pays for it if it costs.
 
     It is a file, or `rows` made up by a method. `share` is the part of every budget that noisy
-    marginals may cost; `plan` holds classes, epsilon, delta, release.
+    marginals may cost; `plan` holds what is known of epsilon, delta and release.
     """
 
     public: Path | None
     made: str | None
     rows: int
     share: float
+    target: TargetSchema
     plan: dict[str, Any]
 
     def found(self, extractor: StoreExtractor, dataset: Dataset) -> tuple[Any, float]:
@@ -160,13 +188,13 @@ class ReferenceWish:
         return self._drawn(schema, dataset)
 
     def _drawn(self, schema: TableSchema, dataset: Dataset) -> tuple[Any, float]:
+        from vicinal.cli._plan_options import default_of
         from vicinal.features import rows_from_marginals
-        from vicinal.predictors import IndKNNClassifier
-        from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
-        cost = self.share * IndKNNSettings.of(IndKNNClassifier(**self.plan)).spendable
+        cost = self.share * self.target.settings(self.plan).spendable
+        delta = self.plan.get("delta", default_of("delta"))
         drawn = rows_from_marginals(
-            schema, dataset.features, dataset.subjects, cost=cost, delta=self.plan["delta"],
+            schema, dataset.features, dataset.subjects, cost=cost, delta=delta,
             size=self.rows,
         )  # fmt: skip
         return drawn.rows, drawn.cost
@@ -192,13 +220,3 @@ def reference_of(
     if not components:
         return extractor, extractor.transform(raw)
     return extractor.fitted(raw, components, power)
-
-
-def listed(names: str | None) -> list[str] | None:
-    """Return the names of a comma-separated list, None for None."""
-    return None if names is None else [name.strip() for name in names.split(",")]
-
-
-def reused(reuse: str) -> bool | str:
-    """Return the parameter `reuse_predictions` for the option `--reuse`."""
-    return False if reuse == "none" else reuse

@@ -14,31 +14,27 @@ from vicinal.cli._answers import (
     summary,
     write_answers,
 )
-from vicinal.cli._labellers import share_of
 from vicinal.cli._options import (
     Audience,
-    ClassPrior,
-    Cost,
     Data,
-    Delta,
-    Epsilon,
     Json,
     Label,
     Ledger,
-    ModelShare,
-    Queries,
     Quiet,
-    Release,
-    Reuse,
     StorePath,
     Subject,
     Witness,
 )
 from vicinal.cli._output import Yes, as_json, confirm, say, warnings_said, write_file
-from vicinal.cli._records import identified, naming, read_queries, read_records, reused
+from vicinal.cli._records import (
+    identified,
+    naming,
+    read_queries,
+    read_records,
+    target_columns,
+)
 from vicinal.cli._shards import AcceptLoss, Ray, opened_at
 from vicinal.cli._subjects import listed_ids
-from vicinal.cli._verdicts import class_numbers
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
@@ -57,7 +53,8 @@ def add(
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
     with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
-        dataset = read_records(data, opened.schema.extractor, label, subject)
+        columns = target_columns(opened.schema.target, label)
+        dataset = read_records(data, opened.schema.extractor, label, subject, columns)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
@@ -94,7 +91,7 @@ def predict(
         with naming(path):
             rows, keys = opened.extracted(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
-    table = answer_table(reply, opened.schema.classes, first)
+    table = answer_table(reply, opened.schema.target.names, first)
     if out is not None or not json:
         write_answers(table, out)
     if json:
@@ -212,29 +209,6 @@ def allow(
     """Set how many new answers an analyst may have."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
-
-
-def audience(
-    store: StorePath,
-    name: Annotated[str, typer.Argument(help="What to call it.")],
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-5,
-    queries: Queries = 1000,
-    release: Release = "votes",
-    class_prior: ClassPrior = None,
-    cost: Cost = None,
-    reuse: Reuse = "none",
-    model_share: ModelShare = "0",
-    accept_loss: AcceptLoss = False,
-) -> None:
-    """Give everybody a further budget, for people who share no answers with other audiences."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
-        opened.open_audience(
-            name, epsilon=epsilon, delta=delta, n_queries=queries, release=release,
-            reuse_predictions=reused(reuse), model_share=share_of(model_share),
-            **class_numbers(class_prior, cost),
-        )  # fmt: skip
-        typer.echo(str(opened.guarantee(name)))
 
 
 def _described(facts: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ class Dataset:
         Array (n, d) of vectors, (n, h, w) or (n, h, w, 3) of images; or a tuple of n texts, or of n
         images of different shapes; or a pyarrow Table of n rows.
     labels
-        Array (n,) of integers or strings, or None.
+        Array (n,) of integers or strings; float64 (n, p) where records carry numbers; or None.
     subjects
         Array (n,) of integers or strings: the person that each record is about. None when every
         record is a person of its own.
@@ -53,7 +53,9 @@ class Dataset:
     def __post_init__(self) -> None:
         for name in ("labels", "subjects"):
             field = getattr(self, name)
-            if field is not None and np.shape(field) != (len(self),):
+            flat = name == "subjects" or np.asarray(field).dtype.kind != "f"
+            shape = (len(self),) if flat else (len(self), *np.shape(field)[1:])
+            if field is not None and np.shape(field) != shape:
                 raise InvalidInput(f"The {name!r} must be a flat array, one for every record.")
 
     def __len__(self) -> int:

@@ -34,6 +34,7 @@ def load_table(
     text: str | None = None,
     *,
     named: bool = False,
+    targets: Sequence[str] = (),
 ) -> Dataset:
     """Return the records of a file.
 
@@ -53,6 +54,9 @@ def load_table(
         Feature columns, in this order; without it all that are neither label nor subject.
     text
         Column of texts, which are then the features instead of numbers.
+    targets
+        Columns of numbers that records carry in place of a label: the labels then are float64
+        (n, p), in this order.
     named
         Keep all columns but those of labels and subjects as they are, by name, for
         :class:`~vicinal.features.TableFeatures`.
@@ -77,18 +81,20 @@ def load_table(
     if not path.is_file():
         raise InvalidInput(f"There is no file {path}.")
     if path.name.endswith(".npz"):
-        if named or not (label is subject is columns is text is None):
+        if named or targets or not (label is subject is columns is text is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
         return array_npz(path)
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
     table = _read(path)
     labels = None if label is None else _labels(table, label)
+    if targets:
+        labels = _targets(table, targets)
     subjects = None if subject is None else _subjects(table, subject)
     if named:
-        others = [name for name in (label, subject) if name is not None]
+        others = [name for name in (label, subject, *targets) if name is not None]
         return Dataset(table.drop_columns(list(dict.fromkeys(others))), labels, subjects)
-    return Dataset(_features(table, columns, text, (label, subject)), labels, subjects)
+    return Dataset(_features(table, columns, text, (label, subject, *targets)), labels, subjects)
 
 
 def read_table(path: str | Path) -> pa.Table:
@@ -168,6 +174,13 @@ def _features(
         which = f"feature column number {place + 1}"
         out[:, place] = _numbers(_column(table, which, name), which)
     return out
+
+
+def _targets(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return columns of numbers, float64 (n, p)."""
+    which = [f"target column {name!r}" for name in names]
+    columns = (_column(table, *pair) for pair in zip(which, names, strict=True))
+    return np.stack([_numbers(*pair) for pair in zip(columns, which, strict=True)], axis=1)
 
 
 def _column(table: pa.Table, which: str, name: str, *, gaps: bool = False) -> pa.ChunkedArray:

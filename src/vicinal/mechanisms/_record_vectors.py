@@ -103,6 +103,21 @@ class RecordVectors:
         return cls(width, _starts(lengths), places[kept].astype(np.int32), steps[kept])
 
     @classmethod
+    def of_steps(cls, rows: npt.NDArray[np.int32]) -> RecordVectors:
+        """Return the vectors whose steps stand in the rows of a matrix, int32 (n, c), exactly."""
+        numbers, coordinates = np.nonzero(rows)
+        lengths = np.bincount(numbers, minlength=len(rows))
+        values = np.asarray(rows[numbers, coordinates], dtype=np.int32)
+        return cls(rows.shape[1], _starts(lengths), coordinates.astype(np.int32), values)
+
+    def steps(self) -> npt.NDArray[np.int32]:
+        """Return what :meth:`of_steps` takes, int32 (n, width)."""
+        out = np.zeros((len(self), self.width), dtype=np.int32)
+        rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        out[rows, self.coordinates] = self.values
+        return out
+
+    @classmethod
     def one_hot(cls, labels: npt.NDArray[np.int32], n_classes: int) -> RecordVectors:
         """Return the vectors of records with one class each: what labels stand for."""
         size = len(labels)
@@ -122,10 +137,7 @@ class RecordVectors:
 
     def dense(self) -> npt.NDArray[np.float64]:
         """Return float64 (n, width)."""
-        out = np.zeros((len(self), self.width))
-        rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
-        out[rows, self.coordinates] = self.values / UNIT
-        return out
+        return self.steps() / UNIT
 
     def checksums(self) -> npt.NDArray[np.int32]:
         """Return a number for every record that follows from its vector, (n, 2)."""

@@ -114,7 +114,7 @@ def _paths() -> dict[str, Any]:
         "status": ("What the store takes, and how the process does", models.StatusResponse),
         "history": ("When the data changed (curators)", models.HistoryResponse),
     }
-    predict = _operation("predict", "Answer queries", models.PredictResponse, _IDEMPOTENCY)
+    predict = _operation("predict", "Answer queries", models.AnswersResponse, _IDEMPOTENCY)
     predict |= _body(models.PredictRequest, **{NPY: {"schema": _NPY_FILE}})
     changed = models.ChangedResponse
     add = _operation("add_records", "Add records (curators)", changed, _IDEMPOTENCY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
+import pydantic
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.types import Strict
 
@@ -74,7 +75,10 @@ class RecordsRequest(RowsBody):
             ]
         },
     )
-    labels: Names = Field(description="q class names.")
+    labels: Names | None = Field(None, description="q class names, where records have classes.")
+    targets: Vectors | None = Field(
+        None, description="q rows of numbers, or of 0 and 1, where records carry those."
+    )
     subjects: Names | None = Field(
         None,
         description="q ids, exactly if the first records had some; 5 and '5' are one id. Without, "
@@ -103,6 +107,34 @@ class PredictResponse(BaseModel):
         description="Of a cluster: shards that some answers were made without, where the operator "
         "has said in public that this may be.",
     )
+
+
+class NumbersResponse(BaseModel):
+    """Predictions of numbers that have been paid for, durably."""
+
+    targets: list[str] = Field(description="p names.")
+    predictions: list[list[float]] = Field(description="Predictions (q, p).")
+    errors: list[list[float]] = Field(description="Standard errors (q, p), of the noise alone.")
+    quartiles: list[list[list[float]]] | None = Field(
+        description="Quartiles of the neighbours (q, p, 3), where the store has thresholds."
+    )
+    charged: int = Field(description="New answers; the others are replays and cost nothing.")
+    left: int = Field(description="New answers that the audience's plan has left.")
+
+
+class LabelSetsResponse(BaseModel):
+    """Sets of labels that have been paid for, durably."""
+
+    names: list[int | str] = Field(description="c labels.")
+    labels: list[list[int | str]] = Field(description="Those given to each of q queries.")
+    shares: list[list[float]] = Field(description="Noisy shares of the neighbours (q, c).")
+    errors: list[list[float]] = Field(description="Their standard errors (q, c).")
+    charged: int = Field(description="New answers; the others are replays and cost nothing.")
+    left: int = Field(description="New answers that the audience's plan has left.")
+
+
+class AnswersResponse(pydantic.RootModel[PredictResponse | NumbersResponse | LabelSetsResponse]):
+    """Classes, numbers or sets of labels, as the store's records carry (GET /v1/status says)."""
 
 
 class GuaranteeResponse(BaseModel):
@@ -164,7 +196,11 @@ class StatusResponse(BaseModel):
     columns: list[TableColumnFacts] | None = Field(
         description="The columns, where they have names: of rows, or of vectors, in order."
     )
-    classes: list[int | str]
+    classes: list[int | str] = Field(description="None where records carry something else.")
+    target: dict[str, Any] = Field(
+        description="What records carry: its kind (classes, bounds of numbers, labels), and what "
+        "is declared of it."
+    )
     most_queries: int
     release: str = Field(description="What leaves: votes or label.")
     process: dict[str, float | int | None]

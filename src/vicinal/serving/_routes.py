@@ -24,6 +24,8 @@ from vicinal.serving._models import PredictRequest, RecordsRequest
 from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
 from vicinal.store import Presence, Query
+from vicinal.store._base_store import AnyStore
+from vicinal.store._targets import CLASSES
 
 LONGEST_KEY = 200
 
@@ -133,6 +135,7 @@ async def status(request: Request) -> JSONResponse:
         "numbers": width_of(state.store),
         "columns": columns_of(state.store),
         "classes": list(frame.classes),
+        "target": {"kind": frame.target.kind, **frame.target.parameters},
         "most_queries": state.settings.request_queries,
         "release": facts["audiences"][key.audience]["plan"]["release"],
         "process": state.metrics.speed(),
@@ -169,12 +172,24 @@ async def add_records(request: Request) -> JSONResponse:
     async with state.bodies.read(request) as (_, content):
         body, rows, size = await state.decode_json(RecordsRequest, content)
     subjects = None if body.subjects is None else checked_ids(body.subjects)
-    if len(body.labels) != size or (subjects is not None and len(subjects) != size):
+    carried = _carried(body, state.store)
+    if len(carried) != size or (subjects is not None and len(subjects) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
-    labels = np.array(body.labels, dtype=object)
     work = partial(state.store.add, curator=key.name, idempotency_key=name)
-    version = await state.with_store(work, rows, labels, subjects, adding=True)
+    version = await state.with_store(work, rows, carried, subjects, adding=True)
     return JSONResponse({"done": "added", "version": version})
+
+
+def _carried(body: RecordsRequest, store: AnyStore) -> np.ndarray:
+    """Return what records carry, as the store takes it; 422 if the body says something else."""
+    form = "labels" if store.schema.target.kind == CLASSES else "targets"
+    other = body.targets if form == "labels" else body.labels
+    if (found := getattr(body, form)) is None or other is not None:
+        raise Problem(422, "unusable", f"Records of this store need '{form}', and nothing else.")
+    try:
+        return np.array(found, dtype=object if form == "labels" else np.float64)
+    except ValueError:
+        raise Problem(422, "unusable", "All 'targets' must have the same length.") from None
 
 
 async def erase_subject(request: Request) -> JSONResponse:

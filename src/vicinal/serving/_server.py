@@ -176,12 +176,12 @@ def _answer_once(store: AnyStore, folder: Path, plan: dict[str, Any]) -> None:
     with Store.init(
         folder,
         private,
-        np.resize(np.array(frame.classes, dtype=object), _RECORDS),
-        classes=frame.classes,
+        frame.target.examples(_RECORDS),
         public=None if frame.public is None else public,
         kernel=frame.kernel,
         index=frame.index,
         norm_bound=frame.bound or "auto",
+        **frame.target.parameters,
         **plan,
     ) as made:
         made.predict_many([Query(queries[:_QUERIES])])

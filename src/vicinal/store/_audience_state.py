@@ -28,12 +28,14 @@ from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, ProxyNoiseSchedule, Shares
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, stored_model, train_model
 from vicinal.store._reuse_replay import ReuseReplay, mask_unasked
-from vicinal.store._store_schema import StoreSchema, form_of
+from vicinal.store._store_schema import StoreSchema
+from vicinal.store._targets import CLASSES
 
-_SHARED = ("classes", "kernel", "norm_bound", "index", "reference_cost")
+_SHARED = ("kernel", "norm_bound", "index", "reference_cost")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,9 +66,9 @@ class AudienceState:
     ----------
     audience : Audience
         Its row in the ledger, with budgets.
-    requested : IndKNNSettings
+    requested : SharedSettings
         The plan as it was asked for.
-    settings : IndKNNSettings
+    settings : SharedSettings
         The same with everything automatic fixed.
     engine : QueryEngine
         Charges this audience's budgets only.
@@ -83,8 +85,8 @@ class AudienceState:
     """
 
     audience: Audience
-    requested: IndKNNSettings
-    settings: IndKNNSettings
+    requested: SharedSettings
+    settings: SharedSettings
     engine: QueryEngine
     slack: DeltaSlackAccountant
     answers: AnswerLog
@@ -204,7 +206,7 @@ class AudienceState:
         fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
         release = "label" if self.settings.label_only else "votes"
         public = {"n_queries": self.settings.n_queries, "release": release}
-        return {**fixed, **public, "reuse_predictions": self.settings.reuse_predictions, **pinned}
+        return {**fixed, **public, "reuse_predictions": self.settings.reuse, **pinned}
 
 
 def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
@@ -215,10 +217,15 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
     InvalidInput
         If a parameter is unknown or out of range, or is not each audience's own.
     """
-    for name in _SHARED:
+    for name in (*_SHARED, *schema.target.own):
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     settings = _settings(schema, parameters)
+    if schema.target.kind != CLASSES and not settings.even_noise:
+        raise InvalidInput(
+            "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
+            "a store of numbers or labels: its answers have noise of one scale."
+        )
     if settings.follows_usage:
         raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
     return json.dumps({"asked": parameters, "pinned": {}})
@@ -231,22 +238,24 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     become durable together.
     """
     plan = json.loads(audience.plan)
-    settings = train_model(parts, audience, _settings(parts.schema, plan["asked"]))
-    pinned = {"model_share": settings.model_share}
+    settings, pinned = _settings(parts.schema, plan["asked"]), {}
+    if isinstance(settings, IndKNNSettings):
+        settings = train_model(parts, audience, settings)
+        pinned["model_share"] = settings.model_share
     if settings.n_records is not None:
         pinned["n_records"] = settings.n_records
     return json.dumps({**plan, "pinned": pinned})
 
 
-def pinned_plan(plan: str, settings: IndKNNSettings, assembled: PlannedEngine) -> str:
+def pinned_plan(plan: str, settings: SharedSettings, assembled: PlannedEngine) -> str:
     """Return a plan with everything fixed that was automatic, so that it stays what it was.
 
     But for the noise behind a gate: it follows what is asked, from the same public facts.
     """
-    gated = settings.reuse_predictions == GATE and settings.noise_multiplier is None
-    pinned: dict[str, Any] = {
-        "n_records": assembled.n_records, "model_share": settings.model_share,
-    }  # fmt: skip
+    gated = settings.reuse == GATE and settings.noise_multiplier is None
+    pinned: dict[str, Any] = {"n_records": assembled.n_records}
+    if isinstance(settings, IndKNNSettings):
+        pinned["model_share"] = settings.model_share
     if not gated:
         pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
     if assembled.n_neighbors is not None:
@@ -263,18 +272,21 @@ def open_audience_state(
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
     plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
     # Audiences from before there were private models have none.
-    share = {"model_share": plan["pinned"].get("model_share", 0)}
+    classes = schema.target.kind == CLASSES
+    share = {"model_share": plan["pinned"].get("model_share", 0)} if classes else {}
     requested = _settings(schema, {**plan["asked"], **share})
     settings = _settings(schema, {**plan["asked"], **plan["pinned"], **share})
     slack = slack_meter(settings, audience.slack)
-    model = stored_model(parts, audience, settings)
+    model = (
+        stored_model(parts, audience, settings) if isinstance(settings, IndKNNSettings) else None
+    )
     assembled = _engine(parts, audience, settings, slack, model)
-    n_classes = None if settings.label_only else len(schema.classes)
+    n_classes = None if settings.label_only else settings.n_coordinates
     width = n_classes if n_classes is None or model is None else 2 * n_classes
     answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=turn)
     reuse_replay = None
-    if settings.reuse_predictions != NO_REUSE:
+    if settings.reuse != NO_REUSE:
         reuse_replay = ReuseReplay(database, audience, schema, engine, n_classes)
         engine = reuse_replay.engine_with_reuse()
     usage = _stored_usage(database, audience)
@@ -286,7 +298,7 @@ def open_audience_state(
 def _engine(
     parts: OpenStore,
     audience: Audience,
-    settings: IndKNNSettings,
+    settings: SharedSettings,
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
 ) -> PlannedEngine:
@@ -309,14 +321,14 @@ def _stored_usage(database: Database, audience: Audience) -> Shares:
     return np.frombuffer(kept, dtype="<u2").astype(np.uint16)
 
 
-def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> IndKNNSettings:
+def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> SharedSettings:
     shared = {
         "kernel": schema.kernel,
         "norm_bound": schema.bound or "auto",
         "reference_cost": schema.reference_cost,
     }
     named = plan_parameters(parameters)
-    return IndKNNSettings.of(form_of({"classes": schema.classes, **shared, **named}))
+    return schema.target.settings({**shared, **named})
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:

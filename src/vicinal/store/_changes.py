@@ -31,9 +31,9 @@ def add_records(parts: OpenStore, records: StoredRecords, addition: Addition | N
             addition.write(parts.database, parts.ledger.version + 1)
         write_naming(parts.database, given=records.ids is not None)
         subjects = _new_numbers(parts, len(records)) if records.ids is None else records.ids
-        parts.shard.add(records.integers, records.labels, subjects)
+        parts.shard.add(records.integers, records.targets, subjects)
         slots = parts.shard.subject_table.slots[before:]
-        parts.record_files.append(before, records.integers, records.labels, slots)
+        parts.record_files.append(before, records.integers, records.rows, slots)
         size = len(parts.shard)
         write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 

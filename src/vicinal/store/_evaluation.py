@@ -22,6 +22,7 @@ from vicinal.ledger._answers import DIGEST, digests_of
 from vicinal.ledger._id_encoding import check_length
 from vicinal.ledger._visitors import keep_visitors, visitor_units
 from vicinal.mechanisms import NoisyTally, TallyPlan, public_draws
+from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common import inputs
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._naming import check_naming
@@ -142,7 +143,9 @@ def evaluate(
     share = _checks.real("share", share, above=0, most=1)
     schema, settings = parts.schema, state.settings
     vectors = schema.vectors(X)
-    labels = schema.label_indices(y, len(vectors))
+    labels = schema.targets(y, len(vectors))
+    if isinstance(labels, RecordVectors):
+        raise InvalidInput("Only answers of a store of classes can be evaluated.")
     ids = _ids(parts, subjects, len(vectors))
     released = _Released.of(parts, state)
     rows, cells = released.cells(schema.kernel_of(None).encode(vectors), labels)

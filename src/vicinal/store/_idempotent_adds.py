@@ -41,7 +41,7 @@ class Addition:
         ids = records.ids
         people = b"everyone new" if ids is None else b"".join(framed(subject) for subject in ids)
         content = hashlib.sha256(str(records.integers.shape).encode())
-        for part in (records.integers.tobytes(), records.labels.tobytes(), people):
+        for part in (records.integers.tobytes(), records.rows.tobytes(), people):
             content.update(part)
         # No audience has an empty name, so no key for answers has this digest.
         name = request_name(_NO_AUDIENCE, curator, key)

@@ -83,7 +83,7 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
         ledger = _first_writing(folder, database, None)
         witness = _new_witness(folder, resources, ledger)
         record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features
+            folder.path / "records", schema.precision.dtype, schema.n_features, schema.target.width
         )
         resources.callback(record_files.close)
         index = first_index(schema.index)
@@ -121,8 +121,9 @@ def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = Fa
         clock = database.number("clock")
         schema = StoreSchema.load(database.get("frame") or "", folder.path)
         record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features, create=False
-        )
+            folder.path / "records", schema.precision.dtype, schema.n_features, schema.target.width,
+            create=False,
+        )  # fmt: skip
         resources.callback(record_files.close)
         if database.get(_erasure.PENDING) is None:
             _check_records(database, record_files, longer=True)
@@ -284,7 +285,7 @@ def _loaded(
     shard = Shard(schema.kernel_of(None), schema.n_features, ledger, index)
     shard.resume(
         record_files.features_in_parts(size),
-        record_files.column("labels", size),
+        schema.target.targets(record_files.labels.rows(size)),
         record_files.column("slots", size),
     )
     witness.add_audiences(ledger.audiences, ledger.clock)

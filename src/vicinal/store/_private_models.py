@@ -28,6 +28,7 @@ from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 from vicinal.predictors.ind_knn._shard import MappedIndex
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
 
 _WEIGHTS, _USED = "weights", "used"
@@ -64,7 +65,7 @@ class StoredModel:
         """Return what joins the votes on queries, given as the store's integers."""
         return self.model.prior(_numbers(rows))
 
-    def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNSettings) -> MetricShard:
+    def shard(self, parts: OpenStore, audience: Audience, settings: SharedSettings) -> MetricShard:
         """Return the records in this metric, which from now on change with the store's."""
         index = first_index(settings.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.integers)

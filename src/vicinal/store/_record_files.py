@@ -123,18 +123,26 @@ class RecordFiles:
         Type of integer features, int8 or float32.
     n_features : int
         d.
+    target_width : int
+        Numbers that say what a record carries.
     create : bool
         Whether to make the files if they are not there.
     """
 
     def __init__(
-        self, folder: Path, dtype: npt.DTypeLike, n_features: int, *, create: bool = True
+        self,
+        folder: Path,
+        dtype: npt.DTypeLike,
+        n_features: int,
+        target_width: int,
+        *,
+        create: bool = True,
     ) -> None:
         with guarded(folder):
             if create:
                 folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         self.features = RecordFile(folder / "features", dtype, n_features, create=create)
-        self.labels = RecordFile(folder / "labels", np.int32, 1, create=create)
+        self.labels = RecordFile(folder / "labels", np.int32, target_width, create=create)
         self.slots = RecordFile(folder / "slots", np.int32, 1, create=create)
         if create:
             with guarded(folder):

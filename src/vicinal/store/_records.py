@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._id_encoding import check_length
+from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import inputs
 from vicinal.store._store_schema import StoreSchema
@@ -23,14 +24,17 @@ class StoredRecords:
     ----------
     integers : int8 or float32 (n, d)
         Integer features.
-    labels : int32 (n,)
-        Class index of every record.
+    targets : int32 (n,) or RecordVectors
+        What each carries: its class index, or its vector.
+    rows : int32 (n, w)
+        The same, as the file holds it.
     ids : list of int or str, or None
         Whose each is; None if everyone is new.
     """
 
     integers: IntegerMatrix
-    labels: npt.NDArray[np.int32]
+    targets: RecordTargets
+    rows: npt.NDArray[np.int32]
     ids: list[SubjectId] | None
 
     @classmethod
@@ -48,11 +52,17 @@ class StoredRecords:
         InvalidInput
             If labels or subjects are unusable.
         """
-        labels = schema.label_indices(y, len(X))
+        targets = schema.targets(y, len(X))
         ids: list[Any] | None = None if subjects is None else inputs.subjects(subjects, len(X))
         check_length(ids or ())
-        return cls(schema.kernel_of(None).encode(X), labels, ids)
+        integers = schema.kernel_of(None).encode(X)
+        return cls(integers, targets, schema.target.rows(targets), ids)
+
+    @property
+    def labels(self) -> npt.NDArray[np.int32]:
+        """Class indices, (n,), where records have classes."""
+        return self.rows[:, 0]
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self.labels)
+        return len(self.rows)

@@ -15,7 +15,8 @@ from vicinal.ledger._answer_blocks import AnswerBlock, ReuseEntry, StoredRequest
 from vicinal.ledger._answers import KnownRequest, digests_of, request_name, stored_requests
 from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._ledger import Ledger
-from vicinal.store._audience_state import AudienceState, lead
+from vicinal.store._audience_state import AudienceState
+from vicinal.store._replies import stored_answers
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._reuse_replay import released
 from vicinal.store._store_schema import StoreSchema
@@ -257,21 +258,11 @@ class RequestBatch:
         """Yield the replies to jobs of one audience."""
         state = jobs[0].state
         where = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
-        found = state.read(*where)
-        votes, chances, scale = found.votes, found.probabilities, state.noise_scale
-        labels = np.asarray(self._schema.classes)[found.labels]
-        leads = None if votes is None or scale is None else lead(votes, scale)
+        answers = stored_answers(self._schema, state, *where)
         start = 0
         for job in jobs:
             part = slice(start, start := start + len(job.seqs))
-            yield Reply(
-                labels[part],
-                None if votes is None else votes[part],
-                None if leads is None else leads[part],
-                None if chances is None else chances[part],
-                job.charged,
-                state.left,
-            )
+            yield answers.reply(part, job.charged, state.left)
 
 
 def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:

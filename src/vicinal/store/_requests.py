@@ -77,6 +77,75 @@ class Reply:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class NumberReply(Reply):
+    """Predictions of numbers that have been paid for, durably.
+
+    Attributes
+    ----------
+    labels : float64 (q, p)
+        Predictions, in units of the targets.
+    votes : float64 (q, 1 + p), or (q, 1 + p J)
+        The noisy sums that they were made of.
+    errors : float64 (q, p)
+        Standard errors, of the noise alone.
+    quartiles : float64 (q, p, 3) or None
+        Of the neighbours, where the store has thresholds.
+    names : list of str
+        The targets.
+    """
+
+    errors: npt.NDArray[np.float64]
+    quartiles: npt.NDArray[np.float64] | None
+    names: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON has them, without the noisy sums."""
+        return {
+            "targets": self.names,
+            "predictions": self.labels.tolist(),
+            "errors": self.errors.tolist(),
+            "quartiles": None if self.quartiles is None else self.quartiles.tolist(),
+            "charged": self.charged,
+            "left": self.left,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSetReply(Reply):
+    """Sets of labels that have been paid for, durably.
+
+    Attributes
+    ----------
+    labels : int64 (q, c)
+        1 where a label is given: where its noisy share is at least one half.
+    votes : float64 (q, 1 + c)
+        The noisy sums that they were made of.
+    shares, errors : float64 (q, c)
+        Noisy shares of the neighbours with each label, and their standard errors.
+    names : list
+        The labels.
+    """
+
+    shares: npt.NDArray[np.float64]
+    errors: npt.NDArray[np.float64]
+    names: list[Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON has them, without the noisy sums."""
+        return {
+            "names": self.names,
+            "labels": [
+                [name for name, given in zip(self.names, row, strict=True) if given]
+                for row in self.labels.tolist()
+            ],
+            "shares": self.shares.round(_DIGITS).tolist(),
+            "errors": self.errors.round(_DIGITS).tolist(),
+            "charged": self.charged,
+            "left": self.left,
+        }
+
+
 def checked_name(what: str, value: object) -> str:
     """Return a name of an analyst, an audience or a key, or raise InvalidInput."""
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not value.isprintable():

@@ -83,7 +83,7 @@ class Store(BaseStore[Reply]):
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
         *,
-        classes: Sequence[Any],
+        classes: Sequence[Any] | None = None,
         public: npt.ArrayLike | None = None,
         extractor: StoreExtractor | None = None,
         ledger: str | None = None,
@@ -104,7 +104,11 @@ class Store(BaseStore[Reply]):
             Private records, labels and subject ids, as for
             :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
         classes, kernel, norm_bound, index
-            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences.
+            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of
+            `classes`, a store of numbers has `bounds` (`scale`, `n_thresholds`) of
+            :class:`~vicinal.predictors.IndKNNRegressor`, and one of several labels has `labels`
+            (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`; replies are
+            :class:`NumberReply` and :class:`LabelSetReply` then.
         public : array (m, d), optional
             Public reference, features (after extraction).
         extractor : StoreExtractor, optional
@@ -135,7 +139,8 @@ class Store(BaseStore[Reply]):
         }
         schema, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
         records = StoredRecords.of(schema, X, y, subjects)
-        written = new_plan(schema, plan)
+        own = {name: plan[name] for name in plan if name not in schema.target.own}
+        written = new_plan(schema, own)
         place = None if witness is None else Path(witness)
         folder = Folder.create(Path(path), ledger, place)
         try:

@@ -14,13 +14,15 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
 from vicinal.ledger._files import replace_file
+from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours import RBF, Cosine, Kernel, Precision
-from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common import inputs
+from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._engine_factory import kernel_for
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._indexes import plain_index
+from vicinal.store._targets import TargetSchema
 
 PUBLIC = "public.npy"
 
@@ -42,8 +44,8 @@ class StoreSchema:
 
     Attributes
     ----------
-    classes : list of int or str
-        Class names.
+    target : TargetSchema
+        What records carry.
     n_features : int
         d, after extraction.
     kernel : str
@@ -63,7 +65,7 @@ class StoreSchema:
         noisy marginals of the records.
     """
 
-    classes: list[Any]
+    target: TargetSchema
     n_features: int
     kernel: str
     bound: float | None
@@ -73,10 +75,15 @@ class StoreSchema:
     index: dict[str, Any] = field(default_factory=plain_index)
     reference_cost: float = 0.0
 
+    @property
+    def classes(self) -> list[Any]:
+        """Class names; none where records carry something else."""
+        return self.target.classes
+
     @cached_property
-    def form(self) -> IndKNNClassifier:
+    def form(self) -> IndKNNEstimator[Any]:
         """An estimator that checks inputs and does nothing else."""
-        form = IndKNNClassifier(self.classes)
+        form = self.target.estimator({})
         form.n_features_in_ = self.n_features
         return form
 
@@ -116,15 +123,20 @@ class StoreSchema:
         except TypeError as error:
             raise InvalidInput(str(error)) from None
 
-    def label_indices(self, y: npt.ArrayLike, size: int) -> npt.NDArray[np.int32]:
-        """Return the class index of every label."""
-        return inputs.labels(y, size, np.asarray(self.classes))
+    def targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
+        """Return what `size` records carry: class indices, or vectors."""
+        return self._plan.targets(y, size)
+
+    @cached_property
+    def _plan(self) -> SharedSettings:
+        return self.target.settings({})
 
     def spec(self) -> str:
         """Return everything but arrays, as JSON."""
         return json.dumps(
             {
                 "classes": self.classes,
+                "target": self.target.parameters,
                 "n_features": self.n_features,
                 "kernel": self.kernel,
                 "bound": self.bound,
@@ -151,7 +163,7 @@ class StoreSchema:
         found = json.loads(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if found["public"] else None
         return cls(
-            found["classes"],
+            TargetSchema.of(found.get("target", {"classes": found["classes"]})),
             found["n_features"],
             found["kernel"],
             found["bound"],
@@ -175,31 +187,21 @@ def new_schema(
     extractor : StoreExtractor
         What makes features of raw records.
     parameters : dict
-        Of :class:`~vicinal.predictors.IndKNNClassifier`.
+        Of the estimator whose targets they declare.
 
     Raises
     ------
     InvalidInput
         If anything is unusable.
     """
-    form = form_of(parameters)
+    target = TargetSchema.of(parameters)
+    rest = {name: value for name, value in parameters.items() if value is not None}
+    form, settings = target.estimator(rest), target.settings(rest)
     inputs.refuse_same_memory(X, public)
-    settings = IndKNNSettings.of(form)
     features = inputs.features(form, extractor.transform(X), reset=True)
     reference = None if public is None else inputs.reference(public, features)
     kernel = kernel_for(settings, reference)
-    classes, bound = settings.classes.tolist(), getattr(kernel, "bound", None)
+    bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
     further = (settings.index, settings.reference_cost)
-    return StoreSchema(classes, features.shape[1], *args, *further), features
-
-
-def form_of(parameters: dict[str, Any]) -> IndKNNClassifier:
-    """Return an estimator with these parameters, or raise InvalidInput for an unknown name."""
-    try:
-        return IndKNNClassifier(**parameters)
-    except TypeError:
-        raise InvalidInput(
-            "The plan must hold parameters of IndKNNClassifier only. Got an unknown name, or no "
-            "classes."
-        ) from None
+    return StoreSchema(target, features.shape[1], *args, *further), features

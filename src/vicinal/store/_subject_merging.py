@@ -97,7 +97,7 @@ def _pack(parts: OpenStore, groups: dict[SubjectId, list[SubjectId]]) -> None:
     group_records = {
         "groups": list(groups.items()),
         "subjects": [name_of[spelling_at[slot]] for slot in slots],
-        "labels": parts.record_files.column("labels", size)[rows].tolist(),
+        "labels": parts.record_files.labels.rows(size)[rows].tolist(),
         "features": base64.b64encode(features.tobytes()).decode(),
     }
     content = base64.b64encode(json.dumps(group_records).encode()).decode()
@@ -130,11 +130,14 @@ def _finish(parts: OpenStore) -> None:
 def _bring_back(parts: OpenStore, group_records: dict[str, Any]) -> None:
     """Add the records of a group_records, inside a change."""
     shard: Shard = parts.shard
-    before, labels = len(shard), np.array(group_records["labels"], dtype=np.int32)
+    before = len(shard)
+    # A merge that an earlier version began has written down one number a record, without a row.
+    target = parts.schema.target
+    labels = np.array(group_records["labels"], dtype=np.int32).reshape(-1, target.width)
     flat = np.frombuffer(base64.b64decode(group_records["features"]), parts.schema.precision.dtype)
     integers = flat.reshape(len(labels), parts.schema.n_features).copy()
     subjects: Sequence[SubjectId] = group_records["subjects"]
-    shard.add(integers, labels, subjects)
+    shard.add(integers, target.targets(labels), subjects)
     parts.record_files.append(before, integers, labels, shard.subject_table.slots[before:])
     write_digests(parts.database, parts.record_files, len(shard), tiles_from(before, len(shard)))
 

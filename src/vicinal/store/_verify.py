@@ -74,19 +74,19 @@ def verify(
 
 def _records(parts: OpenStore) -> Iterator[str]:
     size = len(parts.shard)
-    slots, labels = (
-        parts.record_files.column("slots", size),
-        parts.record_files.column("labels", size),
-    )
+    slots, rows = parts.record_files.column("slots", size), parts.record_files.labels.rows(size)
     enrolled = np.fromiter(parts.ledger.slot_table.slot_of.values(), np.int64)
     if len(np.unique(enrolled)) != len(enrolled):
         yield "Two subjects share a budget."
     if not np.array_equal(np.unique(slots), np.sort(enrolled)):
         yield "A record has no subject, or a subject no record."
-    if ((labels < 0) | (labels >= len(parts.schema.classes))).any():
-        yield "A label is none of the classes."
+    target = parts.schema.target
+    if fault := target.fault(rows):
+        yield fault
     people = parts.shard.subject_table
-    if not np.array_equal(people.slots, slots) or not np.array_equal(people.labels, labels):
+    if not np.array_equal(people.slots, slots) or not np.array_equal(
+        target.rows(people.targets), rows
+    ):
         yield "Records in memory differ from those on disk."
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from vicinal import _checks
 from vicinal.mechanisms._interactions import interactions
 
 AUTO = "auto"
+
+Number = TypeVar("Number", int, float)
 
 
 class Check(ABC):
@@ -35,9 +37,20 @@ class Check(ABC):
     def refused(self) -> tuple[object, ...]:
         """Some values that are refused."""
 
+    metavar: ClassVar[str] = "TEXT"
+
     @abstractmethod
     def __call__(self, name: str, value: Any) -> Any:
         """Return `value` in the type that the code works with."""
+
+    @property
+    def option_type(self) -> str:
+        """The type, as the help of an option on the command line says it."""
+        return self.type_name.replace('"', "").removesuffix(", optional")
+
+    def parsed(self, text: str) -> Any:
+        """Return what an option on the command line passes; what cannot be read stays a text."""
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +62,16 @@ class Real(Check):
     least: float | None = None
     most: float | None = None
 
+    metavar: ClassVar[str] = "NUMBER"
+
     @property
     def type_name(self) -> str:
         """The type."""
         return "float"
+
+    def parsed(self, text: str) -> float | str:
+        """Return a number."""
+        return number_or_text(text, float)
 
     @property
     def refused(self) -> tuple[object, ...]:
@@ -75,10 +94,16 @@ class Integer(Check):
     least: int
     most: int | None = None
 
+    metavar: ClassVar[str] = "INTEGER"
+
     @property
     def type_name(self) -> str:
         """The type."""
         return "int"
+
+    def parsed(self, text: str) -> int | str:
+        """Return an integer."""
+        return number_or_text(text, int)
 
     @property
     def refused(self) -> tuple[object, ...]:
@@ -140,6 +165,10 @@ class Unless(Check):
         others = (AUTO,) if self.automatic is None else (None, "another")
         return (*self.check.refused, *others)
 
+    def parsed(self, text: str) -> Any:
+        """Return the value in its place as it is, else what the check reads."""
+        return text if text == self.automatic else self.check.parsed(text)
+
     def __call__(self, name: str, value: object) -> Any:
         """Return None for the automatic value, else what the check returns."""
         if value is None and self.automatic is None:
@@ -163,6 +192,17 @@ class ClassNames(Check):
         """Too few, twice the same, and what is no flat sequence of names."""
         return (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3)
 
+    @property
+    def option_type(self) -> str:
+        """How they are separated."""
+        return "separated by commas or semicolons"
+
+    def parsed(self, text: str) -> list[Any]:
+        """Return the names of a list; integers if all of them are, as a column is read."""
+        names = listed(text)
+        whole = all(n.removeprefix("-").isdecimal() and str(int(n)) == n for n in names)
+        return [int(name) for name in names] if whole else list(names)
+
     def __call__(self, name: str, value: object) -> Any:
         """Return them as an array (c,)."""
         return _checks.class_names(value, name)
@@ -185,6 +225,19 @@ class InteractionCount(Check):
     def __call__(self, name: str, value: object) -> int:  # noqa: ARG002 (the name is fixed)
         """Return the number, 0 for public records."""
         return interactions(value)
+
+
+def number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
+    """Return a number that stands in a text; the text, which no check takes, if there is none."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def listed(text: str) -> list[str]:
+    """Return the parts of a list that is separated by semicolons, or else by commas."""
+    return [part.strip() for part in text.split(";" if ";" in text else ",")]
 
 
 SEED = Unless(None, Integer(least=0))

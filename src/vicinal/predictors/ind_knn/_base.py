@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -13,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
-from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
@@ -35,16 +33,11 @@ Plans = TypeVar("Plans", bound=SharedSettings)
 class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
     """Answers queries from private records; every subject has a budget of its own.
 
-    A subclass says of what class its settings are, what a record carries, and what it makes of the
-    noisy sums that leave.
+    A subclass says of what class its settings are, and what it makes of the noisy sums that leave.
     """
 
     _plans: type[Plans]
     _settings: Plans
-
-    @abstractmethod
-    def _targets(self, settings: Plans, y: npt.ArrayLike, size: int) -> RecordTargets:
-        """Check what `size` records carry, and return it as the records' shard keeps it."""
 
     def fit(
         self,
@@ -90,7 +83,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
     ) -> None:
         settings = self._plans.of(self)
         records = inputs.records(self, X, subjects, public)
-        targets = self._targets(settings, y, len(records))
+        targets = settings.targets(y, len(records))
         claimed = claims.claim(self, settings, records, targets)
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
@@ -124,7 +117,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         """
         check_is_fitted(self)
         X = inputs.features(self, X)
-        targets = self._targets(self._settings, y, len(X))
+        targets = self._settings.targets(y, len(X))
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)

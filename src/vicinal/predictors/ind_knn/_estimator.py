@@ -130,11 +130,6 @@ class IndKNNClassifier(
             bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
         )  # fmt: skip
 
-    def _targets(
-        self, settings: IndKNNSettings, y: npt.ArrayLike, size: int
-    ) -> npt.NDArray[np.int32]:
-        return inputs.labels(y, size, settings.classes)
-
     def _install(
         self, assembled: PlannedEngine, settings: IndKNNSettings, records: inputs.FitInputs
     ) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal.errors import InvalidInput
-from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common.parameters import documented
-from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._parameter_tables import KeywordParameters
 from vicinal.predictors.ind_knn._vector_settings import KeywordSettings
@@ -64,12 +61,6 @@ class IndKNNKeywords(IndKNNEstimator[KeywordSettings], KeywordParameters):
     """
 
     _plans = KeywordSettings
-
-    def _targets(self, settings: KeywordSettings, y: npt.ArrayLike, size: int) -> RecordVectors:
-        texts = list(y) if isinstance(y, Iterable) and not isinstance(y, str) else []
-        if len(texts) != size or not size:
-            raise InvalidInput("The 'y' parameter must hold one text for each record.")
-        return _target_encoding.keyword_vectors(texts, settings.vocabulary)
 
     def predict(
         self,

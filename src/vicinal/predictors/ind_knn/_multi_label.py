@@ -10,19 +10,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common import inputs
 from vicinal.predictors._common.parameters import documented
-from vicinal.predictors.ind_knn import _target_encoding
-from vicinal.predictors.ind_knn._averages import NoisyAverages
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
-from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine
 from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
 from vicinal.predictors.ind_knn._parameter_tables import MultiLabelParameters
+from vicinal.predictors.ind_knn._vector_answers import LabelAnswers
 from vicinal.predictors.ind_knn._vector_settings import (
-    CENTRED_WEIGHT_SHARE,
-    WEIGHT_SHARE,
     MultiLabelSettings,
 )
 
@@ -73,10 +68,6 @@ class IndKNNMultiLabelClassifier(
         tags.target_tags.single_output = False
         return tags
 
-    def _targets(self, settings: MultiLabelSettings, y: npt.ArrayLike, size: int) -> RecordVectors:
-        sets = inputs.label_sets(y, (size, len(settings.labels)))
-        return _target_encoding.label_vectors(sets, settings.tau)
-
     def _install(
         self, assembled: PlannedEngine, settings: MultiLabelSettings, records: inputs.FitInputs
     ) -> None:
@@ -95,46 +86,33 @@ class IndKNNMultiLabelClassifier(
         progress : callable, optional
             Called with the number of queries just answered.
         """
-        check_is_fitted(self)
-        averages = self._averages(self.query(X, progress=progress))
-        half = 0.0 if self._settings.tau is None else 0.5
-        return (averages.means >= half).astype(np.int64)
+        return self._found(X, progress).given.astype(np.int64)
 
     def predict_proba(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
     ) -> Floats:
         """Return the noisy share of neighbours with each label, float64 (q, c); spends budget."""
-        check_is_fitted(self)
-        return self._shares(self._averages(self.query(X, progress=progress)))[0]
+        return self._found(X, progress).shares
 
     def describe(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
     ) -> list[NeighborhoodSummary]:
         """Return the shares of all labels around each query, with errors; spends budget."""
-        check_is_fitted(self)
-        averages = self._averages(self.query(X, progress=progress))
-        shares, errors = self._shares(averages)
+        found = self._found(X, progress)
+        weight, weight_error = found.averages.weight, found.averages.weight_error
         return [
             NeighborhoodSummary(
-                NoisyEstimate(float(averages.weight[i]), float(averages.weight_error[i])),
+                NoisyEstimate(float(weight[i]), float(weight_error[i])),
                 shares={
-                    name: NoisyEstimate(float(shares[i, c]), float(errors[i, c]))
+                    name: NoisyEstimate(float(found.shares[i, c]), float(found.errors[i, c]))
                     for c, name in enumerate(self.classes_.tolist())
                 },
             )
-            for i in range(len(shares))
+            for i in range(len(weight))
         ]
 
-    def _averages(self, answers: QueryAnswers) -> NoisyAverages:
+    def _found(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> LabelAnswers:
+        check_is_fitted(self)
+        answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (sums leave)
-        tau = self._settings.tau
-        share = CENTRED_WEIGHT_SHARE
-        a, b = _target_encoding.parts(share if tau is None else WEIGHT_SHARE)
-        length = np.sqrt(len(self.classes_) if tau is None else tau)
-        return NoisyAverages.of(answers.votes, answers.noise, a, b / length)
-
-    def _shares(self, averages: NoisyAverages) -> tuple[Floats, Floats]:
-        """Return shares in 0..1 and their errors, (q, c) each."""
-        if self._settings.tau is None:
-            return np.clip((averages.means + 1) / 2, 0, 1), averages.errors / 2
-        return np.clip(averages.means, 0, 1), averages.errors
+        return LabelAnswers.of(self._settings, answers.votes, answers.noise)

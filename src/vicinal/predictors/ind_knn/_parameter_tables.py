@@ -57,6 +57,15 @@ class Reuse(Check):
         """Another word, and what is neither word nor boolean."""
         return ("memory", 1, None)
 
+    @property
+    def option_type(self) -> str:
+        """The words; False is "none" there."""
+        return f"{NO_REUSE}, {NEIGHBORS} or {GATE}"
+
+    def parsed(self, text: str) -> bool | str:
+        """Return False for "none"."""
+        return False if text == NO_REUSE else text
+
     def __call__(self, name: str, value: object) -> str:
         """Return a word; True is the paper's reuse."""
         if isinstance(value, str):

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
+from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameter_tables import (
     ADAPTIVE,
     BALANCED,
@@ -65,6 +66,10 @@ class IndKNNSettings(IndKNNClassifierParameters, SharedSettings):
                     f"The 'class_prior' and 'cost' parameters must be None unless {need}: they "
                     "need a public number of neighbours, and answers that were asked."
                 )
+
+    def targets(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[np.int32]:
+        """Return the class of every record, int32 (n,)."""
+        return inputs.labels(y, size, self.classes)
 
     @property
     def class_names(self) -> npt.NDArray[Any]:

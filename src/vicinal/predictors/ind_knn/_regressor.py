@@ -11,17 +11,12 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal import _checks
-from vicinal.errors import InvalidInput
-from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common.parameters import documented
-from vicinal.predictors.ind_knn import _averages, _target_encoding
-from vicinal.predictors.ind_knn._averages import NoisyAverages
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
-from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
-from vicinal.predictors.ind_knn._parameter_tables import LOG, RegressorParameters
-from vicinal.predictors.ind_knn._vector_settings import WEIGHT_SHARE, RegressorSettings
+from vicinal.predictors.ind_knn._parameter_tables import RegressorParameters
+from vicinal.predictors.ind_knn._vector_answers import NumberAnswers, checked_levels
+from vicinal.predictors.ind_knn._vector_settings import RegressorSettings
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,11 +60,6 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
         tags.regressor_tags.poor_score = True
         return tags
 
-    def _targets(self, settings: RegressorSettings, y: npt.ArrayLike, size: int) -> RecordVectors:
-        log = settings.scale == LOG
-        values = _target_encoding.numbers(y, size, settings.bounds, log=log)
-        return _target_encoding.number_vectors(values, settings.n_thresholds)
-
     def predict(
         self,
         X: npt.ArrayLike,
@@ -99,102 +89,42 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
             Predictions, then errors, then quantiles, as asked for.
         """
         check_is_fitted(self)
-        levels = self._levels(quantiles)
-        averages = self._averages(self.query(X, progress=progress))
-        mean, error = self._predictions(averages)
-        found = [mean, error] if return_std else [mean]
+        levels = None if quantiles is None else checked_levels(self._settings, quantiles)
+        found = self._found(X, progress)
+        told = [found.means, found.errors] if return_std else [found.means]
         if levels is not None:
-            shares = self._shares_below(averages)
-            found.append(self._quantiles(shares, levels))
+            told.append(found.quantiles(levels))
         if self._settings.bounds.names is None:
-            found = [each[:, 0] for each in found]
-        return found[0] if len(found) == 1 else tuple(found)
+            told = [each[:, 0] for each in told]
+        return told[0] if len(told) == 1 else tuple(told)
 
     def describe(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
     ) -> list[NeighborhoodSummary]:
         """Return means, and histograms with `n_thresholds`, around each query; spends budget."""
-        check_is_fitted(self)
-        averages = self._averages(self.query(X, progress=progress))
-        mean, error = self._predictions(averages)
+        found = self._found(X, progress)
+        weight, weight_error = found.averages.weight, found.averages.weight_error
         names = self._settings.bounds.names or ("mean",)
-        shares = None if self._settings.n_thresholds is None else self._shares_below(averages)
+        shares = None if self._settings.n_thresholds is None else found.shares_below()
         return [
             NeighborhoodSummary(
-                NoisyEstimate(float(averages.weight[i]), float(averages.weight_error[i])),
+                NoisyEstimate(float(weight[i]), float(weight_error[i])),
                 means={
-                    name: NoisyEstimate(float(mean[i, j]), float(error[i, j]))
+                    name: NoisyEstimate(float(found.means[i, j]), float(found.errors[i, j]))
                     for j, name in enumerate(names)
                 },
                 histograms={}
                 if shares is None
                 else {
-                    name: (self._edges(j), np.diff(shares[i, j], prepend=0.0, append=1.0))
+                    name: (found.edges(j), np.diff(shares[i, j], prepend=0.0, append=1.0))
                     for j, name in enumerate(names)
                 },
             )
-            for i in range(len(mean))
+            for i in range(len(weight))
         ]
 
-    def _averages(self, answers: QueryAnswers) -> NoisyAverages:
+    def _found(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> NumberAnswers:
+        check_is_fitted(self)
+        answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (sums leave)
-        a, b = _target_encoding.parts(WEIGHT_SHARE)
-        b /= np.sqrt(len(self._settings.bounds) * (self._settings.n_thresholds or 1))
-        return NoisyAverages.of(answers.votes, answers.noise, a, b)
-
-    def _predictions(self, averages: NoisyAverages) -> tuple[Floats, Floats]:
-        """Return predictions and their errors in units of the targets, (q, p) each."""
-        bounds = self._settings.scaled_bounds
-        count = self._settings.n_thresholds or 1
-        shape = len(averages.means), len(bounds), count
-        means = averages.means.reshape(shape).mean(axis=2)
-        # The numerators' noises are independent, the denominator's is theirs together.
-        shared = means * (averages.weight_error / averages.weight)[:, None]
-        own = (
-            averages.errors.reshape(shape) ** 2
-            - (
-                averages.means.reshape(shape)
-                * (averages.weight_error / averages.weight)[:, None, None]
-            )
-            ** 2
-        )
-        errors = np.hypot(np.sqrt(np.maximum(own, 0).sum(axis=2)) / count, shared)
-        half = (bounds.high - bounds.low) / 2
-        values = bounds.low + half * (np.clip(means, -1, 1) + 1)
-        if self._settings.scale == LOG:
-            values = np.exp(values)
-            return values, values * half * errors
-        return values, half * errors
-
-    def _levels(self, quantiles: Sequence[float] | None) -> list[float] | None:
-        if quantiles is None:
-            return None
-        if self._settings.n_thresholds is None:
-            raise InvalidInput(
-                "The 'quantiles' parameter must be None without thresholds: records told their "
-                "numbers, not on which side of a threshold they lie. Fit with 'n_thresholds'."
-            )
-        return [_checks.real("quantiles", each, least=0, most=1) for each in quantiles]
-
-    def _shares_below(self, averages: NoisyAverages) -> Floats:
-        """Return the shares of numbers below each threshold, (q, p, J), never falling."""
-        count = self._settings.n_thresholds or 1
-        above = averages.means.reshape(len(averages.means), -1, count)
-        rows = ((1 - above) / 2).reshape(-1, count)
-        return _averages.distribution(rows).reshape(above.shape)
-
-    def _quantiles(self, shares: Floats, levels: list[float]) -> Floats:
-        found = [
-            [_averages.quantile(shares[:, j], self._edges(j), level) for level in levels]
-            for j in range(shares.shape[1])
-        ]
-        return np.moveaxis(np.array(found), 2, 0)
-
-    def _edges(self, target: int) -> Floats:
-        """Return the lower bound, all thresholds, and the upper bound of a target, (J + 2,)."""
-        assert self._settings.n_thresholds is not None  # noqa: S101 (checked by callers)
-        inner = _target_encoding.thresholds(self._settings.n_thresholds)
-        bounds = self._settings.scaled_bounds
-        places = (np.concatenate([[-1.0], inner, [1.0]]) + 1) / 2
-        edges = bounds.low[target] + places * (bounds.high[target] - bounds.low[target])
-        return np.asarray(np.exp(edges) if self._settings.scale == LOG else edges)
+        return NumberAnswers.of(self._settings, answers.votes, answers.noise)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from vicinal.accounting import _budget as budgets
 from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
+from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors._common.parameter_checks import AUTO
@@ -86,6 +87,10 @@ class SharedSettings(Settings, IndKNNParameters):
                     f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
                     "noise follows the budget usage of public points."
                 )
+
+    @abstractmethod
+    def targets(self, y: npt.ArrayLike | None, size: int) -> RecordTargets:
+        """Check what `size` records carry, and return it as the records' shard keeps it."""
 
     @property
     @abstractmethod

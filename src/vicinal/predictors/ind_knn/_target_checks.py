@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import MOST_COORDINATES
-from vicinal.predictors._common.parameter_checks import Check
+from vicinal.predictors._common.parameter_checks import Check, listed, number_or_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class ClassNumbers(Check):
     def refused(self) -> tuple[object, ...]:
         """No numbers, none above 0, not finite ones, and another word."""
         return ([], [1.0, 0.0], [0.5, math.nan], [0.5, math.inf], [[0.5, 0.5]], "another", 0.5)
+
+    def parsed(self, text: str) -> list[float | str] | str:
+        """Return the word, or the numbers of a list."""
+        return text if text == self.word else [number_or_text(n, float) for n in listed(text)]
 
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
         """Return the numbers as a tuple, or the word, or None."""
@@ -89,6 +94,21 @@ class BoundsOfTargets(Check):
         """No pair, no order, no numbers."""
         bad = (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.nan), (0, math.inf), "01")
         return (*bad, {}, {"age": 3}, {"age": (2, 1)}, {5: (0, 1)})
+
+    metavar: ClassVar[str] = "NAME=LOW..HIGH,..."
+
+    @property
+    def option_type(self) -> str:
+        """What stands where."""
+        return "each target's column with its bounds"
+
+    def parsed(self, text: str) -> dict[str, tuple[float | str, ...]]:
+        """Return the pairs of a list as age=0..110,readmitted=0..1."""
+        named = (part.partition("=") for part in listed(text))
+        return {
+            name: tuple(number_or_text(bound, float) for bound in pair.split(".."))
+            for name, _, pair in named
+        }
 
     def __call__(self, name: str, value: object) -> TargetBounds:
         """Return the bounds as arrays."""

@@ -19,9 +19,15 @@ from sklearn.utils.validation import column_or_1d
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors.ind_knn._target_checks import TargetBounds
-from vicinal.predictors.ind_knn._vector_settings import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE
 
 Floats = npt.NDArray[np.float64]
+
+WEIGHT_SHARE = 1 / 3
+"""a^2, the squared length of a record's weight: best where what is averaged is about half as large
+as it may be (decision 0074)."""
+
+CENTRED_WEIGHT_SHARE = 0.1
+"""The same where an answer is read off the sign of a sum."""
 
 _WORDS = pattern(r"[^\W_]+")
 
@@ -47,7 +53,7 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
     table = np.asarray(y)
     if table.dtype.kind == "O":
         table = _as_floats(table)
-    if len(bounds) == 1 and table.ndim == 2 and table.shape[1] == 1:
+    if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = column_or_1d(table, warn=True)
     wanted = (size,) if len(bounds) == 1 else (size, len(bounds))
     if table.dtype.kind not in "biuf" or table.shape not in {wanted, (size, len(bounds))}:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy.typing as npt
+
 from vicinal.errors import InvalidInput
+from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.predictors._common import inputs
+from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._parameter_tables import (
     LOG,
     KeywordParameters,
@@ -12,13 +19,6 @@ from vicinal.predictors.ind_knn._parameter_tables import (
 from vicinal.predictors.ind_knn._planning import NUMBERS_PER_NOISE
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.predictors.ind_knn._target_checks import TargetBounds
-
-WEIGHT_SHARE = 1 / 3
-"""a^2, the squared length of a record's weight: best where what is averaged is about half as large
-as it may be (decision 0074)."""
-
-CENTRED_WEIGHT_SHARE = 0.1
-"""The same where an answer is read off the sign of a sum."""
 
 _TOLD_APART = 2
 """Groups of records that the number of neighbours is planned for, as with two classes."""
@@ -46,6 +46,12 @@ class RegressorSettings(RegressorParameters, VectorSettings):
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
 
+    def targets(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
+        """Return the vectors of records with numbers (n,) or (n, p)."""
+        log = self.scale == LOG
+        values = _target_encoding.numbers(y, size, self.bounds, log=log)
+        return _target_encoding.number_vectors(values, self.n_thresholds)
+
     @property
     def neighbors_per_noise(self) -> float:
         """More than for a vote: all of the noise is in the answer."""
@@ -70,6 +76,11 @@ class RegressorSettings(RegressorParameters, VectorSettings):
 class MultiLabelSettings(MultiLabelParameters, VectorSettings):
     """Checked parameters of an Ind-KNN classifier for several labels."""
 
+    def targets(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
+        """Return the vectors of records with labels, 0 and 1 in shape (n, c)."""
+        sets = inputs.label_sets(y, (size, len(self.labels)))
+        return _target_encoding.label_vectors(sets, self.tau)
+
     @property
     def n_coordinates(self) -> int:
         """A weight, and one for each label."""
@@ -92,6 +103,13 @@ class KeywordSettings(KeywordParameters, VectorSettings):
                 "The 'n_keywords' parameter must be at most the number of words, "
                 f"{len(self.vocabulary)}. Got {self.n_keywords}."
             )
+
+    def targets(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
+        """Return the vectors of texts, (n,)."""
+        texts = list(y) if isinstance(y, Iterable) and not isinstance(y, str) else []
+        if len(texts) != size or not size:
+            raise InvalidInput("The 'y' parameter must hold one text for each record.")
+        return _target_encoding.keyword_vectors(texts, self.vocabulary)
 
     @property
     def n_coordinates(self) -> int:

@@ -146,6 +146,7 @@ export function answerView(reply, classes, ms) {
     `${number.format(reply.left)} left`,
     `${number.format(ms)} ms`,
   ];
+  if (reply.votes === undefined) return targetView(reply, chips);
   const votes = reply.votes === null ? null : reply.votes[0];
   if (reply.confidence !== null && reply.confidence[0] !== null) chips.unshift(confidence(reply.confidence[0]));
   const verdict = make("p", { className: "verdict" }, make("strong", {}, String(reply.labels[0])),
@@ -156,6 +157,20 @@ export function answerView(reply, classes, ms) {
     : "Votes of the neighbours, with the noise that protects them. Confidence is the lead of the best "
       + "class over the next, in standard deviations of that noise.");
   return make("div", {}, make("p", { className: "label" }, "Label"), verdict, ...(votes === null ? [] : [bars(reply, classes)]), note);
+}
+
+/** Return the view of numbers with their errors, or of labels with their shares. */
+function targetView(reply, chips) {
+  const names = reply.targets ?? reply.names;
+  const [values, errors] = [(reply.predictions ?? reply.shares)[0], reply.errors[0]];
+  const lines = names.map((name, i) => make("p", { className: "verdict" },
+    make("strong", {}, `${name}: ${number.format(values[i])}`),
+    make("span", { className: "chip" }, `± ${number.format(errors[i])}`),
+    ...(reply.labels?.[0].includes(name) ? [make("span", { className: "chip" }, "given")] : [])));
+  const note = make("p", { className: "note" }, "What the records near the query say on average; "
+    + "± is the standard error of the noise that protects them.");
+  return make("div", {}, make("p", { className: "label" }, reply.targets ? "Prediction" : "Shares"),
+    ...lines, make("p", {}, ...chips.map((words) => make("span", { className: "chip" }, words))), note);
 }
 
 function confidence(lead) {

@@ -1,0 +1,132 @@
+"""What noisy sums say of numbers and of several labels: post-processing, which costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+from vicinal.predictors.ind_knn import _averages, _target_encoding
+from vicinal.predictors.ind_knn._averages import NoisyAverages
+from vicinal.predictors.ind_knn._parameter_tables import LOG
+from vicinal.predictors.ind_knn._target_encoding import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE
+from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberAnswers:
+    """Predictions of p targets for q queries, with what is known of them.
+
+    Attributes
+    ----------
+    settings : RegressorSettings
+        How numbers became vectors.
+    averages : NoisyAverages
+        Of what records said, (q, p), or (q, p J) with J thresholds.
+    means, errors : float64 (q, p)
+        Predictions and their standard errors from the noise, in units of the targets.
+    """
+
+    settings: RegressorSettings
+    averages: NoisyAverages
+    means: Floats
+    errors: Floats
+
+    @classmethod
+    def of(cls, settings: RegressorSettings, sums: Floats, noise: Floats) -> Self:
+        """Return what sums (q, 1 + p) or (q, 1 + p J) with this noise (q,) say."""
+        a, b = _target_encoding.parts(WEIGHT_SHARE)
+        b /= np.sqrt(len(settings.bounds) * (settings.n_thresholds or 1))
+        averages = NoisyAverages.of(sums, noise, a, b)
+        return cls(settings, averages, *_predictions(settings, averages))
+
+    def quantiles(self, levels: Sequence[float]) -> Floats:
+        """Return the neighbours' quantiles at checked `levels`, (q, p, levels)."""
+        shares = self.shares_below()
+        found = [
+            [_averages.quantile(shares[:, j], self.edges(j), level) for level in levels]
+            for j in range(shares.shape[1])
+        ]
+        return np.moveaxis(np.array(found), 2, 0)
+
+    def shares_below(self) -> Floats:
+        """Return the shares of numbers below each threshold, (q, p, J), never falling."""
+        count = self.settings.n_thresholds or 1
+        above = self.averages.means.reshape(len(self.means), -1, count)
+        rows = ((1 - above) / 2).reshape(-1, count)
+        return _averages.distribution(rows).reshape(above.shape)
+
+    def edges(self, target: int) -> Floats:
+        """Return the lower bound, all thresholds, and the upper bound of a target, (J + 2,)."""
+        assert self.settings.n_thresholds is not None  # noqa: S101 (checked by callers)
+        inner = _target_encoding.thresholds(self.settings.n_thresholds)
+        bounds = self.settings.scaled_bounds
+        places = (np.concatenate([[-1.0], inner, [1.0]]) + 1) / 2
+        edges = bounds.low[target] + places * (bounds.high[target] - bounds.low[target])
+        return np.asarray(np.exp(edges) if self.settings.scale == LOG else edges)
+
+
+def _predictions(settings: RegressorSettings, averages: NoisyAverages) -> tuple[Floats, Floats]:
+    bounds = settings.scaled_bounds
+    count = settings.n_thresholds or 1
+    said = averages.means.reshape(len(averages.means), len(bounds), count)
+    means = said.mean(axis=2)
+    # The numerators' noises are independent, the denominator's is theirs together.
+    relative = (averages.weight_error / averages.weight)[:, None]
+    own = averages.errors.reshape(said.shape) ** 2 - (said * relative[:, None]) ** 2
+    errors = np.hypot(np.sqrt(np.maximum(own, 0).sum(axis=2)) / count, means * relative)
+    half = (bounds.high - bounds.low) / 2
+    values = bounds.low + half * (np.clip(means, -1, 1) + 1)
+    if settings.scale == LOG:
+        values = np.exp(values)
+        return values, values * half * errors
+    return values, half * errors
+
+
+def checked_levels(settings: RegressorSettings, quantiles: Sequence[float]) -> list[float]:
+    """Return levels of quantiles, or raise InvalidInput if they are none, or not paid for."""
+    if settings.n_thresholds is None:
+        raise InvalidInput(
+            "The 'quantiles' parameter must be None without thresholds: records told their "
+            "numbers, not on which side of a threshold they lie. Fit with 'n_thresholds'."
+        )
+    return [_checks.real("quantiles", each, least=0, most=1) for each in quantiles]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelAnswers:
+    """Which of c labels q queries have.
+
+    Attributes
+    ----------
+    averages : NoisyAverages
+        Of what records said of each label.
+    given : bool (q, c)
+        Whether a label's noisy share is at least one half.
+    shares, errors : float64 (q, c)
+        Shares of the neighbours with each label, in 0..1, and their standard errors.
+    """
+
+    averages: NoisyAverages
+    given: npt.NDArray[np.bool_]
+    shares: Floats
+    errors: Floats
+
+    @classmethod
+    def of(cls, settings: MultiLabelSettings, sums: Floats, noise: Floats) -> Self:
+        """Return what sums (q, 1 + c) with this noise (q,) say."""
+        tau = settings.tau
+        a, b = _target_encoding.parts(CENTRED_WEIGHT_SHARE if tau is None else WEIGHT_SHARE)
+        length = np.sqrt(len(settings.labels) if tau is None else tau)
+        found = NoisyAverages.of(sums, noise, a, b / length)
+        means, errors = found.means, found.errors
+        if tau is None:
+            return cls(found, means >= 0, np.clip((means + 1) / 2, 0, 1), errors / 2)
+        return cls(found, means >= 0.5, np.clip(means, 0, 1), errors)

@@ -1,0 +1,81 @@
+"""What answers of a store say, read off what was stored of them: post-processing, at no cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
+from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
+from vicinal.store._requests import LabelSetReply, NumberReply, Reply
+from vicinal.store._store_schema import StoreSchema
+
+Places = npt.NDArray[np.int64]
+
+_QUARTILES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswers:
+    """The fields of a reply, each with one row an answer, or None.
+
+    Attributes
+    ----------
+    kind : type
+        Which reply they are fields of.
+    fields : dict
+        By the names of the reply.
+    shared : dict
+        Fields that are not by row: the same in every reply.
+    """
+
+    kind: type[Reply]
+    fields: dict[str, npt.NDArray[Any] | None]
+    shared: dict[str, Any]
+
+    def reply(self, part: slice, charged: int, left: int) -> Reply:
+        """Return the reply to a request whose answers these rows are."""
+        rows: dict[str, Any] = {
+            name: None if every is None else every[part] for name, every in self.fields.items()
+        }
+        return self.kind(**rows, **self.shared, charged=charged, left=left)
+
+
+def stored_answers(
+    schema: StoreSchema, state: AudienceState, seqs: Places, places: Places
+) -> StoredAnswers:
+    """Return what the answers of these blocks and places say in an audience's own words."""
+    settings = state.settings
+    if isinstance(settings, IndKNNSettings):
+        return StoredAnswers(Reply, _class_fields(schema, state, state.read(seqs, places)), {})
+    found = state.answers.read(seqs, places)
+    assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
+    noise = np.full(len(found), state.noise_scale)
+    plain: dict[str, Any] = {"votes": found, "confidence": None, "probabilities": None}
+    names = {"names": schema.target.names}
+    if isinstance(settings, MultiLabelSettings):
+        sets = LabelAnswers.of(settings, found, noise)
+        told = {"labels": sets.given.astype(np.int64), "errors": sets.errors}
+        return StoredAnswers(LabelSetReply, {**plain, **told, "shares": sets.shares}, names)
+    assert isinstance(settings, RegressorSettings)  # noqa: S101 (no other kind)
+    numbers = NumberAnswers.of(settings, found, noise)
+    quartiles = numbers.quantiles(_QUARTILES) if settings.n_thresholds and len(found) else None
+    told = {"labels": numbers.means, "errors": numbers.errors}
+    return StoredAnswers(NumberReply, {**plain, **told, "quartiles": quartiles}, names)
+
+
+def _class_fields(
+    schema: StoreSchema, state: AudienceState, found: ReleasedAnswers
+) -> dict[str, npt.NDArray[Any] | None]:
+    votes, scale = found.votes, state.noise_scale
+    return {
+        "labels": np.asarray(schema.classes)[found.labels],
+        "votes": votes,
+        "confidence": None if votes is None or scale is None else lead(votes, scale),
+        "probabilities": found.probabilities,
+    }

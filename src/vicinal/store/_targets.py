@@ -1,0 +1,152 @@
+"""What the records of a store carry: a class, numbers, or several labels. Public, and fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms._record_vectors import UNIT, RecordTargets, RecordVectors
+from vicinal.predictors import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal.predictors.ind_knn._base import IndKNNEstimator
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
+from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+
+CLASSES, NUMBERS, LABELS = "classes", "bounds", "labels"
+"""Kinds of targets, each by the parameter that declares it."""
+
+_ESTIMATORS: dict[str, type[IndKNNEstimator[Any]]] = {
+    CLASSES: IndKNNClassifier,
+    NUMBERS: IndKNNRegressor,
+    LABELS: IndKNNMultiLabelClassifier,
+}
+_SETTINGS: dict[str, type[SharedSettings]] = {
+    CLASSES: IndKNNSettings,
+    NUMBERS: RegressorSettings,
+    LABELS: MultiLabelSettings,
+}
+_OWN = {CLASSES: (CLASSES,), NUMBERS: (NUMBERS, "scale", "n_thresholds"), LABELS: (LABELS, "tau")}
+"""Parameters that say what records carry, of each kind: all audiences share them."""
+
+
+@dataclass(frozen=True, eq=False)
+class TargetSchema:
+    """What a record carries, as everybody may know.
+
+    Attributes
+    ----------
+    kind : str
+        :data:`CLASSES`, :data:`NUMBERS` or :data:`LABELS`.
+    parameters : dict
+        Those of the estimator that say so, as JSON has them.
+    """
+
+    kind: str
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Self:
+        """Return what all parameters of an estimator say of its targets.
+
+        Raises
+        ------
+        InvalidInput
+            If none of the kinds is declared, or several are.
+        """
+        declared = [kind for kind in _OWN if parameters.get(kind) is not None]
+        if len(declared) != 1:
+            raise InvalidInput(
+                "Exactly one must be given: the 'classes' parameter; for numbers the 'bounds' "
+                "parameter; for several labels a record the 'labels' parameter."
+            )
+        (kind,) = declared
+        given = {name: parameters[name] for name in _OWN[kind] if name in parameters}
+        return cls(kind, {**given, kind: _plain(_SETTINGS[kind], _estimator(kind, given))})
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The names of the parameters that say what records carry."""
+        return _OWN[self.kind]
+
+    @property
+    def classes(self) -> list[Any]:
+        """Class names; none where records carry something else."""
+        return list(self.parameters.get(CLASSES, []))
+
+    @property
+    def names(self) -> list[Any]:
+        """Names of classes, of targets, or of labels."""
+        declared = self.parameters[self.kind]
+        return list(declared) if self.kind != NUMBERS or isinstance(declared, dict) else ["number"]
+
+    def estimator(self, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
+        """Return an estimator of these targets and further parameters, not fitted."""
+        return _estimator(self.kind, {**parameters, **self.parameters})
+
+    def settings(self, parameters: Mapping[str, Any]) -> SharedSettings:
+        """Return checked settings of these targets and further parameters."""
+        return _SETTINGS[self.kind].of(self.estimator(parameters))
+
+    @property
+    def width(self) -> int:
+        """Numbers that stand on the disk for a record: its class, or its vector on the grid."""
+        return 1 if self.kind == CLASSES else self.settings({}).n_coordinates
+
+    def rows(self, targets: RecordTargets) -> npt.NDArray[np.int32]:
+        """Return what records carry as rows, int32 (n, width). Private."""
+        if isinstance(targets, RecordVectors):
+            return targets.steps()
+        return targets.reshape(-1, 1)
+
+    def targets(self, rows: npt.NDArray[np.int32]) -> RecordTargets:
+        """Return what :meth:`rows` was made of, exactly."""
+        if self.kind == CLASSES:
+            return np.array(rows[:, 0], dtype=np.int32)
+        return RecordVectors.of_steps(rows)
+
+    def fault(self, rows: npt.NDArray[np.int32]) -> str | None:
+        """Return in words what cannot be in such rows; None if all can."""
+        if self.kind == CLASSES:
+            bad = ((rows < 0) | (rows >= len(self.classes))).any()
+            return "A label is none of the classes." if bad else None
+        lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
+        return "A record carries a vector longer than 1." if (lengths > 1 + 1e-9).any() else None
+
+    def examples(self, size: int) -> npt.NDArray[Any]:
+        """Return made-up targets (size, ...), as `y` of the estimator."""
+        if self.kind == CLASSES:
+            return np.resize(np.array(self.classes, dtype=object), size)
+        if self.kind == LABELS:
+            return np.resize([0, 1, 1], (size, len(self.names)))
+        bounds = self.parameters[NUMBERS]
+        if not isinstance(bounds, dict):
+            return np.full(size, bounds[0])
+        return np.tile([low for low, _ in bounds.values()], (size, 1))
+
+
+def _estimator(kind: str, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
+    made = _ESTIMATORS[kind]
+    try:
+        return made(**parameters)
+    except TypeError:
+        raise InvalidInput(
+            f"The plan must hold parameters of {made.__name__} only. Got an unknown name, or no "
+            f"{kind}."
+        ) from None
+
+
+def _plain(kind: type[SharedSettings], estimator: object) -> Any:
+    """Return checked class names, labels or bounds as JSON has them."""
+    settings = kind.of(estimator)
+    if isinstance(settings, RegressorSettings):
+        bounds = settings.bounds
+        pairs = np.stack([bounds.low, bounds.high], axis=1).tolist()
+        return pairs[0] if bounds.names is None else dict(zip(bounds.names, pairs, strict=True))
+    if isinstance(settings, MultiLabelSettings):
+        return settings.labels.tolist()
+    return settings.class_names.tolist()
