@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps
 HASHED := $(PIP) --require-hashes --requirement requirements/
+TORCH := $(BIN)/python -m pip install -qq --disable-pip-version-check --requirement requirements/torch.txt
 ITSELF := $(PIP) --no-build-isolation --editable .
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
@@ -88,10 +89,10 @@ $(CORE): pyproject.toml requirements/core.txt | $(BIN)/python
 	@$(BIN)/python -m vicinal.reports._compile # or each first run waits for it
 	@touch $@
 
-$(DEV): pyproject.toml requirements/core.txt requirements/dev.txt | $(BIN)/python
+$(DEV): pyproject.toml requirements/core.txt requirements/dev.txt requirements/torch.txt | $(BIN)/python
 	@echo "Installing vicinal and its developer tools into $(VENV) ..." >&2
 	@$(HASHED)core.txt --requirement requirements/dev.txt
-	@$(BIN)/python -c 'import torch' 2>/dev/null || $(HASHED)cuda.txt # a CUDA build needs more
+	@$(TORCH)
 	@$(ITSELF)
 	@[ -e $(CORE) ] || $(BIN)/python -m vicinal.reports._compile # or both workers compile the same
 	@touch $(CORE) $@

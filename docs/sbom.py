@@ -28,8 +28,8 @@ def main() -> None:
 
 
 def pinned() -> str:
-    """Return all pinned requirements, as pip reads them, but those of a CUDA build of torch."""
-    files = (ROOT / "requirements" / f"{name}.txt" for name in ("core", "dev", "docs"))
+    """Return all pinned requirements, as pip reads them."""
+    files = (ROOT / "requirements" / f"{name}.txt" for name in ("core", "dev", "torch", "docs"))
     return "".join(path.read_text(encoding="utf-8") for path in files)
 
 

@@ -7,7 +7,8 @@ stay as they are unless --upgrade is given.
 core.txt    what vicinal needs, and what builds it
 dev.txt     what its extras and its tests need besides
 docs.txt    what the site and a release need besides
-cuda.txt    what a CUDA build of torch needs besides; CPU builds need none of it
+torch.txt   torch, by its version alone: its CPU and CUDA builds have one version, and which of
+            them an index serves, with which packages beside it, differs from machine to machine
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ EXTRAS = {"core": (), "dev": ("dev", "encoders", "text", "postgres"), "docs": ("
 
 ALONE = ("timm",)
 """Installed without what it needs: its torchvision would have to be the same build as torch."""
+
+HEAD = "# Written by `make lock`: exact versions, and the SHA-256 of their wheels.\n"
+
+VERSION_ALONE = "# Written by `make lock`: the version alone, see requirements/lock.py.\n"
 
 Pins = dict[str, str]
 """Version of each package, by normalised name."""
@@ -105,8 +110,8 @@ def read_pins() -> Pins:
     return dict(pairs)
 
 
-def resolved(upgrade: bool) -> dict[str, Pins]:
-    """Return what each file holds: what it needs, and no earlier one has."""
+def resolved(upgrade: bool) -> tuple[dict[str, Pins], str]:
+    """Return what each file holds, what it needs and no earlier one has; and torch's version."""
     project, found, files = PROJECT["project"], {}, {}
     wanted = [*project["dependencies"], *PROJECT["build-system"]["requires"], "editables"]
     pins = [] if upgrade else lines(read_pins())
@@ -115,9 +120,9 @@ def resolved(upgrade: bool) -> dict[str, Pins]:
         needed = pins_of(wheels(wanted, constraints=[*pins, *lines(found)]))
         if name == "dev":
             needed |= pins_of(wheels(ALONE, "--no-deps", constraints=pins))
-        files[name] = {one: needed[one] for one in needed.keys() - found.keys()}
+        files[name] = {one: needed[one] for one in needed.keys() - found.keys() - {"torch"}}
         found |= needed
-    return files
+    return files, found["torch"]
 
 
 def lines(pins: Pins) -> list[str]:
@@ -157,48 +162,27 @@ def note(found: dict[str, set[str]], one: dict) -> str | None:
     return name if wheel["url"].endswith("-none-any.whl") else None
 
 
-def cuda(pins: Pins) -> dict[str, tuple[str, set[str]]]:
-    """Return version and digests of what the index's torch needs besides."""
-    found: dict[str, tuple[str, set[str]]] = {}
-    for title, options in targets():
-        if "Linux" not in title:
-            continue
-        try:
-            wanted = lines({"torch": pins["torch"]})
-            torch = wheels(wanted, *options, constraints=lines(pins), index_only=True)
-        except NoWheel as error:
-            print(f"{title}: no CUDA, for want of {error}", flush=True)
-            continue
-        for one in torch:
-            name, digest = normalised(one["metadata"]["name"]), one["download_info"]
-            if name not in pins:
-                entry = found.setdefault(name, (one["metadata"]["version"], set()))
-                entry[1].add(digest["archive_info"]["hashes"]["sha256"])
-    return found
-
-
 def write(name: str, pins: dict[str, tuple[str, set[str]]]) -> None:
     """Write a lock file."""
-    head = "# Written by `make lock`: exact versions, and the SHA-256 of their wheels.\n"
     entries = [
         " \\\n".join(
             [f"{package}=={version}", *(f"    --hash=sha256:{d}" for d in sorted(digests))]
         )
         for package, (version, digests) in sorted(pins.items())
     ]
-    (HERE / name).write_text(head + "\n".join([*entries, ""]))
+    (HERE / name).write_text(HEAD + "\n".join([*entries, ""]))
 
 
 def main() -> None:
     """Write the lock files."""
     parser = argparse.ArgumentParser(prog="make lock", description=__doc__)
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
-    files = resolved(parser.parse_args().upgrade)
+    files, torch = resolved(parser.parse_args().upgrade)
     everything = {name: version for pins in files.values() for name, version in pins.items()}
     digests = hashes_of(everything)
     for file, pins in files.items():
         write(f"{file}.txt", {name: (pins[name], digests[name]) for name in pins})
-    write("cuda.txt", cuda(everything))
+    (HERE / "torch.txt").write_text(f"{VERSION_ALONE}torch=={torch}\n")
 
 
 if __name__ == "__main__":

@@ -21,12 +21,13 @@ APART = {"bench", "demo", "docs"}
 CORE = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
 DEV = [*CORE, *(one for name in EXTRAS.keys() - APART for one in EXTRAS[name])]
 DOCS = [*DEV, *EXTRAS["docs"]]
+TORCH = (ROOT / "requirements" / "torch.txt").read_text().splitlines()[-1]
 FILES = {"core": CORE, "core dev": DEV, "core dev docs": DOCS}
 
 
 def locked(*names):
-    """Return the version of every package in these files."""
-    found = {}
+    """Return the version of every package in these files; torch comes with dev.txt."""
+    found = dict([TORCH.split("==")] if "dev" in names else [])
     for name in names:
         text = (ROOT / "requirements" / f"{name}.txt").read_text()
         entries = ENTRY.findall(text)
@@ -78,11 +79,19 @@ def requires(name):
 
 
 def test_what_is_installed_is_compared_with_its_hash():
-    """Fails if the Makefile installs anything without a hash but vicinal itself."""
+    """Fails if the Makefile installs anything without a hash but vicinal itself and torch."""
     makefile = (ROOT / "Makefile").read_text()
     assert re.findall(r"pip install.*", makefile) == [
-        "pip install -qq --disable-pip-version-check --no-deps"
+        "pip install -qq --disable-pip-version-check --no-deps",
+        "pip install -qq --disable-pip-version-check --requirement requirements/torch.txt",
     ]
     assert makefile.count("$(PIP)") == 2
     assert "HASHED := $(PIP) --require-hashes" in makefile
     assert "ITSELF := $(PIP) --no-build-isolation --editable .\n" in makefile
+
+
+def test_torch_is_pinned_to_one_version():
+    """Fails if the one package without a hash could be of any version, or brought company."""
+    lines = (ROOT / "requirements" / "torch.txt").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [TORCH]
+    assert re.fullmatch(r"torch==\d+\.\d+\.\d+", TORCH)
