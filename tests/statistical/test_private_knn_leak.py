@@ -76,8 +76,8 @@ class Setting:
 
     def classifier(self, **more):
         return PrivateKNNClassifier(
-            range(2), self.k, self.gamma, self.sigma_screen, self.threshold, self.sigma_votes,
-            n_queries=QUERIES, **more,
+            range(2), self.k, self.gamma, sigma_screen=self.sigma_screen,
+            threshold=self.threshold, sigma_votes=self.sigma_votes, n_queries=QUERIES, **more,
         )  # fmt: skip
 
 

@@ -50,8 +50,7 @@ class VectorCase(Case):
 def vector_case(victim, others, rounds=4, **estimator):
     """Return a case in which a victim's budget lasts for `LASTS` queries of what it adds."""
     made = estimator["estimator"](**{k: v for k, v in estimator.items() if k != "estimator"})
-    settings = made._checked_settings()
-    vectors = made._targets(settings, [y for _, y in victim], len(victim)).dense()
+    vectors = made._plans.of(made).targets([y for _, y in victim], len(victim)).dense()
     length = np.linalg.norm(np.array([cosine for cosine, _ in victim]) @ vectors)
     neighbors = 4
     parameters = {

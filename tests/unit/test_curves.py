@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
+from loss_tools import pld_delta
 from vicinal.accounting import _certificate, _composition
 from vicinal.accounting._budget import gdp_delta, gdp_epsilon, rdp_epsilon
 from vicinal.accounting._composition import METHODS, Composition, Zcdp, compose
 from vicinal.accounting._divergence import GaussianPair
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._pld import _totals, pld_epsilon
+from vicinal.accounting._pld import pld_epsilon
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
 
@@ -77,12 +78,6 @@ def test_a_finer_search_over_orders_changes_epsilon_by_less_than_1e_4():
             assert cost.to_epsilon(1e-5) <= float((dense + fine).min()) + 1e-4 * 0.1
             mironov = dense + math.log(1e5) / (orders - 1)
             assert cost.to_epsilon(1e-5, "rdp_mironov") <= float(mironov.min()) + 1e-4 * 0.1
-
-
-def pld_delta(pairs, epsilon):
-    """Return delta <= 1 of all `pairs`, each with its count, at `epsilon` >= 0, rounded up."""
-    totals = _totals(pairs, 1e-15)
-    return min(1.0, max(total.delta(epsilon) for total in totals)) if totals else 1.0
 
 
 def delta_of(cost, epsilon):

@@ -66,7 +66,7 @@ def test_texts_are_taken_as_a_tuple() -> None:
 
 
 @pytest.mark.parametrize("field", ["labels", "subjects"])
-@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 1)), np.zeros(())])
+@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 1), dtype=int), np.zeros(())])
 def test_fields_must_be_as_long_as_the_records(field: str, wrong: np.ndarray) -> None:
     with pytest.raises(InvalidInput, match=field):
         Dataset(np.zeros((2, 5)), **{field: wrong})

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from vicinal.accounting import _pld, _screening_batch
+from loss_tools import pld_delta
+from vicinal.accounting import _screening_batch
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._divergence import log_gap
 from vicinal.accounting._gaussian import SubsampledGaussian
@@ -276,7 +277,7 @@ def interleaved(order: list[list[tuple[float, float]]], x: float) -> float:
 def composed(first: Screening, second: Screening, answers: int, epsilon: float) -> float:
     """Return an upper bound on the divergence of two batch pairs together, on a grid of losses."""
     pairs = [(ScreeningBatchPair(each, answers), 1) for each in (first, second)]
-    return _pld.pld_delta(pairs, epsilon)
+    return pld_delta(pairs, epsilon)
 
 
 INTERLEAVED = [

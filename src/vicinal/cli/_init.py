@@ -105,6 +105,7 @@ def init(
     check_reference(data, public, reference, features)
     plan, apart = plan_given(ctx), [label, subject]
     target = TargetSchema.of(plan)
+    target.settings(plan)  # every value is checked before anything is said or read
     columns_of_y = target_columns(target, label)
     options = {
         "model": model,

@@ -158,6 +158,7 @@ def sign_of_life(command: str | None) -> Iterator[None]:
     if command in _ENDLESS or _terminal():
         yield
         return
+    _parts.clear()
     timer = threading.Timer(PATIENCE, _say, (command,))
     timer.daemon = True
     timer.start()
