@@ -7,7 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps
 HASHED := $(PIP) --require-hashes --requirement requirements/
-TORCH := $(BIN)/python -m pip install -qq --disable-pip-version-check --requirement requirements/torch.txt
+TORCH := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-conflicts \
+	--requirement requirements/torch.txt # timm stands without its torchvision
 ITSELF := $(PIP) --no-build-isolation --editable .
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
