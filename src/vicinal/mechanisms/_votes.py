@@ -1,8 +1,7 @@
 """Kernel-weighted votes or vectors of neighbours, charged to each subject exactly; sums leave.
 
+Votes and noise are whole numbers of steps of a grid, and what that costs in delta is metered.
 Proof note: votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman & Zrnic 2021.
-
-The integer grid of a release, and the delta that its discreteness costs.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._checks import SubjectId
-from vicinal.errors import InvalidInput
 from vicinal.ledger import Account, MemoryLedger
 from vicinal.mechanisms import (
     SLACK_SHARE_OF_MARGINALS,
@@ -58,11 +57,8 @@ from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
 from vicinal.predictors.ind_knn._proxy_ledger import (
-    WATCHED,
-    PlannedHorizon,
-    ProxyLedger,
     ProxyNoiseSchedule,
-    UsageNoiseSchedule,
+    watched,
 )
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
@@ -195,7 +191,7 @@ def engine_on(
         settings, kernel, radius, reference, n_records, n_features, count, left
     )
     if reference is not None and not settings.private_count:
-        schedule = _watched(
+        schedule = watched(
             settings, schedule, Reference(kernel, reference.points), radius, n_records
         )
         if model is not None and isinstance(schedule, ProxyNoiseSchedule):
@@ -252,47 +248,14 @@ def _decision(
     return ClassDecision(settings.class_shares, settings.class_costs, total)
 
 
-def _check_reference(settings: SharedSettings, public: FloatMatrix | None) -> None:
-    """Name the first setting that needs a public reference, if there is none."""
-    if public is not None:
-        return
-    needs = {
-        "min_similarity='adaptive'": settings.min_similarity is None,
-        "neighbor_count='public'": not settings.private_count,
-        "noise_multiplier='auto'": settings.noise_multiplier is None,
-        "norm_bound='auto'": settings.kernel == "rbf" and settings.norm_bound is None,
-        "index='centroids'": settings.index["kind"] == CENTROIDS,
-    }
-    for setting, needed in needs.items():
-        if needed:
-            raise InvalidInput(
-                f"The 'public' parameter of fit must be given for {setting}: an (m, d) array of "
-                "unlabelled reference points that nobody needs to protect, such as past queries."
-            )
-
-
-def _check_bandwidth(settings: SharedSettings) -> None:
-    """A fixed radius is a kernel value, which means nothing before the bandwidth is known."""
-    if (
-        settings.kernel == "rbf"
-        and settings.bandwidth is None
-        and settings.min_similarity is not None
-    ):
-        raise InvalidInput(
-            "The 'bandwidth' parameter must be a number when 'min_similarity' is one. Got "
-            "'auto'; give the bandwidth that the radius was chosen for."
-        )
-
-
 def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
-    _check_reference(settings, public)
-    _check_bandwidth(settings)
+    settings.check_kernel(given=public is not None)
     if settings.kernel == "cosine":
         return Cosine(FLOAT32 if public is None else int8_precision(public))
     bound = settings.norm_bound
     if bound is None:
-        assert public is not None  # noqa: S101 (checked by _check_reference)
+        assert public is not None  # noqa: S101 (checked by check_kernel)
         bound = float(np.linalg.norm(public.astype(np.float64), axis=1).max())
     # An automatic bandwidth is set once the radius is known; similarities do not depend on it.
     precision = FLOAT32 if public is None else int8_precision(public, bound)
@@ -302,7 +265,7 @@ def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
 def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> Kernel:
     """Return the RBF kernel whose bandwidth is the median radius around public points."""
     assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
-    assert reference is not None  # noqa: S101 (checked by _check_reference: adaptive radius)
+    assert reference is not None  # noqa: S101 (checked by check_kernel: adaptive radius)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
     return RBF(bandwidth, kernel.bound, kernel.precision)
@@ -311,7 +274,7 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> K
 def _centroids(
     settings: SharedSettings, reference: Reference | None, radius: Radius
 ) -> IndexFactory:
-    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    assert reference is not None  # noqa: S101 (checked by check_kernel)
     cells = learn_cells(reference, radius, **options_of(settings.index))
     return partial(PublicCentroids, cells=cells)
 
@@ -327,7 +290,7 @@ def _radius(
     """Return the number of neighbours to expect, if it is the same for all, and the radius."""
     if settings.min_similarity is not None:
         return None, FixedRadius(kernel, settings.min_similarity, n_features, reference, n_records)
-    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    assert reference is not None  # noqa: S101 (checked by check_kernel)
     least = math.ceil(n_records / len(reference))
     k = settings.n_neighbors or _planning.fitting_neighbors(
         reference,
@@ -360,7 +323,7 @@ def _planned_noise(
 ) -> _planning.NoiseSchedule:
     if settings.noise_multiplier is not None:
         return _planning.NoiseSchedule(settings.noise_multiplier)
-    assert reference is not None  # noqa: S101 (checked by _check_reference)
+    assert reference is not None  # noqa: S101 (checked by check_kernel)
     reference = Reference(kernel, reference.points)
     if settings.private_count:
         counted = _planning.COUNT_SHARE * float(radius.expected(reference.points).mean())
@@ -375,25 +338,6 @@ def _planned_noise(
         unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
         return _planning.GatedNoiseSchedule(unit, settings.n_queries)
     return _planning.NoiseSchedule(multiplier)
-
-
-def _watched(
-    settings: SharedSettings,
-    schedule: _planning.NoiseSchedule,
-    reference: Reference,
-    radius: Radius,
-    n_records: int,
-) -> _planning.NoiseSchedule:
-    """Return the schedule beside a proxy ledger, which the noise follows if that is wanted."""
-    if not settings.follows_usage:
-        return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED))
-    proxies = ProxyLedger(reference, radius)
-    typical = _planning.usage(reference, radius, reference.points.shape[1])
-    rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
-    if isinstance(schedule, _planning.GatedNoiseSchedule):
-        return UsageNoiseSchedule(schedule, proxies, schedule, schedule.unit, rate)
-    unit = schedule.multiplier**2 / settings.n_queries
-    return UsageNoiseSchedule(schedule, proxies, PlannedHorizon(settings.n_queries), unit, rate)
 
 
 def _answer_reuse(

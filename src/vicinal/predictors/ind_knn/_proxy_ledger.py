@@ -40,7 +40,13 @@ from vicinal.neighbours import (
     learn_cells,
 )
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
+from vicinal.predictors.ind_knn._planning import (
+    GatedNoiseSchedule,
+    Multipliers,
+    NoiseSchedule,
+    usage,
+)
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -358,3 +364,22 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
         """Round up to a sixteenth of an octave, so that a block has few noise scales."""
         octaves = np.log2(multipliers / self._least)
         return np.asarray(self._least * np.exp2(np.ceil(octaves * _PER_OCTAVE) / _PER_OCTAVE))
+
+
+def watched(
+    settings: SharedSettings,
+    schedule: NoiseSchedule,
+    reference: Reference,
+    radius: Radius,
+    n_records: int,
+) -> NoiseSchedule:
+    """Return the schedule beside a proxy ledger, which the noise follows if that is wanted."""
+    if not settings.follows_usage:
+        return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED))
+    proxies = ProxyLedger(reference, radius)
+    typical = usage(reference, radius, reference.points.shape[1])
+    rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
+    if isinstance(schedule, GatedNoiseSchedule):
+        return UsageNoiseSchedule(schedule, proxies, schedule, schedule.unit, rate)
+    unit = schedule.multiplier**2 / settings.n_queries
+    return UsageNoiseSchedule(schedule, proxies, PlannedHorizon(settings.n_queries), unit, rate)

@@ -21,6 +21,7 @@ from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors._common.parameters import Settings
 from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn._index_options import CENTROIDS
 from vicinal.predictors.ind_knn._parameter_tables import (
     ADAPTIVE,
     GATE,
@@ -73,6 +74,31 @@ class SharedSettings(Settings, IndKNNParameters):
     def plain_decision(self) -> bool:
         """Whether the class with the most votes wins: equal shares, and equal costs."""
         return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
+
+    def check_kernel(self, *, given: bool) -> None:
+        """Refuse settings without which features cannot be encoded, or need a reference not given.
+
+        A fixed radius is a kernel value, which means nothing before the bandwidth is known.
+        """
+        needs = {
+            "min_similarity='adaptive'": self.min_similarity is None,
+            "neighbor_count='public'": not self.private_count,
+            "noise_multiplier='auto'": self.noise_multiplier is None,
+            "norm_bound='auto'": self.kernel == "rbf" and self.norm_bound is None,
+            "index='centroids'": self.index["kind"] == CENTROIDS,
+        }
+        for setting, needed in needs.items():
+            if needed and not given:
+                raise InvalidInput(
+                    f"The 'public' parameter of fit must be given for {setting}: an (m, d) array "
+                    "of unlabelled reference points that nobody needs to protect, such as past "
+                    "queries."
+                )
+        if self.kernel == "rbf" and self.bandwidth is None and self.min_similarity is not None:
+            raise InvalidInput(
+                "The 'bandwidth' parameter must be a number when 'min_similarity' is one. Got "
+                "'auto'; give the bandwidth that the radius was chosen for."
+            )
 
     def check_noise_schedule(self) -> None:
         """Refuse noise that follows usage where noise, radius or count is fixed."""
