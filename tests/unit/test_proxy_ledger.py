@@ -96,7 +96,7 @@ def test_an_empty_region_has_used_nothing():
 
 
 def test_many_public_points_are_thinned_out(monkeypatch):
-    monkeypatch.setattr("vicinal.predictors.ind_knn._engine_factory.WATCHED", 200)
+    monkeypatch.setattr("vicinal.predictors.ind_knn._proxy_ledger.WATCHED", 200)
     classifier = fitted()
     classifier.predict(data(3, 300)[0])
     assert len(shadow_of(classifier)) == 167
@@ -108,7 +108,7 @@ def test_watching_changes_no_answer_and_no_charge(monkeypatch):
     watched = fitted()
     answers = watched.query(queries)
     monkeypatch.setattr(
-        "vicinal.predictors.ind_knn._engine_factory._watched",
+        "vicinal.predictors.ind_knn._engine_factory.watched",
         lambda _settings, pace, *_others: pace,
     )
     blind = fitted()
