@@ -134,7 +134,7 @@ def _text(found: dict[str, Any]) -> str:
         "not here": ", ".join(extras) or "nothing",
         "processor": f"{processor['name']}, {processor['cores']} cores: "
         + (", ".join(processor["features"]) or "none of the features that are used"),
-        "engine": f"{engines['int8']}, the first of {', '.join(engines['proven'])}: each gave "
+        "engine": f"{engines['int8']}, of {', '.join(engines['proven'])}: each gave "
         "the exact hits of the test patterns"
         + "".join(f"; {name} cannot be had here" for name in engines["passed_over"]),
         "memory": "not known" if memory is None else f"{memory / 2**30:.1f} GiB free",
