@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._tiles import Hits, by_query
+from vicinal.neighbours._tiles import Hits
 from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanRecords, padded
 from vicinal.neighbours.engines._intrinsics import lowest_bit
 from vicinal.neighbours.engines._tile_code import (
@@ -32,7 +32,14 @@ from vicinal.neighbours.engines._tile_code import (
     supported,
     tile_shapes,
 )
-from vicinal.neighbours.engines._vnni import VNNIEngine, aligned, check_memory, roomier, sum_limits
+from vicinal.neighbours.engines._vnni import (
+    VNNIEngine,
+    aligned,
+    check_memory,
+    lists_of,
+    roomier,
+    sum_limits,
+)
 
 FEW = 8
 """Up to so many queries, tiles that are mostly empty gain nothing over vectors."""
@@ -112,10 +119,7 @@ class AMXEngine(VNNIEngine):
             records.features, records.offsets, records.row_ids, chosen, size, block.floors,
             block.factor, tiles.tiles, tiles.limits, self._shapes, self._address, room.left,
         )  # fmt: skip
-        if room.left[0] < 0:
-            return None
-        result: Hits = by_query(hits, len(block))
-        return result
+        return lists_of(hits, len(block), room)
 
 
 def _block(rows: npt.NDArray[np.int8], floors: npt.NDArray[np.int64], factor: int) -> QueryBlock:

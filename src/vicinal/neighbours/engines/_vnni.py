@@ -116,10 +116,15 @@ class VNNIEngine(ScanEngine):
             hits = _scan_few(*given, *asked, room.left)
         else:
             hits = _scan_panels(*given, *asked, block.packed.panels, block.packed.limits, room.left)
-        if room.left[0] < 0:
-            return None
-        result: Hits = by_query(hits, len(block))
-        return result
+        return lists_of(hits, len(block), room)
+
+
+def lists_of(hits: npt.NDArray[np.int32], size: int, room: HitBudget) -> Hits | None:
+    """Return hits by query, of `size` queries, or None if there was no room for all."""
+    if room.left[0] < 0:
+        return None
+    result: Hits = by_query(hits, size)
+    return result
 
 
 def check_memory(width: int, records: ScanRecords, chosen: npt.NDArray[np.int32]) -> None:
