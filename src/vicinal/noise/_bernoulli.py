@@ -40,11 +40,11 @@ def bernoulli_probability(probability: float) -> float:
 def bernoulli(probability: float, size: int) -> npt.NDArray[np.bool_]:
     """Return `size` independent coins, bool (size,), each true with at most `probability`.
 
-    A coin is true with probability exactly ``bernoulli_probability(probability)``, never above what was
-    asked for: amplification by sampling is claimed for `probability`, and a smaller one costs
-    less. A coin compares the digits of a uniform real with those of its probability until they
-    differ. Bits come from SHAKE-256, keyed afresh by 512 bits of system entropy for every call
-    and every 64 KiB of stream.
+    A coin is true with probability exactly ``bernoulli_probability(probability)``, never above
+    what was asked for: amplification by sampling is claimed for `probability`, and a smaller one
+    costs less. A coin compares the digits of a uniform real with those of its probability until
+    they differ. Bits come from SHAKE-256, keyed afresh by 512 bits of system entropy for every
+    call and every 64 KiB of stream.
 
     Examples
     --------
