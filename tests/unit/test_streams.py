@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -53,7 +55,7 @@ def test_a_year_has_people_who_leave_and_come_once(drift):
     months = churn.year(played, 50, 0, drift=drift)
     assert len(months) == churn.MONTHS
     seen = set(months[0].present.tolist())
-    for before, month in zip(months, months[1:], strict=False):
+    for before, month in itertools.pairwise(months):
         assert len(month.left) == len(month.came) == round(churn.MOVING * 2000)
         assert set(month.left) <= set(before.present)
         assert not seen & set(month.came)
