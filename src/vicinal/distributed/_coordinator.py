@@ -40,7 +40,7 @@ from vicinal.distributed._sharded_audiences import (
     plan_audience,
     without_model,
 )
-from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch, ShardedReply
+from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import PrivacyRefused, ShardMissing, StorageFailed, VicinalError
@@ -64,7 +64,7 @@ Connect = Callable[[Sequence[Path]], Sequence[ShardTransport]]
 """Makes the ways to shards, given their folders."""
 
 
-class Coordinator(BaseStore[ShardedReply]):
+class Coordinator(BaseStore):
     """A cluster that answers; one process at a time. All methods may be called from any thread.
 
     Make a cluster with :func:`~vicinal.distributed._splitting.split`; open it with :meth:`open`.

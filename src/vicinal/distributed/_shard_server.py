@@ -187,7 +187,7 @@ class ShardServer:
         with self._serving():
             if task.clock > self._changed:
                 with self._parts.ledger.change("add"):
-                    append_records(self._parts, task.integers, task.labels, task.subjects)
+                    append_records(self._parts, task.integers, task.rows, task.subjects)
                     self._write_clock(task.clock)
                 self._note_change(task.clock)
 
@@ -361,12 +361,12 @@ _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
 def append_records(
     parts: OpenStore,
     integers: IntegerMatrix,
-    labels: npt.NDArray[np.int32],
+    rows: npt.NDArray[np.int32],
     subjects: list[SubjectId],
 ) -> None:
-    """Add records to a shard, inside a change of its ledger."""
+    """Add records, with what they carry as the file has it, inside a change of a shard's ledger."""
     before = len(parts.shard)
-    parts.shard.add(integers, labels, subjects)
-    parts.record_files.append(before, integers, labels, parts.shard.subject_table.slots[before:])
+    parts.shard.add(integers, parts.schema.target.targets(rows), subjects)
+    parts.record_files.append(before, integers, rows, parts.shard.subject_table.slots[before:])
     size = len(parts.shard)
     write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
