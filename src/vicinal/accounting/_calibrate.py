@@ -28,7 +28,16 @@ _CLOSE = 2e-4
 
 @dataclasses.dataclass(frozen=True)
 class CalibratedPlan:
-    """The value found, and the price of the plan that has it (see :meth:`Plan.price`)."""
+    """The value found, and the price of the plan that has it (see :meth:`Plan.price`).
+
+    Examples
+    --------
+    >>> from vicinal.accounting import calibrate
+    >>> plan = {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": 1.0, "count": 20}]}
+    >>> found = calibrate(plan, epsilon=1.0, field="sigma")
+    >>> found.field, found.price["epsilon"] <= 1.0
+    ('sigma', True)
+    """
 
     field: str
     release: int

@@ -59,7 +59,16 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Releases that are to be made, and the delta at which they are priced."""
+    """Releases that are to be made, and the delta at which they are priced.
+
+    Examples
+    --------
+    >>> from vicinal.accounting import Plan
+    >>> release = {"kind": "gaussian", "sigma": 5.0, "count": 1}
+    >>> plan = Plan.from_dict({"delta": 1e-5, "releases": [release]})
+    >>> round(plan.price()["epsilon"], 2)
+    0.73
+    """
 
     delta: float
     steps: tuple[Step, ...]
