@@ -51,6 +51,12 @@ class ShardMissing(StorageFailed):
 
     If you retry the same queries before sending new ones, they are not charged twice. A change of
     the data that was decided is finished by the next call.
+
+    Examples
+    --------
+    >>> from vicinal.errors import ShardMissing, VicinalError
+    >>> issubclass(ShardMissing, VicinalError)
+    True
     """
 
 

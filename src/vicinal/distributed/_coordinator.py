@@ -74,6 +74,12 @@ class Coordinator(BaseStore[ShardedReply]):
     """A cluster that answers; one process at a time. All methods may be called from any thread.
 
     Make a cluster with :func:`~vicinal.distributed._splitting.split`; open it with :meth:`open`.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import Coordinator, local_transports
+    >>> with Coordinator.open("cluster", local_transports) as cluster:  # doctest: +SKIP
+    ...     reply = cluster.predict([[0.5, 0.1, -0.3]])
     """
 
     _kind = "cluster"

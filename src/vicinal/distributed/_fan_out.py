@@ -27,6 +27,12 @@ class MissingShardPolicy:
         Seconds that a block waits for all shards.
     answer_without : bool
         Whether it is then answered from the others, which the answer says; else it is refused.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import MissingShardPolicy
+    >>> MissingShardPolicy(deadline=5.0, answer_without=True).deadline
+    5.0
     """
 
     deadline: float = 30.0

@@ -107,7 +107,15 @@ class ClusterDescription:
 
 
 def is_cluster(path: Path) -> bool:
-    """Tell whether a cluster lies at `path`."""
+    """Tell whether a cluster lies at `path`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.distributed import is_cluster
+    >>> is_cluster(Path("nothing-here"))
+    False
+    """
     return (path / _CLUSTER).is_file()
 
 

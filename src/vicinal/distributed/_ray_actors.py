@@ -104,6 +104,14 @@ class RayCluster:
     StorageFailed
         If the engine does not start, or cannot be reached, or if it asks for a token and this
         machine has none.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.distributed import RayCluster
+    >>> engine = RayCluster(cpus=2)  # doctest: +SKIP
+    >>> shards = engine.transports([Path("cluster/shard-0")])  # doctest: +SKIP
+    >>> engine.stop()  # doctest: +SKIP
     """
 
     def __init__(

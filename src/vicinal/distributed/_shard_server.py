@@ -65,6 +65,13 @@ class ShardServer:
         What the folder holds.
     cluster : str
         The id of the cluster that it says it belongs to.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import ShardServer
+    >>> with ShardServer.open("cluster/shard-0") as server:  # doctest: +SKIP
+    ...     server.is_consistent
+    True
     """
 
     def __init__(self, parts: OpenStore, cluster: str) -> None:

@@ -26,6 +26,13 @@ class ShardedReply(Reply):
     ----------
     missing : tuple of int
         Shards that some of the answers were made without, by the operator's public policy.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import Coordinator, local_transports
+    >>> with Coordinator.open("cluster", local_transports) as cluster:  # doctest: +SKIP
+    ...     cluster.predict([[0.5, 0.1, -0.3]]).missing
+    ()
     """
 
     missing: tuple[int, ...] = ()

@@ -76,6 +76,20 @@ def split(
     ------
     InvalidInput, PrivacyRefused, StorageFailed
         As on opening the store. It is unchanged unless its cluster is complete.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import Store
+    >>> from vicinal.distributed import Coordinator, local_transports, split
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> y = np.arange(300) % 2
+    >>> with Store.init("store", X, y, classes=[0, 1], public=X[:80] + 1, n_queries=20):
+    ...     pass
+    >>> split("store", "cluster", shards=2)
+    >>> with Coordinator.open("cluster", local_transports) as cluster:
+    ...     cluster.predict([[0.5, 0.1, -0.3]]).left
+    19
     """
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
     target = Path(path)

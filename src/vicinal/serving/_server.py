@@ -62,6 +62,15 @@ def serve(
         Without the extra `serve`.
     InvalidInput, PrivacyRefused, StorageFailed
         As :meth:`~vicinal.store.Store.open`; or if the address cannot be had.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal import Store
+    >>> from vicinal.serving import ServiceSettings, serve
+    >>> folder = Path("patients.store")
+    >>> limits = ServiceSettings(rate=10.0)
+    >>> serve(Store.open(folder), folder, "localhost", 8000, limits)  # doctest: +SKIP
     """
     try:
         from vicinal.serving._app import create_app

@@ -66,7 +66,7 @@ class RequestBatch:
 
     Parameters
     ----------
-    book, frame, desks
+    ledger, schema, states
         The store's.
     """
 

@@ -28,6 +28,12 @@ class Query:
         Whose budgets and whose quota pay.
     idempotency_key : str or None
         The same key gets the same answers, however often it is sent, whatever happened between.
+
+    Examples
+    --------
+    >>> from vicinal.store import Query
+    >>> Query([[0.5, 0.1, -0.3]], analyst="ward 3", idempotency_key="monday-1").audience
+    'default'
     """
 
     queries: Any
@@ -56,6 +62,21 @@ class Reply:
         How many of the answers are new; the others are replays and cost nothing.
     left : int
         Answers that the audience's plan has left.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import Reply
+    >>> reply = Reply(
+    ...     labels=np.array(["no", "yes"]),
+    ...     votes=None,
+    ...     confidence=None,
+    ...     probabilities=None,
+    ...     charged=2,
+    ...     left=98,
+    ... )
+    >>> reply.to_dict()["left"]
+    98
     """
 
     labels: npt.NDArray[Any]
@@ -93,6 +114,24 @@ class NumberReply(Reply):
         Of the neighbours, where the store has thresholds.
     names : list of str
         The targets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import NumberReply
+    >>> reply = NumberReply(
+    ...     labels=np.array([[61.5]]),
+    ...     votes=None,
+    ...     confidence=None,
+    ...     probabilities=None,
+    ...     charged=1,
+    ...     left=99,
+    ...     errors=np.array([[2.1]]),
+    ...     quartiles=None,
+    ...     names=["age"],
+    ... )
+    >>> reply.names
+    ['age']
     """
 
     errors: npt.NDArray[np.float64]
@@ -125,6 +164,24 @@ class LabelSetReply(Reply):
         Noisy shares of the neighbours with each label, and their standard errors.
     names : list
         The labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import LabelSetReply
+    >>> reply = LabelSetReply(
+    ...     labels=np.array([[1, 0]]),
+    ...     votes=None,
+    ...     confidence=None,
+    ...     probabilities=None,
+    ...     charged=1,
+    ...     left=99,
+    ...     names=["a", "b"],
+    ...     shares=np.array([[0.8, 0.1]]),
+    ...     errors=np.array([[0.1, 0.1]]),
+    ... )
+    >>> reply.labels
+    array([[1, 0]])
     """
 
     shares: npt.NDArray[np.float64]
