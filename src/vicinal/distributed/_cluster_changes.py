@@ -26,7 +26,7 @@ from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, g
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import Add, Erase, KnownSubjects, OpenAudience, Ping, Task
 from vicinal.distributed._splitting import place_by_hash
-from vicinal.errors import PrivacyRefused, StorageFailed
+from vicinal.errors import PrivacyRefused, StoreDamaged
 from vicinal.ledger._files import guarded, replace_file, sync_folder
 from vicinal.ledger._ledger import Ledger
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -110,7 +110,7 @@ class ClusterChange:
         with guarded(path):
             content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
-            raise StorageFailed(f"{path} is not the change that was decided. Restore a backup.")
+            raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             described = json.loads(arrays["said"].tobytes())
             subjects = [repaired(subject) for subject in described["subjects"]]

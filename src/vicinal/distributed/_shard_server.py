@@ -43,11 +43,15 @@ from vicinal.store._verify import Verification, traces, verify
 _CHANGED = "changed"
 """Where the database keeps the clock of the last change that was made."""
 
-_ANOTHER = (
-    "Shard {} is another shard, of this cluster or of another one. Bring back the folder that "
-    "belongs there."
-)
 _ALL = tasks.Verify()
+
+
+def another_shard(number: int) -> StoreOutdated:
+    """Return the refusal of a folder that lies in the place of shard `number` and is not it."""
+    return StoreOutdated(
+        f"Shard {number} is another shard, of this cluster or of another one. Bring back the "
+        "folder that belongs there."
+    )
 
 
 class ShardServer:
@@ -146,7 +150,7 @@ class ShardServer:
                 with self._durable():
                     join(database, task.cluster, task.number)
             if member_of(database) != (task.cluster, task.number):
-                raise StoreOutdated(_ANOTHER.format(task.number))
+                raise another_shard(task.number)
             return self._parts.folder.identity, ShardState.of(database)
 
     # ------------------------------------------------------------ votes
@@ -267,7 +271,7 @@ class ShardServer:
         number, database = message.number, self._parts.database
         mine = (member_of(database), self._parts.folder.identity)
         if mine != ((message.cluster, number), message.shard):
-            raise StoreOutdated(_ANOTHER.format(number))
+            raise another_shard(number)
         if links_after(database, message.seen) is None:
             raise StoreOutdated(
                 f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
