@@ -22,6 +22,9 @@ def plan(
     records: Annotated[int, typer.Option(help="Declared number of private records.")],
     queries: Annotated[int, typer.Option(help="Answers wanted.")],
     classes: Annotated[int, typer.Option(help="Number of classes.")],
+    records_per_subject: Annotated[
+        float, typer.Option(help="Public mean number of records of a subject.")
+    ] = 1.0,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     release: Annotated[str, typer.Option(help="What leaves: votes, or label.")] = "votes",
@@ -54,7 +57,9 @@ def plan(
     from vicinal.reports import _plan_report
 
     kind = None if plot is None else _kind(plot, public)
-    wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate)
+    wish = PlanRequest(
+        records, queries, epsilon, delta, classes, release, gate, records_per_subject
+    )
     shares = numbers("class_prior", class_prior)
     lines = verdict_lines(wish, range(classes), shares, known=True)
     stage = None if public is None else _stage(public, labels, classes)

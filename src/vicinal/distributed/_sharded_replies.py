@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.ledger._answer_blocks import AnswerBlock
+from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 from vicinal.store import Reply
@@ -48,6 +50,13 @@ class CoordinatorLedger(Ledger):
         super().__init__(database, key)
         self._shards = shards
         self._records = records
+
+    @contextmanager
+    def release(self, audience: Audience) -> Iterator[None]:
+        """Make what the body writes durable, and how far the shards are that paid for it."""
+        with super().release(audience):
+            yield
+            self._records.write()
 
     def _enter(self, block: AnswerBlock) -> None:
         super()._enter(block)

@@ -35,6 +35,8 @@ class PlanRequest:
         What leaves.
     gate : bool
         Whether a model of earlier answers gives those that it is sure of.
+    records_per_subject : float
+        Declared mean number of records of a subject.
     """
 
     n_records: int
@@ -44,6 +46,7 @@ class PlanRequest:
     n_classes: int
     release: str = "votes"
     gate: bool = False
+    records_per_subject: float = 1.0
 
     def settings(self) -> IndKNNSettings:
         """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
@@ -53,6 +56,7 @@ class PlanRequest:
                 classes, self.epsilon, self.delta, self.n_queries,
                 release=self.release, reuse_predictions=GATE if self.gate else False, model_share=0,
                 n_records=_checks.integer("records", self.n_records, least=1),
+                records_per_subject=self.records_per_subject,
             )
         )  # fmt: skip
 
@@ -72,7 +76,7 @@ class PlanChoice:
     n_asked : int
         Questions expected to be put to private records.
     budget : float
-        What a record may spend in all, in zCDP, as a planned contribution feels it.
+        A record's part of its subject's budget, in zCDP, as a planned contribution feels it.
     usage : Usage
         How records are expected to be used, as measured on public points or assumed.
     """

@@ -252,7 +252,9 @@ def train(
         start = started(settings.class_shares, features.width)
         rate = min(LARGEST_RATE, RATE * math.sqrt((X.shape[1] + 1) * n_classes))
         rows = features.rows(public)
-        weights, used = _descended(gradient, sigma, people, account, rows, n_records, start, rate)
+        weights, used = _descended(
+            gradient, sigma, people, account, rows, n_records, start, rate, settings.subject_use
+        )
         noise_left = WeightNoise(sigma * CLIP / n_records, rate, MOMENTUM, STEPS, STEPS // 2)
         chances = _softmax(scores_of(rows, whole_weights(weights), features.unit))
         weights = shrunk(weights, features, rows, chances, noise_left)
@@ -277,13 +279,14 @@ def _descended(
     n_records: int,
     weights: Floats,
     rate: float,
+    use: float,
 ) -> tuple[Floats, Floats]:
     """Return weights averaged over the second half, and the zCDP that public rows would pay."""
     used = np.zeros(len(rows))
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(STEPS):
         release = gradient.release(sigma)
-        used += release_cost(whole_weights(weights), rows, gradient.unit, release.noise)
+        used += release_cost(whole_weights(weights), rows, gradient.unit, release.noise, use)
         sums, spent = release.collect(weights, people.remaining)
         account.note_charged_total(spent)
         velocity = MOMENTUM * velocity + release.publish(sums) * (CLIP / n_records)
@@ -298,12 +301,17 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def release_cost(whole: Floats, rows: IntegerRows, unit: float, noise: float) -> Floats:
-    """Return the zCDP that public integer rows would pay for a step, as the model labels them."""
+def release_cost(
+    whole: Floats, rows: IntegerRows, unit: float, noise: float, use: float = 1.0
+) -> Floats:
+    """Return the zCDP that public integer rows would pay for a step, as the model labels them.
+
+    `use` is how much longer a squared gradient is for a subject than for one of its records.
+    """
     chances = _softmax(scores_of(rows, whole, unit))
     lengths = np.square(rows, dtype=np.float64).sum(axis=1) / unit**2
     squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
-    norms = np.minimum(squares * lengths[:, None] / CLIP**2, 1.0)
+    norms = np.minimum(squares * lengths[:, None] * (use / CLIP**2), 1.0)
     return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))
 
 
