@@ -178,6 +178,15 @@ class NeighbourLists:
         Positions of records, each at most once a query; the index says in which order.
     similarities : int32 (hits,)
         The kernel's exact integer similarity of each hit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import NeighbourLists
+    >>> rows, similarities = np.array([4, 7, 7], np.int32), np.array([90, 80, 85], np.int32)
+    >>> lists = NeighbourLists(np.array([0, 2, 3]), rows, similarities)
+    >>> lists.one(0).rows
+    array([4, 7], dtype=int32)
     """
 
     starts: npt.NDArray[np.int64]

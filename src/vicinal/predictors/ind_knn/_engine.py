@@ -101,7 +101,7 @@ class QueryEngine:
         The claim on the records; None where none is needed, or the store remembers.
     joined : Joined or None
         The private model whose scores join the votes.
-    turn : ForkSafeLock
+    lock : ForkSafeLock
         Held by whoever touches the records or their budgets.
     """
 
