@@ -14,7 +14,6 @@ from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
-from vicinal.predictors.ind_knn._private_model import release_cost
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyNoiseSchedule
 
 PEOPLE, EACH = 300, 4
@@ -94,10 +93,8 @@ def test_public_points_wear_as_subjects_do():
 
 
 def test_training_is_expected_to_cost_a_subject_more():
-    weights, rows = np.zeros((3, 2)), np.ones((4, 3), dtype=np.float32)
-    once = release_cost(weights, rows, 10.0, 2.0)
-    np.testing.assert_allclose(release_cost(weights, rows, 10.0, 2.0, use=3.0), 3 * once)
-    assert (release_cost(weights, rows, 10.0, 2.0, use=1e9) <= 1 / 8).all(), "clipped"
+    used = [fitted(declared, model_share=0.5)._model.used.mean() for declared in (1, EACH, 1e6)]
+    assert 1.5 * used[0] < used[1] < used[2] <= 0.5
 
 
 def test_a_store_and_its_commands_take_it(tmp_path):
