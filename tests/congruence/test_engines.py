@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex, Precision, int8_precision
+from vicinal.neighbours._scan import ScanEngine
 from vicinal.neighbours.engines import (
     ENGINES,
     HitBudget,
@@ -23,7 +24,6 @@ from vicinal.neighbours.engines import (
     engine_for,
     proven_engines,
 )
-from vicinal.neighbours.engines._base import ScanEngine
 
 INT8 = Precision(4095, 127)
 engines = pytest.mark.parametrize("name", ENGINES)

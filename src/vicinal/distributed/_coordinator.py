@@ -44,9 +44,9 @@ from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import PrivacyRefused, ShardMissing, StorageFailed, VicinalError
+from vicinal.ledger import ForkSafeLock
 from vicinal.ledger._database import Database
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import Presence, Verification
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._tiles import Hits, NeighbourLists, joined_hits
+from vicinal.neighbours._scan import Hits, NeighbourLists, joined_hits
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
 
 MOST_HITS = 1 << 24
@@ -91,7 +91,7 @@ class Index(ABC):
     def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
         """Erase `rows` physically; the records at `movers` take over the numbers of the holes.
 
-        See :func:`vicinal.neighbours._tiles.fill_holes` for how the two are chosen. Nothing of an
+        See :func:`vicinal.neighbours._scan.fill_holes` for how the two are chosen. Nothing of an
         erased record stays in memory: its bytes are overwritten by another record's or by zeros.
         """
 
@@ -243,13 +243,13 @@ class ExactIndex(RowIndex):
         def scan(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, room) if room else None
 
-        parts = list(_tiles.mapped(scan, list(self.store.parts(self._rows()))))
+        parts = list(_scan.map_in_threads(scan, list(self.store.parts(self._rows()))))
         found = [part for part in parts if part is not None]
         return found if len(found) == len(parts) else None
 
     def _rows(self) -> int:
         """Return how many records to hand to a thread at a time."""
-        share = -(-len(self) // (_tiles.COUNT * _TASKS))
+        share = -(-len(self) // (_scan.THREADS * _TASKS))
         return min(self._tile, max(share, _LEAST))
 
 

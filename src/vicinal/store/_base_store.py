@@ -14,9 +14,9 @@ from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
+from vicinal.ledger import ForkSafeLock
 from vicinal.ledger._answers import digests_of
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming

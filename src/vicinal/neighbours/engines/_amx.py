@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._tiles import Hits
-from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanRecords, padded
+from vicinal.neighbours._scan import HitBudget, Hits, QueryBlock, ScanRecords, padded
 from vicinal.neighbours.engines._intrinsics import lowest_bit
 from vicinal.neighbours.engines._tile_code import (
     FOUND,

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import INT8_LIMIT, Precision
+from vicinal.neighbours._scan import HitBudget, ScanEngine, ScanRecords
 from vicinal.neighbours.engines._amx import AMXEngine
-from vicinal.neighbours.engines._base import HitBudget, ScanEngine, ScanRecords
 from vicinal.neighbours.engines._products import Float32Engine, TorchEngine
 from vicinal.neighbours.engines._vnni import VNNIEngine
 

@@ -22,8 +22,15 @@ import numpy.typing as npt
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._tiles import Hits, by_query
-from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords, padded
+from vicinal.neighbours._scan import (
+    HitBudget,
+    Hits,
+    QueryBlock,
+    ScanEngine,
+    ScanRecords,
+    by_query,
+    padded,
+)
 from vicinal.neighbours.engines._intrinsics import (
     LANES,
     ROWS,
