@@ -10,10 +10,9 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
+from vicinal.predictors.ind_knn._budget_usage import RETIRED, BudgetUsage
 from vicinal.predictors.ind_knn._noise_schedule import (
     LOWEST,
-    RETIRED,
-    BudgetUsage,
     NoiseSchedule,
     ProxyLedger,
     ProxyNoiseSchedule,

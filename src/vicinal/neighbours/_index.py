@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._scan import Hits, NeighbourLists, joined_hits
+from vicinal.neighbours._scan import Hits, NeighbourLists, joined_hits, widened
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
 
 MOST_HITS = 1 << 24
@@ -147,7 +147,8 @@ class Index(ABC):
     ) -> NeighbourLists | None:
         own = self.kernel.offsets(queries)
         floors = np.clip(thresholds, -_FARTHEST, _FARTHEST) + own.astype(np.int64)
-        block = self.engine.prepare(queries, floors, self.kernel.product_factor, self.stride)
+        rows = widened(queries, self.stride)
+        block = self.engine.prepare(rows, floors, self.kernel.product_factor)
         with self.engine.threads():
             parts = self._scan(queries, block, room)
         return None if parts is None else joined_hits(parts, own)
@@ -346,7 +347,7 @@ class FeatureRows:
             part = integers[start : start + step]
             at = self._size
             self._offsets.write(at, self._kernel.offsets(part))
-            self._features.write(at, _widened(part, self.stride))
+            self._features.write(at, widened(part, self.stride))
             self._names.write(at, names[start : start + step])
             self._size += len(part)
 
@@ -378,12 +379,3 @@ class FeatureRows:
             whole = ScanRecords(features[:size], offsets[:size], names[:size])
             for start in range(0, size, rows):
                 yield whole[start : min(start + rows, size)]
-
-
-def _widened(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
-    """Return rows filled up with zeros to the stored width."""
-    if integers.shape[1] == stride:
-        return integers
-    wide = np.zeros((len(integers), stride), dtype=integers.dtype)
-    wide[:, : integers.shape[1]] = integers
-    return wide

@@ -21,6 +21,8 @@ import numpy.typing as npt
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
 
+Floors = npt.NDArray[np.int64]
+
 Hits = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]
 """Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query."""
 
@@ -66,7 +68,7 @@ class QueryBlock:
         The queries' integers as the engine wants them.
     """
 
-    floors: npt.NDArray[np.int64]
+    floors: Floors
     factor: int
     packed: Any
 
@@ -101,23 +103,10 @@ class ScanEngine(ABC):
     name: str
 
     @abstractmethod
-    def prepare(
-        self,
-        queries: IntegerMatrix,
-        floors: npt.NDArray[np.int64],
-        factor: int,
-        stride: int,
-    ) -> QueryBlock:
-        """Return a block for records whose rows are `stride` numbers wide.
+    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
+        """Return the block of `queries`, int8 or float32, as wide as records are stored.
 
-        Parameters
-        ----------
-        queries : int8 or float32 (q, d)
-            Integer features, d at most `stride`.
-        floors : int64 (q,)
-            See :class:`QueryBlock`.
-        factor, stride : int
-            The kernel's product factor; the width of a stored row.
+        `floors` and `factor` are those of :class:`QueryBlock`. See :func:`widened`.
         """
 
     @abstractmethod
@@ -150,10 +139,12 @@ class ScanEngine(ABC):
         return self.scan(block, some, room)
 
 
-def padded(queries: IntegerMatrix, stride: int) -> IntegerMatrix:
-    """Return queries widened with zeros to the width of stored rows."""
-    wide = np.zeros((len(queries), stride), dtype=queries.dtype)
-    wide[:, : queries.shape[1]] = queries
+def widened(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
+    """Return rows filled up with zeros to the width of stored rows."""
+    if integers.shape[1] == stride:
+        return integers
+    wide = np.zeros((len(integers), stride), dtype=integers.dtype)
+    wide[:, : integers.shape[1]] = integers
     return wide
 
 

@@ -175,8 +175,7 @@ def _torch_product(asked: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[]
     from vicinal.neighbours.engines._products import TorchEngine
 
     engine = TorchEngine()
-    width = asked.shape[1]
-    block = engine.prepare(asked, np.zeros(len(asked), dtype=np.int64), 1, width)
+    block = engine.prepare(asked, np.zeros(len(asked), dtype=np.int64), 1)
 
     def product() -> None:
         for _ in _scan.map_in_threads(lambda tile: engine.multiply(block.packed, tile), tiles):

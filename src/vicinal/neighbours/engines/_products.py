@@ -14,13 +14,13 @@ from threadpoolctl import ThreadpoolController
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._scan import (
+    Floors,
     HitBudget,
     Hits,
     QueryBlock,
     ScanEngine,
     ScanRecords,
     merge_tiles,
-    padded,
 )
 
 TILE = 2048
@@ -57,15 +57,9 @@ class Float32Engine(ProductEngine):
 
     name = "float32"
 
-    def prepare(
-        self,
-        queries: IntegerMatrix,
-        floors: npt.NDArray[np.int64],
-        factor: int,
-        stride: int,
-    ) -> QueryBlock:
+    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
         """Return the block with queries in float32."""
-        return QueryBlock(floors, factor, padded(queries, stride).astype(np.float32))
+        return QueryBlock(floors, factor, queries.astype(np.float32))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
         """Return exact float32 products."""
@@ -87,15 +81,9 @@ class TorchEngine(ProductEngine):
         self._torch = torch
         self._openmp = ThreadpoolController()
 
-    def prepare(
-        self,
-        queries: IntegerMatrix,
-        floors: npt.NDArray[np.int64],
-        factor: int,
-        stride: int,
-    ) -> QueryBlock:
+    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
         """Return the block with queries as a tensor."""
-        return QueryBlock(floors, factor, self._torch.from_numpy(padded(queries, stride)))
+        return QueryBlock(floors, factor, self._torch.from_numpy(np.array(queries)))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
         """Return exact int32 products."""
