@@ -64,6 +64,13 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
     network's input (bilinear, averaged over what a smaller image leaves out), its middle is cut
     out, and pixels are normalised as the architecture says. Grey images get three equal channels
     where the network wants three; colours are averaged where it wants one.
+
+    Examples
+    --------
+    >>> from vicinal import ImageFeatures
+    >>> network = ImageFeatures("resnet18", "resnet18.safetensors")  # doctest: +SKIP
+    >>> network.transform(images).shape  # doctest: +SKIP
+    (100, 512)
     """
 
     def __init__(self, model: str, weights: str, device: str = "cpu") -> None:

@@ -78,6 +78,12 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
     queries with one installation.
 
     Texts longer than the model's window (256 word pieces for the packaged model) are cut off.
+
+    Examples
+    --------
+    >>> from vicinal import SentenceFeatures
+    >>> SentenceFeatures().transform(["Where does it hurt?"]).shape  # doctest: +SKIP
+    (1, 384)
     """
 
     def __init__(

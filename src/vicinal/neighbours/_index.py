@@ -59,6 +59,12 @@ class Index(ABC):
         d.
     engine : str, optional
         The product engine, see :func:`vicinal.neighbours.engines.engine_for`; the same answers.
+
+    Examples
+    --------
+    >>> from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, Index
+    >>> [isinstance(kind(Cosine(), 8), Index) for kind in (ExactIndex, HyperplaneLSH)]
+    [True, True]
     """
 
     def __init__(self, kernel: Kernel, n_features: int, engine: str | None = None) -> None:
@@ -227,6 +233,16 @@ class ExactIndex(RowIndex):
         See :class:`vicinal.neighbours._index.Index`.
     tile : int
         Records that a thread takes at a time, at most.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, ExactIndex, FixedRadius
+    >>> rows = Cosine().encode(np.eye(3))
+    >>> index = ExactIndex(Cosine(), n_features=3)
+    >>> index.add(rows)
+    >>> index.search(rows, FixedRadius(Cosine(), 0.5, 3).thresholds(rows)).rows
+    array([0, 1, 2], dtype=int32)
     """
 
     def __init__(

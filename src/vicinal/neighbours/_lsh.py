@@ -44,6 +44,16 @@ class HyperplaneLSH(RowIndex):
         b, at most 16; more make smaller buckets. ZZGW23 take 8.
     seed : int
         Public seed of the hyperplanes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, FixedRadius, HyperplaneLSH
+    >>> rows = Cosine().encode(np.eye(3))
+    >>> index = HyperplaneLSH(Cosine(), n_features=3, tables=10, bits=4, seed=1)
+    >>> index.add(rows)
+    >>> index.search(rows, FixedRadius(Cosine(), 0.5, 3).thresholds(rows)).rows
+    array([0, 1, 2], dtype=int32)
     """
 
     def __init__(

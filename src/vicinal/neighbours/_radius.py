@@ -38,6 +38,14 @@ class Reference:
         The kernel whose integer similarities are compared.
     points : int8 or float32 (m, d)
         Integer features of the public points, in the kernel's precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, Reference
+    >>> public = Cosine().encode(np.eye(3))
+    >>> Reference(Cosine(), public).largest(public, rank=1)  # the similarity to itself
+    array([16760836, 16760836, 16760836])
     """
 
     def __init__(self, kernel: Kernel, points: IntegerMatrix) -> None:
@@ -111,7 +119,14 @@ class Reference:
 
 
 class Radius(ABC):
-    """Turns queries into similarity thresholds, without looking at any private record."""
+    """Turns queries into similarity thresholds, without looking at any private record.
+
+    Examples
+    --------
+    >>> from vicinal.neighbours import Cosine, FixedRadius, Radius
+    >>> isinstance(FixedRadius(Cosine(), 0.5, n_features=3), Radius)
+    True
+    """
 
     @abstractmethod
     def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
@@ -139,6 +154,14 @@ class FixedRadius(Radius):
         Number of features.
     reference, n_records
         A public reference and the public size; needed for :meth:`expected` only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, FixedRadius
+    >>> radius = FixedRadius(Cosine(), tau=0.5, n_features=3)
+    >>> len(np.unique(radius.thresholds(Cosine().encode(np.eye(3)))))  # one for all queries
+    1
     """
 
     def __init__(
@@ -187,6 +210,15 @@ class AdaptiveRadius(Radius):
         k, the number of private neighbours to expect.
     n_records : int
         n, the public estimate of the number of private records.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import AdaptiveRadius, Cosine, Reference
+    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(100, 8)))
+    >>> radius = AdaptiveRadius(Reference(Cosine(), public), n_neighbors=50, n_records=1000)
+    >>> radius.thresholds(public[:2]).shape, radius.covers(public[:2])
+    ((2,), True)
     """
 
     def __init__(self, reference: Reference, n_neighbors: int, n_records: int) -> None:

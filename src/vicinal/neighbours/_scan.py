@@ -37,8 +37,16 @@ class ScanRecords:
         Integer features, C-contiguous, zeros beyond the features that there are.
     offsets : int32 (n,)
         What each record takes off its similarity; at least 0.
-    names : int32 (n,)
+    row_ids : int32 (n,)
         The number by which each record is known outside.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours.engines import ScanRecords
+    >>> offsets, row_ids = np.zeros(2, np.int32), np.arange(2, dtype=np.int32)
+    >>> ScanRecords(np.eye(2, dtype=np.float32), offsets, row_ids).row_ids
+    array([0, 1], dtype=int32)
     """
 
     features: IntegerMatrix
@@ -66,6 +74,15 @@ class QueryBlock:
         The kernel's product factor, at least 1.
     packed : object
         The queries' integers as the engine wants them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Precision
+    >>> from vicinal.neighbours.engines import engine_for
+    >>> queries = 100 * np.eye(4, dtype=np.float32)
+    >>> engine_for(Precision(), "float32").prepare(queries, np.full(4, 5000), 1).floors
+    array([5000, 5000, 5000, 5000])
     """
 
     floors: Floors
@@ -82,6 +99,11 @@ class HitBudget:
 
     The count is taken without a lock, between tiles, by compiled code of several threads. It can
     lag behind by a few tiles; it bounds memory and decides nothing else.
+
+    Examples
+    --------
+    >>> from vicinal.neighbours.engines import HitBudget
+    >>> room = HitBudget(1 << 20)
     """
 
     def __init__(self, hits: int) -> None:
@@ -98,6 +120,18 @@ class ScanEngine(ABC):
     All engines return the same hits, bit for bit, because every product of integer features is
     exact whatever computes it (:mod:`vicinal.neighbours._kernels`). An engine knows
     nothing of labels, budgets or noise, and takes no decision from what it sees.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Precision
+    >>> from vicinal.neighbours.engines import HitBudget, ScanRecords, engine_for
+    >>> rows = 100 * np.eye(4, dtype=np.float32)
+    >>> records = ScanRecords(rows, np.zeros(4, np.int32), np.arange(4, dtype=np.int32))
+    >>> engine = engine_for(Precision(), "float32")
+    >>> block = engine.prepare(rows[:1], floors=np.array([5000]), factor=1)
+    >>> engine.scan(block, records, HitBudget(100)) is not None
+    True
     """
 
     name: str
@@ -160,6 +194,15 @@ class NeighbourLists:
         Positions of records, each at most once a query; the index says in which order.
     similarities : int32 (hits,)
         The kernel's exact integer similarity of each hit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import NeighbourLists
+    >>> rows, similarities = np.array([4, 7, 7], np.int32), np.array([90, 80, 85], np.int32)
+    >>> lists = NeighbourLists(np.array([0, 2, 3]), rows, similarities)
+    >>> lists.one(0).rows
+    array([4, 7], dtype=int32)
     """
 
     starts: npt.NDArray[np.int64]

@@ -74,6 +74,15 @@ class StoreExtractor:
         Applied to the numbers.
     columns : list of str or None
         Names of the columns of a file that raw records are read from, for whoever reads files.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import StoreExtractor
+    >>> raw = np.random.default_rng(0).normal(size=(100, 5))
+    >>> extractor, features = StoreExtractor("columns").fitted(raw, n_components=3)
+    >>> features.shape, extractor.transform(raw[:2]).shape
+    ((100, 3), (2, 3))
     """
 
     kind: str = "columns"

@@ -30,7 +30,7 @@ class ReuseReplay:
 
     Attributes
     ----------
-    database, audience, frame
+    database, audience, schema
         Where the journal is, whose it is, and what its numbers are.
     untaught : QueryEngine
         With a memory and a pace that know nothing; never used to answer.
