@@ -50,8 +50,8 @@ from vicinal.errors import (
     StorageFailed,
     VicinalError,
 )
-from vicinal.ledger import ForkSafeLock
 from vicinal.ledger._database import Database
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store import Presence, Verification
 from vicinal.store._audience_state import AudienceState

@@ -1,6 +1,6 @@
 """Budgets that outlive a query: who has how much left, who came and who went."""
 
-from vicinal.ledger._memory import ForkSafeLock, MemoryLedger
+from vicinal.ledger._memory import MemoryLedger
 from vicinal.ledger._protocols import Account, Register
 
-__all__ = ["Account", "ForkSafeLock", "MemoryLedger", "Register"]
+__all__ = ["Account", "MemoryLedger", "Register"]

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
-from vicinal.ledger import ForkSafeLock
 from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
 from vicinal.ledger._answers import AnswerLog, Places
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF
 from vicinal.neighbours._kernels import IntegerMatrix

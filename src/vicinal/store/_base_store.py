@@ -14,8 +14,8 @@ from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger import ForkSafeLock
 from vicinal.ledger._answers import digests_of
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._idempotent_adds import Addition

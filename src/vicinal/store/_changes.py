@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vicinal._checks import SubjectId
-from vicinal.ledger import ForkSafeLock
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.store._audience_state import (
     AudienceState,
     open_audience_state,

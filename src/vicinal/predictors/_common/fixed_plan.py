@@ -16,7 +16,7 @@ from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger import ForkSafeLock
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.html import GuaranteeDisplay
 from vicinal.predictors._common.parameter_checks import (

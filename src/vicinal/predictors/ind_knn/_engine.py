@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.ledger import ForkSafeLock
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteMechanism
 from vicinal.mechanisms._interactions import Interaction
 from vicinal.mechanisms._votes import BlockRelease
