@@ -18,7 +18,9 @@ from vicinal.errors import PrivacyRefused, VicinalError
 
 FLAG_OF = {
     "bounds": "target",
+    "deadline": "shard_s",
     "id": "name",
+    "labels": "label",
     "n_features": "features",
     "n_neighbors": "neighbors",
     "n_queries": "queries",
@@ -26,6 +28,7 @@ FLAG_OF = {
     "n_shards": "shards",
     "n_thresholds": "thresholds",
     "reuse_predictions": "reuse",
+    "subjects": "subject",
 }
 """Names in Python whose option has another one, and that option's name in a command."""
 

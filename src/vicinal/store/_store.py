@@ -29,13 +29,12 @@ from vicinal.store._idempotent_adds import Addition
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import RequestBatch, audience_state
-from vicinal.store._requests import Reply
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
 from vicinal.store._verify import Verification, traces, verify
 
 
-class Store(BaseStore[Reply]):
+class Store(BaseStore):
     """A folder that answers from private records, one process at a time.
 
     Make one with :meth:`init`, open one with :meth:`open`; use it as a context manager. All methods
