@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 
+import click
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier, PATEClassifier
@@ -126,3 +129,25 @@ def test_a_service_says_nothing_of_the_kind(capsys, monkeypatch):
     with _progress.sign_of_life("serve"):
         time.sleep(0.02)
     assert capsys.readouterr().err == ""
+
+
+def commands(group, path="vicinal"):
+    """Return all commands below a group, with their full names."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def test_no_two_options_of_a_command_have_one_flag():
+    twice = [
+        (name, flag)
+        for name, command in commands(get_command(app))
+        for flag, times in Counter(f for each in command.params for f in each.opts).items()
+        if times > 1
+    ]
+    assert twice == []
+    assert "vicinal init" in dict(commands(get_command(app)))
