@@ -54,9 +54,9 @@ from vicinal.errors import (
 )
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import Presence, Verification
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore

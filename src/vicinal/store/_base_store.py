@@ -16,9 +16,9 @@ from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._answers import digests_of
 from vicinal.ledger._audiences import Audience
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._evaluation import SHARE, Evaluation, LabelledRows, evaluate
 from vicinal.store._evaluation_charges import CountedRows, Steps

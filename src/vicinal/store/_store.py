@@ -17,9 +17,9 @@ from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger._audiences import Audience
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
