@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.features import (
     HOGFeatures,
@@ -214,4 +215,6 @@ class StoreExtractor:
             ) from None
 
     def _numbers(self, raw: Any) -> Any:
-        return raw if self._rows is None else self._rows.transform(raw)
+        if self.kind in ("columns", "table"):
+            return raw if self._rows is None else self._rows.transform(raw)
+        return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))
