@@ -422,7 +422,7 @@ def planned_by_hand(given, delta, count):
 def test_the_guarantee_is_what_vicinal_account_says(given):
     """Fails if the estimator prices its plan by anything else, in the last digit."""
     estimator = PrivateKNNClassifier(range(10), **given, n_queries=700)
-    for delta in (1e-5, 1e-7):
+    for delta in (1e-5,) if "release" in given else (1e-5, 1e-7):  # a label's price takes seconds
         stated = estimator.guarantee(delta)
         price = account(planned_by_hand(given, delta, 700))
         assert (stated.epsilon, stated.delta) == (price["epsilon"], delta)
