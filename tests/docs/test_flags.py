@@ -34,6 +34,10 @@ PAGES = [
 """Decision records tell of options that there were, and are left out."""
 
 
+WITH_FLAGS = ("benchmarks", "docs", "tests")
+"""Folders with commands whose options are read from their sources."""
+
+
 def flags(group):
     """Yield all options of all commands below a group."""
     context = click.Context(group)
@@ -48,7 +52,7 @@ def flags(group):
 
 @pytest.fixture(scope="module")
 def known():
-    sources = [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "docs").rglob("*.py")]
+    sources = [path for name in WITH_FLAGS for path in (ROOT / name).rglob("*.py")]
     written = {flag for path in sources for flag in FLAG.findall(path.read_text("utf-8"))}
     apps = (get_command(app), get_command(experiments))
     return (
