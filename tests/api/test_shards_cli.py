@@ -63,14 +63,8 @@ def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
     run("verify", cluster)
 
 
-PATIENT = """
-from vicinal.distributed import MissingShardPolicy
-MissingShardPolicy.__init__.__defaults__ = (480.0, False)
-from vicinal.cli._main import app
-from vicinal.cli._shards import engine_at
-app()
-"""
-"""The program, with minutes for shards to answer: on a busy machine they start slowly."""
+PATIENT = ("--shard-s", 480)
+"""Minutes for shards to answer: on a busy machine they start slowly."""
 
 
 @pytest.fixture
@@ -84,7 +78,6 @@ def at_engine(ray_engine, monkeypatch):
     reached.stop = lambda: None
     engines = {(ray_engine.address,): reached}
     monkeypatch.setattr("vicinal.distributed.RayCluster", lambda *address: engines[address])
-    monkeypatch.setattr(MissingShardPolicy.__init__, "__defaults__", (480.0, False))
     return ray_engine.address
 
 
@@ -110,7 +103,8 @@ def test_ray_answers_as_this_process_does(tmp_path, cluster, queries, at_engine)
     first = json.loads(run("predict", cluster, "--data", queries, "--json"))
     assert first["charged"] == 5
     more = table(tmp_path / "more.csv", tools.Q[:9])
-    again = json.loads(run("predict", cluster, "--data", more, "--json", "--ray", at_engine))
+    ask = ("predict", cluster, "--data", more, "--json", *PATIENT, "--ray", at_engine)
+    again = json.loads(run(*ask))
     assert again["charged"] == 4
     assert again["labels"][:5] == first["labels"]
     shard_tools.in_peace(cluster)
@@ -154,6 +148,14 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
     run("verify", cluster)
 
 
+def test_how_long_a_block_waits_for_shards_is_an_option(cluster, queries, monkeypatch):
+    """Fails if `predict` has another wait than the one that it was given."""
+    monkeypatch.setattr(ReopeningShard, "handle", silent)
+    said = run("predict", cluster, "--data", queries, "--shard-s", "0.05", code=1)
+    assert "within 0.05 seconds" in said
+    run("predict", cluster, "--data", queries, "--shard-s", "0", code=2)
+
+
 # ---------------------------------------------------------------- over HTTP
 
 
@@ -162,7 +164,7 @@ def served(cluster, ray_engine):
     """A service of the cluster on Ray, in a process of its own; its address and a key."""
     port = free_port()
     keys = {role: run("keys", "add", cluster, role, "--role", role).strip() for role in ROLES}
-    command = [sys.executable, "-c", PATIENT, "serve", cluster, "--port", port]
+    command = [sys.executable, "-m", "vicinal", "serve", cluster, "--port", port, *PATIENT]
     command += ["--ray", ray_engine.address]
     process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE)
     try:
