@@ -151,7 +151,7 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
 def test_how_long_a_block_waits_for_shards_is_an_option(cluster, queries, monkeypatch):
     """Fails if `predict` has another wait than the one that it was given."""
     monkeypatch.setattr(ReopeningShard, "handle", silent)
-    said = run("predict", cluster, "--data", queries, "--shard-s", "0.05", code=1)
+    said = run("predict", cluster, "--data", queries, "--shard-s", "0.05", code=2)
     assert "within 0.05 seconds" in said
     run("predict", cluster, "--data", queries, "--shard-s", "0", code=2)
 
