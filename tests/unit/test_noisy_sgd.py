@@ -169,7 +169,7 @@ class Counted(BernoulliSource):
     def __init__(self):
         self.batches = []
 
-    def toss(self, probability, size):
+    def bernoulli(self, probability, size):
         self.batches.append(SystemBernoulli().toss(probability, size))
         return self.batches[-1]
 

@@ -87,7 +87,7 @@ def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
     sample = NearestOfSample(
         PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
     )
-    chosen = sample.draw(queries, sample.near(queries))
+    chosen = sample.draw(queries, sample.candidates(queries))
     for rows, query in zip(chosen, queries, strict=True):
         assert sorted(rows) == sorted(by_definition(integers, slots, query, [True] * subjects, 7))
 
@@ -105,7 +105,9 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
     same = np.repeat(integers[:1], 2, axis=0)
     alike = 0
     for _ in range(200):
-        left, right = (set(rows[rows != NOBODY]) for rows in sample.draw(same, sample.near(same)))
+        left, right = (
+            set(rows[rows != NOBODY]) for rows in sample.draw(same, sample.candidates(same))
+        )
         alike += 64 - len(left ^ right)
     assert abs(alike - 6400) < 7 * np.sqrt(12800 / 4)
 
@@ -127,7 +129,7 @@ class Recorded(SimulatedBernoulli):
         super().__init__(seed)
         self.calls = []
 
-    def toss(self, probability, size):
+    def bernoulli(self, probability, size):
         self.calls.append(super().toss(probability, size))
         return self.calls[-1]
 
@@ -188,7 +190,7 @@ def test_nobody_and_few_can_be_asked():
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
         sample = NearestOfSample(walk, 1.0, SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
-        chosen = sample.draw(queries, sample.near(queries))
+        chosen = sample.draw(queries, sample.candidates(queries))
         assert ((chosen != NOBODY).sum(axis=1) == size).all()
 
 
