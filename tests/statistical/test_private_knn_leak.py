@@ -136,8 +136,8 @@ def quieter(patch):
 
 def sharper(patch):
     """Screen with half of the noise."""
-    honest = NoisyThreshold.bar
-    patch.setattr(NoisyThreshold, "bar", lambda self, votes: (2 * honest(self, votes)[0], 0.5))
+    honest = NoisyThreshold.noise_limit
+    patch.setattr(NoisyThreshold, "noise_limit", lambda self, votes: (2 * honest(self, votes)[0], 0.5))
 
 
 BROKEN = {

@@ -170,7 +170,7 @@ class Counted(BernoulliSource):
         self.batches = []
 
     def bernoulli(self, probability, size):
-        self.batches.append(SystemBernoulli().toss(probability, size))
+        self.batches.append(SystemBernoulli().bernoulli(probability, size))
         return self.batches[-1]
 
 
