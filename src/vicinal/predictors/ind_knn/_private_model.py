@@ -262,7 +262,9 @@ def train(
         start = started(settings.class_shares, features.width)
         rate = min(LARGEST_RATE, RATE * math.sqrt((X.shape[1] + 1) * n_classes))
         rows = features.rows(public)
-        weights, used = _descended(gradient, sigma, people, account, rows, n_records, start, rate)
+        weights, used = _descended(
+            gradient, sigma, people, account, rows, n_records, start, rate, settings.subject_use
+        )
         noise_left = WeightNoise(sigma * CLIP / n_records, rate, MOMENTUM, STEPS, STEPS // 2)
         chances = _softmax(scores_of(rows, whole_weights(weights), features.unit))
         weights = shrunk(weights, features, rows, chances, noise_left)
@@ -287,10 +289,12 @@ def _descended(
     n_records: int,
     weights: Floats,
     rate: float,
+    use: float,
 ) -> tuple[Floats, Floats]:
     """Return weights averaged over the second half, and the zCDP that public rows would pay."""
     used, wide = np.zeros(len(rows)), rows.astype(np.float64)
-    lengths = np.square(wide).sum(axis=1) / gradient.unit**2
+    # Of a subject's gradient, which is longer than that of one of its records.
+    lengths = np.square(wide).sum(axis=1) * (use / gradient.unit**2)
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(STEPS):
         release = gradient.release(sigma)
