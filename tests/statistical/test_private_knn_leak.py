@@ -137,7 +137,11 @@ def quieter(patch):
 def sharper(patch):
     """Screen with half of the noise."""
     honest = NoisyThreshold.noise_limit
-    patch.setattr(NoisyThreshold, "noise_limit", lambda self, votes: (2 * honest(self, votes)[0], 0.5))
+
+    def doubled(self, votes):
+        return 2 * honest(self, votes)[0], 0.5
+
+    patch.setattr(NoisyThreshold, "noise_limit", doubled)
 
 
 BROKEN = {
