@@ -30,6 +30,13 @@ class NoisyCount:
 
     A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2); one that
     cannot afford its charge takes no part in the query at all, neither here nor in the vote.
+
+    Examples
+    --------
+    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteGrid, randomness
+    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
+    >>> count = NoisyCount(20.0, 0.5, VoteGrid(1 << 22), randomness(), slack)
+    >>> count.price(queries=10)
     """
 
     def __init__(
@@ -56,7 +63,7 @@ class NoisyCount:
         self._slack.charge([self.scale] * queries, 1)
 
     def contribute_and_charge(
-        self, near: NeighbourLists, people: SubjectTable
+        self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], int]:
         """Charge the neighbours and return (counts, who takes part, all charges); still private.
 
@@ -71,10 +78,11 @@ class NoisyCount:
         spent : int
             All charges together, in units.
         """
-        counts = np.zeros(len(near), dtype=np.int64)
-        part = np.zeros(len(near.rows), dtype=np.bool_)
+        counts = np.zeros(len(neighbours), dtype=np.int64)
+        part = np.zeros(len(neighbours.rows), dtype=np.bool_)
         high, low = charge_counts(
-            near.starts, near.rows, people.slots, people.records, people.remaining,
+            neighbours.starts, neighbours.rows,
+            subjects.slots, subjects.records, subjects.remaining,
             self.grid.steps, self.scale, self._rate, counts, part,
         )  # fmt: skip
         return counts, part, (int(high) << 24) + int(low)
@@ -85,12 +93,19 @@ class NoisyCount:
 
 
 def size_noise(budget: float) -> float:
-    """Return the noise scale, in records, of the estimate of the size."""
+    """Return the noise scale, in records, of the estimate of the size.
+
+    Examples
+    --------
+    >>> from vicinal.mechanisms import size_noise
+    >>> size_noise(0.1) > size_noise(1.0)
+    True
+    """
     return 1 / math.sqrt(2 * SIZE_SHARE * budget)
 
 
 def noisy_size(
-    people: SubjectTable,
+    subjects: SubjectTable,
     budget: float,
     grid: VoteGrid,
     noise: NoiseSource,
@@ -100,12 +115,34 @@ def noisy_size(
 
     A subject counts for min(records, 10) and pays the square of that. Returns the noisy size,
     which is public, and all charges in units, which are private.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.mechanisms import (
+    ...     DeltaSlackAccountant,
+    ...     SubjectTable,
+    ...     VoteGrid,
+    ...     noisy_size,
+    ...     randomness,
+    ... )
+    >>> n = 1000
+    >>> subjects = SubjectTable(
+    ...     targets=np.zeros(n, np.int32),
+    ...     slots=np.arange(n, dtype=np.int32),
+    ...     records=np.ones(n, np.int32),
+    ...     remaining=np.full(n, 1 << 40),
+    ... )
+    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
+    >>> size, charges = noisy_size(subjects, 0.05, VoteGrid(1 << 22), randomness(1), slack)
+    >>> 800 < size < 1200, charges > 0
+    (True, True)
     """
     scale = grid.scale(size_noise(budget))
     rate = unit_rate(scale, budget)
     slack.charge([scale], 1)
     total, high, low = charge_sizes(
-        people.records, SIZE_RECORDS, people.remaining, grid.steps, scale, rate
+        subjects.records, SIZE_RECORDS, subjects.remaining, grid.steps, scale, rate
     )
     estimate = (int(total) + int(noise.discrete_gaussian(scale, 1)[0])) / grid.steps
     return estimate, (int(high) << 24) + int(low)
