@@ -18,9 +18,7 @@ from vicinal.errors import PrivacyRefused, VicinalError
 
 FLAG_OF = {
     "bounds": "target",
-    "deadline": "shard_s",
     "id": "name",
-    "labels": "label",
     "n_features": "features",
     "n_neighbors": "neighbors",
     "n_queries": "queries",
@@ -28,9 +26,11 @@ FLAG_OF = {
     "n_shards": "shards",
     "n_thresholds": "thresholds",
     "reuse_predictions": "reuse",
-    "subjects": "subject",
 }
 """Names in Python whose option has another one, and that option's name in a command."""
+
+_OTHERS = {"deadline": "shard_s", "labels": "label", "subjects": "subject"}
+"""The same for parameters that are no option of a plan: columns, and what belongs to a cluster."""
 
 _NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
@@ -41,7 +41,8 @@ def with_flags(message: str, command: Any) -> str:
 
     def flag(found: re.Match[str]) -> str:
         name = found[1]
-        known = flags.get(name) or flags.get(FLAG_OF.get(name, ""))
+        other = FLAG_OF.get(name) or _OTHERS.get(name, "")
+        known = flags.get(name) or flags.get(other)
         return found[0] if known is None else f"{known} option"
 
     return _NAMED.sub(flag, message)
