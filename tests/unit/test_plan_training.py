@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from vicinal.accounting._budget import budget
 from vicinal.accounting._calibrate import calibrate
 from vicinal.accounting._plan import account
+from vicinal.audit._catalogue import plan_trials
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._linear_model import IndividualGradient
@@ -142,6 +143,11 @@ def test_training_is_calibrated_to_what_a_filter_leaves():
     assert 0.999 < found.price["epsilon"] <= 1.0
     plan["releases"][1]["sigma"] = found.value
     assert 190 < calibrate(plan, 1.0, "steps", 1).value <= 200
+
+
+def test_a_training_is_audited_as_gradients():
+    plan = {"delta": DELTA, "releases": [{**TRAINING, "steps": 9, "gamma": 0.5}]}
+    assert set(plan_trials(plan)) == {"noisy-sgd"}
 
 
 @pytest.mark.parametrize(

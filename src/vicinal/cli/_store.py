@@ -25,7 +25,15 @@ from vicinal.cli._options import (
     Subject,
     Witness,
 )
-from vicinal.cli._output import Yes, as_json, confirm, say, warnings_said, write_file
+from vicinal.cli._output import (
+    Yes,
+    as_json,
+    confirm,
+    progress_shown,
+    say,
+    warnings_said,
+    write_file,
+)
 from vicinal.cli._records import (
     identified,
     naming,
@@ -52,7 +60,11 @@ def add(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
-    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
+    with (
+        warnings_said(),
+        progress_shown(),
+        opened_at(store, accept_loss=accept_loss) as opened,
+    ):
         columns = target_columns(opened.schema.target, label)
         dataset = read_records(data, opened.schema.extractor, label, subject, columns)
         if dataset.labels is None:
@@ -88,6 +100,7 @@ def predict(
     policy = MissingShardPolicy(shard_s)
     with (
         warnings_said(),
+        progress_shown(silent=json),
         local_file(data) as path,
         opened_at(store, ray, policy, accept_loss=accept_loss) as opened,
     ):

@@ -24,14 +24,16 @@ from vicinal.distributed._messages import (
     ShardAnswer,
     ShardState,
     Steps,
+    SumRequest,
+    TallyRequest,
     Task,
     VoteRequest,
 )
-from vicinal.distributed._vote_charging import charge
+from vicinal.distributed._vote_charging import charge, charge_tally
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
 from vicinal.store._checksums import write_digests
@@ -155,14 +157,14 @@ class ShardServer:
 
     # ------------------------------------------------------------ votes
 
-    def charge_and_sum(self, request: VoteRequest) -> Steps:
-        """Charge a block, or find what it gave when it came first.
+    def charge_and_sum(self, request: SumRequest) -> Steps:
+        """Charge a block or an evaluation, or find what it gave when it came first.
 
         Returns
         -------
-        int64 (q, c) or (q,)
-            Sums of votes, or counts, in grid steps. **Private**: for the coordinator, which adds
-            the noise.
+        int64 (q, c), (q,) or (cells,)
+            Sums of votes, counts, or tables, in grid steps. **Private**: for the coordinator, which
+            adds the noise.
 
         Raises
         ------
@@ -177,7 +179,13 @@ class ShardServer:
             found = self._journal.find(request)
             if found is None:
                 self._journal.check(request)
-                found = self._charge_durably(request)
+                if request.audience not in self._audience_states:
+                    raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+                if isinstance(request, TallyRequest):
+                    found = self._tally(request)
+                else:
+                    found = self._charge_durably(request)
+                self._journal.note_durable(request.clock)
         return found.sums
 
     def delete_votes(self, task: tasks.DeleteVotes) -> None:
@@ -198,7 +206,7 @@ class ShardServer:
         with self._serving():
             if task.clock > self._changed:
                 with self._parts.ledger.change("add"):
-                    append_records(self._parts, task.integers, task.labels, task.subjects)
+                    append_records(self._parts, task.integers, task.rows, task.subjects)
                     self._write_clock(task.clock)
                 self._note_change(task.clock)
 
@@ -305,8 +313,6 @@ class ShardServer:
             self._journal.note_durable(clock)
 
     def _charge_durably(self, request: VoteRequest) -> ChargedVotes:
-        if request.audience not in self._audience_states:
-            raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
         state, ledger = self._audience_states[request.audience], self._parts.ledger
         try:
             votes = charge(state, request, self._journal)
@@ -318,8 +324,14 @@ class ShardServer:
             ledger.write_charges(state.audience, 0)
             self._parts.database.put("clock", str(ledger.clock))
             self._journal.write(request, votes)
-        self._journal.note_durable(request.clock)
         return votes
+
+    def _tally(self, request: TallyRequest) -> ChargedVotes:
+        state, ledger = self._audience_states[request.audience], self._parts.ledger
+        with ledger.release(state.audience):
+            sums = charge_tally(ledger, state, request)
+            self._journal.write(request, sums)
+        return sums
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
@@ -356,6 +368,7 @@ _UNCHECKED = (tasks.Join, tasks.Ping)
 
 _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     VoteRequest: ShardServer.charge_and_sum,
+    TallyRequest: ShardServer.charge_and_sum,
     tasks.DeleteVotes: ShardServer.delete_votes,
     tasks.Add: ShardServer.add,
     tasks.Erase: ShardServer.erase,
@@ -372,12 +385,12 @@ _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
 def append_records(
     parts: OpenStore,
     integers: IntegerMatrix,
-    labels: npt.NDArray[np.int32],
+    rows: npt.NDArray[np.int32],
     subjects: list[SubjectId],
 ) -> None:
-    """Add records to a shard, inside a change of its ledger."""
+    """Add records, with what they carry as the file has it, inside a change of a shard's ledger."""
     before = len(parts.shard)
-    parts.shard.add(integers, labels, subjects)
-    parts.record_files.append(before, integers, labels, parts.shard.subject_table.slots[before:])
+    parts.shard.add(integers, parts.schema.target.targets(rows), subjects)
+    parts.record_files.append(before, integers, rows, parts.shard.subject_table.slots[before:])
     size = len(parts.shard)
     write_digests(parts.database, parts.record_files, size, tiles_from(before, size))

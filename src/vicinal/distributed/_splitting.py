@@ -44,7 +44,6 @@ from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._indexes import CELLS
 from vicinal.store._naming import NAMING, NEXT_NUMBER
 from vicinal.store._opening import OpenStore, create_store, open_store
-from vicinal.store._targets import CLASSES
 
 Place = Callable[[SubjectId], int]
 _MODELS = "models"
@@ -97,8 +96,6 @@ def split(
         raise InvalidInput(f"{target} must be a new folder, or an empty one.")
     source = open_store(Path(store))
     try:
-        if source.schema.target.kind != CLASSES:
-            raise InvalidInput("Only a store of classes can be spread over shards.")
         identity = fresh_key(16).hex()
         records = _write_shards(source, target, identity, _places(source, shards, place), shards)
         _write_coordinator(source, target, identity, records)
@@ -215,8 +212,8 @@ def _fill(
             _open_like(parts, audience)
         _copy_tables(source, parts, [_MODELS])
         if len(rows):
-            labels = source.record_files.column("labels", size)[rows]
-            append_records(parts, integers.astype(source.schema.precision.dtype), labels, subjects)
+            carried = np.array(source.record_files.labels.rows(size)[rows])
+            append_records(parts, integers.astype(source.schema.precision.dtype), carried, subjects)
         else:
             write_digests(parts.database, parts.record_files, 0)
         parts.database.execute_many(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
 
@@ -15,9 +15,13 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._answers import digests_of
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._memory import ForkSafeLock
+from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store._audience_state import AudienceState, new_plan
+from vicinal.store._evaluation import SHARE, Evaluation, LabelledRows, evaluate
+from vicinal.store._evaluation_charges import CountedRows, Steps
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming
 from vicinal.store._opening import OpenStore
@@ -31,10 +35,8 @@ from vicinal.store._verify import Verification
 DEFAULT = "default"
 """The audience that a new store has."""
 
-AnyReply = TypeVar("AnyReply", bound=Reply)
 
-
-class BaseStore(ABC, Generic[AnyReply]):
+class BaseStore(ABC):
     """Requests, checked and carried out in turn; a subclass knows where the records are."""
 
     _parts: OpenStore
@@ -49,12 +51,18 @@ class BaseStore(ABC, Generic[AnyReply]):
     def _batch(self) -> RequestBatch:
         """Return an empty batch."""
 
-    def _note_answered(self) -> None:
+    def _note_answered(self) -> None:  # noqa: B027 (not every store has to)
         """Take note that the answers of a batch are durable, before they leave."""
 
     @abstractmethod
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add checked records durably."""
+
+    @abstractmethod
+    def _collect(
+        self, audience: Audience, tally: NoisyTally, counted: CountedRows
+    ) -> AbstractContextManager[Steps]:
+        """Charge people for an evaluation, see ``Collect`` of ``_evaluation_charges``."""
 
     @abstractmethod
     def _open_audience(self, name: str, written: str) -> None:
@@ -68,7 +76,7 @@ class BaseStore(ABC, Generic[AnyReply]):
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         """Check everything on the disk."""
 
-    def _finish_pending(self) -> None:
+    def _finish_pending(self) -> None:  # noqa: B027 (not every store has to)
         """Finish what was begun before."""
 
     @contextmanager
@@ -111,7 +119,7 @@ class BaseStore(ABC, Generic[AnyReply]):
         audience: str = DEFAULT,
         analyst: str = "anyone",
         idempotency_key: str | None = None,
-    ) -> AnyReply:
+    ) -> Reply:
         """Answer queries; new ones spend budgets, durably before this returns.
 
         Parameters
@@ -148,7 +156,7 @@ class BaseStore(ABC, Generic[AnyReply]):
         vectors = self.schema.vectors(raw)
         return ExtractedRows(vectors), digests_of(self.schema.kernel_of(None).encode(vectors))
 
-    def predict_many(self, queries: Sequence[Query]) -> list[AnyReply | VicinalError]:
+    def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer many requests in one block an audience and one commit.
 
         A request that cannot be answered gets the error that is its own, and the others their
@@ -159,7 +167,48 @@ class BaseStore(ABC, Generic[AnyReply]):
             replies = self._batch().run(queries)
             if self._parts.ledger.clock > before:
                 self._note_answered()
-        return cast("list[AnyReply | VicinalError]", replies)
+        return replies
+
+    def evaluate(
+        self,
+        X: Any,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+        *,
+        audience: str = DEFAULT,
+        share: float = SHARE,
+    ) -> Evaluation:
+        """Return how good released answers were, as noisy counts that labelled people pay for.
+
+        A row counts where the same features were asked before: its label is compared with the
+        answer. Rows that were never asked count for nothing.
+
+        Parameters
+        ----------
+        X, y, subjects
+            Rows as the store's extractor takes them, a label for each, and whose they are. People
+            need not have records here; what they pay is kept.
+        audience : str
+            Whose answers, and whose budgets.
+        share : float
+            Part of a full budget that a person pays at most. Noise falls with its square root.
+
+        Raises
+        ------
+        InvalidInput
+            If anything is unusable, or the store's records have no ids. Nothing was charged.
+        PrivacyRefused
+            If the grid's cost does not fit.
+        ShardMissing
+            If a shard of a cluster is missing. The same can be asked again: whoever was charged is
+            charged once.
+        """
+        with self._whole():
+            state = audience_state(self._audience_states, audience)
+            given = LabelledRows(X, y, subjects)
+            found = evaluate(self._parts, state, given, share, self._collect)
+            self._note_answered()
+            return found
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
@@ -305,7 +354,3 @@ class BaseStore(ABC, Generic[AnyReply]):
     def is_consistent(self) -> bool:
         """Whether it answers; once it does not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent
-
-
-AnyStore = BaseStore[Any]
-"""A store, or a cluster of shards. Whatever it returns is durable and paid for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,9 @@ class Reply:
         How many of the answers are new; the others are replays and cost nothing.
     left : int
         Answers that the audience's plan has left.
+    missing : tuple of int or None
+        Of a cluster: shards that some of the answers were made without, by the operator's public
+        policy. None where records are on no shards.
 
     Examples
     --------
@@ -85,6 +88,7 @@ class Reply:
     probabilities: npt.NDArray[np.float64] | None
     charged: int
     left: int
+    missing: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON has them; null for votes that nobody was asked for."""
@@ -93,9 +97,14 @@ class Reply:
             "votes": _listed(self.votes),
             "confidence": _listed(self.confidence),
             "probabilities": _listed(_rounded(self.probabilities)),
-            "charged": self.charged,
-            "left": self.left,
+            **self._paid,
         }
+
+    @property
+    def _paid(self) -> dict[str, Any]:
+        """What every reply tells of the plan, and of shards."""
+        told: dict[str, Any] = {"charged": self.charged, "left": self.left}
+        return told if self.missing is None else {**told, "missing": list(self.missing)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +154,7 @@ class NumberReply(Reply):
             "predictions": self.labels.tolist(),
             "errors": self.errors.tolist(),
             "quartiles": None if self.quartiles is None else self.quartiles.tolist(),
-            "charged": self.charged,
-            "left": self.left,
+            **self._paid,
         }
 
 
@@ -198,8 +206,7 @@ class LabelSetReply(Reply):
             ],
             "shares": self.shares.round(_DIGITS).tolist(),
             "errors": self.errors.round(_DIGITS).tolist(),
-            "charged": self.charged,
-            "left": self.left,
+            **self._paid,
         }
 
 
