@@ -185,11 +185,12 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
     assert "(2, 1e-05)-differential privacy" in page
     assert page.count("<img") == 2 * 16
     assert "How good they are" in page
-    assert [one["total"] for one in told["figures"].values()] == [149, 149, 497 - 298]
+    first, second, student = (one["total"] for one in told["figures"].values())
+    assert (first, second) == (149, 149)
+    assert 497 - first - second <= student < 497, "questions of two rounds may be the same"
     from vicinal import students
 
-    student = students.load(tmp_path / "student.pt")
-    assert student.guarantee == told["guarantee"]
+    assert students.load(tmp_path / "student.pt").guarantee == told["guarantee"]
 
 
 SOFT = ("--method", "uda", "--augmentation", "digits", "--steps", 4, "--overlapping", "--json")
