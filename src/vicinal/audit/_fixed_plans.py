@@ -342,14 +342,14 @@ class ReplacementSample(NearestOfSample):
 
     def draw(self, queries: IntegerMatrix, near: NeighbourLists) -> Chosen:  # noqa: ARG002
         """Return the first k of so many draws; records lie in order of distance."""
-        subjects, first = np.unique(self.walk.slots, return_index=True)
+        subjects, first = np.unique(self.knn.slots, return_index=True)
         size = round(self.gamma * len(subjects))
         drawn = public_draws().integers(0, len(first), (len(queries), size))
-        rows = np.sort(first[drawn], axis=1)[:, : self.walk.k]
+        rows = np.sort(first[drawn], axis=1)[:, : self.knn.k]
         return np.ascontiguousarray(rows, dtype=np.int32)
 
 
 def draw_with_replacement(release: Release) -> None:
     """Sample as published code did."""
     honest = release.nearest
-    release.nearest = ReplacementSample(honest.walk, honest.gamma, honest._source)
+    release.nearest = ReplacementSample(honest.knn, honest.gamma, honest._source)

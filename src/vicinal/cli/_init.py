@@ -38,8 +38,8 @@ Columns = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="timm architecture, folder of a text model, or .onnx file; image without it: "
-        "efficientnet-lite0. Public."
+        help="timm architecture, folder of a text model or minilm (without torch), or .onnx file; "
+        "image without it: efficientnet-lite0. Public."
     ),
 ]
 
