@@ -109,7 +109,7 @@ def balanced_accuracy(answers: npt.ArrayLike, truth: npt.ArrayLike) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class FigureInterval:
     """A figure with its 95 % interval, which is for the choice of examples."""
 
     value: float
@@ -137,7 +137,7 @@ class ClassFigures:
         All examples.
     by_class : dict
         The outcome for the examples of each class, by its name.
-    auc : Estimate or None
+    auc : FigureInterval or None
         Area under the ROC curve: of the second of two classes, or the mean of each against all
         others. None without probabilities, or where a class has no examples.
 
@@ -150,7 +150,7 @@ class ClassFigures:
 
     overall: Outcome
     by_class: dict[str, Outcome]
-    auc: Estimate | None
+    auc: FigureInterval | None
 
     @classmethod
     def of(
@@ -168,16 +168,16 @@ class ClassFigures:
         return cls(Outcome.of(answers, truth), outcome_by_class(answers, truth, classes), auc)
 
     @property
-    def balanced(self) -> Estimate:
+    def balanced(self) -> FigureInterval:
         """Mean share of right answers over the classes that there are examples of."""
         there = [one for one in self.by_class.values() if one.total]
         if not there:
-            return Estimate(math.nan, 0.0, 1.0)
+            return FigureInterval(math.nan, 0.0, 1.0)
         value = float(np.mean([one.accuracy for one in there]))
         # A class without a mistake has an error, too: shares with one right and one wrong added.
         smooth = [((one.correct + 1) / (one.total + 2), one.total) for one in there]
         variance = sum(share * (1 - share) / total for share, total in smooth)
-        return Estimate.around(value, math.sqrt(variance) / len(there))
+        return FigureInterval.around(value, math.sqrt(variance) / len(there))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -194,7 +194,7 @@ class ClassFigures:
         if not self.overall.total:
             return ["No examples to compare with."]
         found = [
-            f"Accuracy {Estimate(self.overall.accuracy, *self.overall.interval)}",
+            f"Accuracy {FigureInterval(self.overall.accuracy, *self.overall.interval)}",
             f"Balanced accuracy {self.balanced}",
         ]
         if self.auc is not None:
@@ -233,7 +233,7 @@ def auc_with_error(
 
 def _auc_of_all(
     chances: npt.NDArray[np.floating], members: npt.NDArray[np.bool_]
-) -> Estimate | None:
+) -> FigureInterval | None:
     columns = [1] if members.shape[1] == 2 else range(members.shape[1])
     if members.all(axis=0).any():
         return None
@@ -241,4 +241,4 @@ def _auc_of_all(
     values, errors = zip(*found, strict=True)
     # Errors of classes go together in an unknown way: the mean of them is the most there can be.
     error = float(np.mean(errors))
-    return Estimate.around(float(np.mean(values)), math.inf if math.isnan(error) else error)
+    return FigureInterval.around(float(np.mean(values)), math.inf if math.isnan(error) else error)

@@ -12,7 +12,7 @@ from vicinal.labelling import ABSTAINED, LabellingPlan, TransferResult
 from vicinal.labelling._journal import AskedRound
 from vicinal.reports import _text as words
 from vicinal.reports._html import Markup, document, image, table, tag
-from vicinal.reports._outcomes import ClassFigures, Estimate
+from vicinal.reports._outcomes import ClassFigures, FigureInterval
 from vicinal.reports._plots import picture
 
 _TITLE = "From private records to a student"
@@ -89,7 +89,7 @@ def _cells(one: ClassFigures) -> tuple[str, str, str, str]:
         return "-", "-", "-", "-"
     worst = min(known, key=lambda name: known[name].accuracy)
     return (
-        str(Estimate(one.overall.accuracy, *one.overall.interval)),
+        str(FigureInterval(one.overall.accuracy, *one.overall.interval)),
         str(one.balanced),
         "-" if one.auc is None else str(one.auc),
         f"{worst}: {words.percent(known[worst].accuracy)} of {known[worst].total:,}",
