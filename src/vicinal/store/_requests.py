@@ -146,6 +146,34 @@ class LabelSetReply(Reply):
         }
 
 
+@dataclass(frozen=True, eq=False)
+class KeywordReply(Reply):
+    """Keywords of the texts near queries, paid for, durably.
+
+    Attributes
+    ----------
+    labels : str (q, m)
+        Words, the heaviest first. Always m: what lies within the noise says nothing.
+    votes : float64 (q, m)
+        Their noisy sums: how many texts near have the word, by weights.
+    noise : float
+        Standard deviation of the noise in each.
+    """
+
+    noise: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON has them."""
+        assert self.votes is not None  # noqa: S101 (sums of words leave)
+        return {
+            "keywords": self.labels.tolist(),
+            "weights": self.votes.round(_DIGITS).tolist(),
+            "noise": round(self.noise, _DIGITS),
+            "charged": self.charged,
+            "left": self.left,
+        }
+
+
 def checked_name(what: str, value: object) -> str:
     """Return a name of an analyst, an audience or a key, or raise InvalidInput."""
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not value.isprintable():

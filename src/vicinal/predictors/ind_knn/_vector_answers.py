@@ -1,4 +1,4 @@
-"""What noisy sums say of numbers, words and several labels: post-processing, which costs nothing."""
+"""What noisy sums say of numbers, labels and words: post-processing, which costs nothing."""
 
 from __future__ import annotations
 
