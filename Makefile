@@ -5,9 +5,10 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps
+# Python compiles a module when it is first imported: most never are, and all take two minutes.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-deps
 HASHED := $(PIP) --require-hashes --requirement requirements/
-TORCH := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-conflicts \
+TORCH := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-warn-conflicts \
 	--requirement requirements/torch.txt # timm stands without its torchvision
 ITSELF := $(PIP) --no-build-isolation --editable .
 CORE := $(VENV)/.core-installed
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compi
 
 .NOTPARALLEL: # one pip at a time in one .venv
 .DELETE_ON_ERROR:
-.PHONY: help install demo test soak lint bench reproduce docs docs-check sbom dist lock clean
+.PHONY: help install demo test soak steady lint bench reproduce docs docs-check sbom dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ test: $(DEV) ## run every test but the soaks, in two processes
 soak: $(DEV) ## hours: the long forms of tests, and the statistical ones on real entropy
 	@$(PYTEST) --soak --hypothesis-profile=soak --durations=20 $(ARGS)
 	@$(PYTEST) $(SPREAD) -m statistical --entropy=system $(ARGS)
+
+steady: $(DEV) ## every test but the soaks; what luck could decide twenty times in a row
+	@$(PYTEST) $(SPREAD) --steady=20 $(ARGS)
 
 lint: $(DEV) ## style, formatting, types, import contracts
 	@$(BIN)/ruff check

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from vicinal.mechanisms import _interactions
 
-pytest_plugins = ["entropy", "distribution", "processor_time", "ray_engine", "scratch"]
+pytest_plugins = ["entropy", "distribution", "processor_time", "ray_engine", "scratch", "steady"]
 
 COLLECTED = pytest.StashKey[Counter | None]()
 """Collected tests of each folder, soaks too; None unless the whole suite was asked for."""

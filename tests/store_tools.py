@@ -37,10 +37,18 @@ PEOPLE = [f"person-{i // 2}" for i in range(len(X))]
 """Two records a person."""
 
 
-def make(path, **parameters) -> Store:
-    """Return a new store of 300 records of 150 people."""
-    settings = {"classes": range(CLASSES), "public": R, "n_records": 300, **PLAN, **parameters}
-    return Store.init(path, X, Y, PEOPLE, **settings)
+TARGETS = {
+    "numbers": (X[:, 0], {"bounds": (-1, 4), "n_thresholds": 5}),
+    "labels": ((X[:, :3] > 1).astype(int), {"labels": ["a", "b", "c"]}),
+}
+"""What records carry in place of a class, and the parameters that declare it."""
+
+
+def make(path, target=None, **parameters) -> Store:
+    """Return a new store of 300 records of 150 people, with classes or one of `TARGETS`."""
+    y, declared = TARGETS.get(target, (Y, {"classes": range(CLASSES)}))
+    settings = {**declared, "public": R, "n_records": 300, **PLAN, **parameters}
+    return Store.init(path, X, y, PEOPLE, **settings)
 
 
 def units(store, person, audience="default"):

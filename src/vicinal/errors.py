@@ -42,15 +42,29 @@ class StorageFailed(VicinalError, OSError):
     """A disk or database did not do its work; nothing was answered, and the store must reopen."""
 
 
+class StoreDamaged(StorageFailed):
+    """A file is missing, or not what was written: opening it again is no help. Restore a backup."""
+
+
 class ShardMissing(StorageFailed):
     """A shard stayed away, so a block was refused; whoever was charged for it stays charged.
 
     If you retry the same queries before sending new ones, they are not charged twice. A change of
     the data that was decided is finished by the next call.
+
+    Examples
+    --------
+    >>> from vicinal.errors import ShardMissing, VicinalError
+    >>> issubclass(ShardMissing, VicinalError)
+    True
     """
 
 
-class DamagedWitness(StorageFailed):
+class ShardDamaged(ShardMissing):
+    """A shard was damaged, so a block was refused at once; once it is mended, the next goes on."""
+
+
+class DamagedWitness(StoreDamaged):
     """The file that remembers how far a store came is not what was written."""
 
 

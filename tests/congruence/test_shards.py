@@ -284,6 +284,39 @@ def test_a_cluster_answers_as_a_store_whatever_the_plan(tmp_path, plan):
     check_like_store(tmp_path, shard_tools.local, 2, blocks, **{**PLANS, **REUSE}[plan])
 
 
+@pytest.mark.parametrize("target", tools.TARGETS)
+def test_a_cluster_answers_as_a_store_whatever_records_carry(tmp_path, opened, target):
+    """Fails if a vector is lost, cut or rounded on its way to a shard, or read another way."""
+    second = {"second": ({"n_neighbors": 30}, [tools.Q[:7]])}
+    blocks = [tools.Q[:9], tools.Q[9:24]]
+    check_like_store(tmp_path, opened, 3, blocks, second, target=target)
+
+
+@pytest.mark.parametrize("target", tools.TARGETS)
+def test_a_changed_cluster_of_vectors_charges_as_the_store(tmp_path, target):
+    """Fails if added vectors reach a shard otherwise than a store's file, or erased ones stay."""
+    y, _ = tools.TARGETS[target]
+
+    def lived(source):
+        source.add(tools.X[:6], y[:6], ["new", "new", "more", *tools.PEOPLE[:3]])
+        source.erase(tools.PEOPLE[40:60])
+        return source.predict(tools.Q[:20])
+
+    with tools.make(tmp_path / "one", target, simulation_seed=7) as store:
+        expected = lived(store)
+        left = {who: tools.units(store, who) for who in {*tools.PEOPLE[:40], "new", "more"}}
+    path = shard_tools.clustered(tmp_path, 2, target=target, simulation_seed=7)
+    with shard_tools.local(path) as cluster:
+        check_replies([lived(cluster)], [expected])
+    with shard_tools.local(path) as cluster:
+        assert cluster.verify(tools.PEOPLE[40:60])
+        again = cluster.predict(tools.Q[:20])
+        assert again.charged == 0
+        check_replies([dataclasses.replace(again, charged=20)], [expected])
+    found = shard_tools.budgets(path)
+    assert {who: found[who] for who in left} == left
+
+
 @pytest.mark.parametrize("index", ["lsh", "centroids"])
 def test_a_cluster_answers_as_a_store_whatever_the_index(tmp_path, opened, index):
     """Fails if shards' buckets or cells depend on which records they hold."""

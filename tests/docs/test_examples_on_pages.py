@@ -8,28 +8,17 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import re
-import shlex
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import store_tools
-from vicinal.cli._main import app
+from page_tools import ROOT, blocks, run
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
     path for path in sorted((ROOT / "docs").rglob("*.md"))
     if not {"generated", "decisions"} & set(path.parts)
 ]  # fmt: skip
-
-
-def blocks(path, language):
-    text = path.read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def examples():
@@ -48,21 +37,6 @@ def test_python_on_pages_is_python_and_imports_what_there_is(example):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 assert hasattr(module, alias.name) or importlib.util.find_spec(name), name
-
-
-def run(script):
-    """Run each line of a page: a command of vicinal in this process, or the move of a folder."""
-    printed = []
-    for line in re.sub(r"\\\n\s*", " ", script).splitlines():
-        program, *words = shlex.split(line, comments=True) or [""]
-        if program == "mv":
-            shutil.move(*words)
-        elif program:
-            assert program == "vicinal", line
-            done = CliRunner().invoke(app, words)
-            assert done.exit_code == 0, (line, done.output)
-            printed.append(done.output)
-    return "".join(printed)
 
 
 @pytest.fixture

@@ -5,20 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
+import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 
 import serving_tools as tools
+from page_tools import ROOT, blocks, run, run_python
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how-to" / "tables.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE, README = ROOT / "docs" / "how-to" / "tables.md", ROOT / "README.md"
 
 pytestmark = pytest.mark.slow
 
@@ -55,13 +53,14 @@ def answers(folder):
 def test_the_readmes_table_and_its_service(tmp_path):
     """Three commands from own files to private answers; then the same store over HTTP."""
     pytest.importorskip("uvicorn")
-    _, table, service = re.findall(r"^```sh\n(.*?)^```", README, re.S | re.M)
+    _, table, service = blocks(README, "sh")
     assert len(table.splitlines()) == 3
     shell(tmp_path, "python examples/patients.py .\n" + table)
     assert answers(tmp_path) > 0.7
     first, serve, call = service.splitlines()
     reply = served(tmp_path, first + "\n", serve.removesuffix(" &"), call)
     assert reply["labels"][0] in ("healthy", "ill")
+    assert reply["charged"] == 1
 
 
 def served(folder, first, serve, call):
@@ -79,21 +78,23 @@ def served(folder, first, serve, call):
         assert process.wait(60) == 0
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
-def test_the_tutorial(tmp_path):
-    pytest.importorskip("uvicorn")
-    blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE, re.S | re.M)
-    *steps, serve, call = (text for kind, text in blocks if kind == "sh")
-    printed = shell(tmp_path, "".join(steps))
-    folder = tmp_path / "clinic"
+def words(script):
+    """Return the words of some lines, of JSON its value."""
+    found = shlex.split(script.replace("\\\n", " ").replace("&", ""))
+    return [json.loads(word) if word.startswith("{") else word for word in found]
+
+
+def test_the_tutorial(tmp_path, monkeypatch):
+    """Its commands are run in this process; the service that it starts is the README's, above."""
+    monkeypatch.chdir(tmp_path)
+    *steps, serve, call = blocks(PAGE, "sh")
+    printed = run("".join(steps))
     assert "fits" in printed or "note" in printed
     assert "public rows equal a record" in printed
     assert "differential privacy for every subject" in printed
     assert "Balanced accuracy: 0." in printed
-    assert answers(folder) > 0.7
-    (python,) = (text for kind, text in blocks if kind == "python")
-    assert "ill" in shell(folder, f"python - <<'END'\n{python}END\n")
-    first, _, options = serve.partition("vicinal serve")
-    reply = served(folder, first, f"vicinal serve{options}", call)
-    assert reply["labels"][0] in ("healthy", "ill")
-    assert reply["charged"] == 1
+    assert answers(tmp_path / "clinic") > 0.7
+    (python,) = blocks(PAGE, "python")
+    assert "ill" in run_python(python)
+    *_, service = blocks(README, "sh")
+    assert words(serve + call) == words(service)

@@ -114,8 +114,8 @@ def test_asking_private_rows_would_tell_who_was_evaluated(store, monkeypatch):
     def later(row_of_a_person):
         account.remaining[:] = poor
         if row_of_a_person:
-            state.engine.answer(votes.kernel.encode(Q[:1]), sequential=False)
-        return state.engine.answer(votes.kernel.encode(place), sequential=False).votes
+            state.engine.answer(votes.kernel.encode(Q[:1]))
+        return state.engine.answer(votes.kernel.encode(place)).votes
 
     shift = np.abs(later(row_of_a_person=True) - later(row_of_a_person=False)).sum()
     account.remaining[:] = account.durable

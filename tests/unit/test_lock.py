@@ -82,8 +82,8 @@ def test_what_is_installed_is_compared_with_its_hash():
     """Fails if the Makefile installs anything without a hash but vicinal itself and torch."""
     makefile = (ROOT / "Makefile").read_text()
     assert re.findall(r"pip install.*", makefile) == [
-        "pip install -qq --disable-pip-version-check --no-deps",
-        "pip install -qq --disable-pip-version-check --no-warn-conflicts \\",
+        "pip install -qq --disable-pip-version-check --no-compile --no-deps",
+        "pip install -qq --disable-pip-version-check --no-compile --no-warn-conflicts \\",
     ]
     assert makefile.count("--requirement requirements/torch.txt") == 1
     assert makefile.count("$(PIP)") == 2

@@ -134,6 +134,39 @@ def test_a_forked_child_draws_for_itself():
 
 # ---------------------------------------------------------------- what luck could decide
 
+WATCHED = """
+import os, signal, socket, subprocess, threading, time
+from steady import Watch
+
+def forked():
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+
+def lucky(act):
+    watch.begin()
+    act()
+    return watch.luck()
+
+watch, draw = Watch(), "from vicinal.noise import fresh_key; fresh_key()"
+python = lambda code: subprocess.run([sys.executable, "-c", code], check=True)
+assert not lucky(lambda: python("1 + 1"))
+assert lucky(lambda: python(draw))
+assert lucky(forked)
+assert lucky(threading.Thread(target=int).start)
+assert lucky(lambda: os.kill(os.getpid(), signal.SIGCONT))
+assert lucky(lambda: socket.socket().close())
+assert lucky(lambda: time.sleep(0))
+"""
+
+
+@pytest.mark.usefixtures("notes")
+def test_what_luck_could_decide_is_noticed():
+    """Fails if `make steady` would run once what it must run twenty times."""
+    code = f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{WATCHED}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 NODES = [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
 LEGACY = {"Generator", "PCG64", "SeedSequence", "default_rng", "get_state"}
 """Names of numpy.random that are not its global generator, or only read it."""

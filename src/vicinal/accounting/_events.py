@@ -32,6 +32,14 @@ def to_event(composition: Composition) -> DpEvent:
     ------
     InvalidInput
         If a release has no exact counterpart there (a screening, a label alone).
+
+    Examples
+    --------
+    >>> from vicinal.accounting import Plan, to_event
+    >>> release = {"kind": "gaussian", "sigma": 5.0, "count": 1}
+    >>> plan = Plan.from_dict({"delta": 1e-5, "releases": [release]})
+    >>> type(to_event(plan.composition())).__name__
+    'ComposedDpEvent'
     """
     events = of_extra("events", "dp_accounting", _NEEDED_BY)
     parts = [
@@ -56,6 +64,13 @@ def from_event(event: DpEvent, neighbouring: object = ADD_OR_REMOVE_ONE) -> Comp
     ------
     InvalidInput
         For anything else, and for parameters that are not finite or out of bounds.
+
+    Examples
+    --------
+    >>> from dp_accounting import GaussianDpEvent
+    >>> from vicinal.accounting import from_event
+    >>> round(from_event(GaussianDpEvent(5.0)).least_epsilon(1e-5), 2)
+    0.73
     """
     relation = getattr(neighbouring, "name", neighbouring)
     _checks.choice("neighbouring", relation, (ADD_OR_REMOVE_ONE,))

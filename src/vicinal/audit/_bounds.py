@@ -61,6 +61,12 @@ class RateBounds:
     even : bool
         Whether only the difference of both rates is bounded: they stand for the pair with equal
         errors, which is what proves least of all pairs with this difference.
+
+    Examples
+    --------
+    >>> from vicinal.audit import RateBounds
+    >>> round(RateBounds(found=0.6, false_alarms=0.2).epsilon(delta=1e-5), 2)  # ln(.6 / .2)
+    1.1
     """
 
     found: float
@@ -113,6 +119,16 @@ def rate_bounds(
     ------
     InvalidInput
         For fewer than :data:`LEAST` scores of a world, or a score that is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.audit import rate_bounds
+    >>> draws = np.random.default_rng(0)
+    >>> present, absent = draws.normal(1, 1, 20_000), draws.normal(0, 1, 20_000)
+    >>> bounds = rate_bounds(present, absent, 0.95, worth=lambda bounds: bounds.mu)
+    >>> bool(0.8 < bounds.mu < 1.0)  # the truth is 1
+    True
     """
     confidence = _checks.real("confidence", confidence, above=0, below=1)
     for scores in (present, absent):
@@ -192,6 +208,13 @@ def visible_mu(claim: float, runs: int, confidence: float, power: float = 0.95) 
         The claimed mu.
     runs : int
         Runs of each world.
+
+    Examples
+    --------
+    >>> from vicinal.audit import visible_mu
+    >>> few, many = (visible_mu(1.0, runs, confidence=0.999) for runs in (1000, 100_000))
+    >>> 1.0 < many < few
+    True
     """
     counted = 2 * max(1, runs - math.ceil(CHOOSING * runs))
     low, high = claim, claim + 40.0

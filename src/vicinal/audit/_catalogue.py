@@ -22,7 +22,14 @@ MOST_MINUTES = 24 * 60.0
 
 
 def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "label")) -> Trials:
-    """Return the attacks on an Ind-KNN classifier that lets `releases` leave."""
+    """Return the attacks on an Ind-KNN classifier that lets `releases` leave.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, ind_knn_trials
+    >>> sorted(ind_knn_trials(IndKNNAudit(n_classes=3), releases=["votes"]))
+    ['votes', 'votes-return', 'votes-two-labels']
+    """
     votes: Trials = {
         "votes": audit.votes,
         "votes-two-labels": audit.two_labels,
@@ -33,7 +40,14 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 
 
 def all_trials(audit: IndKNNAudit) -> Trials:
-    """Return an attack on every mechanism, with settings in which its claim is met."""
+    """Return an attack on every mechanism, with settings in which its claim is met.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, all_trials
+    >>> "private-knn" in all_trials(IndKNNAudit())
+    True
+    """
     delta = audit.delta
     return {
         **ind_knn_trials(audit),
@@ -62,6 +76,13 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
     ------
     InvalidInput
         If the plan is none, or no release of it has worlds to be audited in.
+
+    Examples
+    --------
+    >>> from vicinal.audit import plan_trials
+    >>> release = {"kind": "gaussian", "sigma": 5.0, "count": 1}
+    >>> list(plan_trials({"delta": 1e-5, "releases": [release]}))
+    ['noisy-sgd']
     """
     checked = Plan.from_dict(plan)
     found: Trials = {}
@@ -91,7 +112,7 @@ def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
         return {"private-knn-all": lambda: _fixed_plans.private_knn_without_sampling(delta)}
     if kind == "noisy_max":
         return {"private-knn": lambda: _fixed_plans.private_knn_votes(gamma, delta=delta)}
-    if kind == "gaussian":
+    if kind in ("gaussian", "training"):
         return {"noisy-sgd": lambda: NoisySGDTrial(gamma, delta=delta)}
     if kind in ("gnmax", "confident_gnmax"):
         return {"pate": lambda: _fixed_plans.pate_votes(delta=delta)}
@@ -118,13 +139,37 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     ------
     InvalidInput
         If there is no such audience.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import Store
+    >>> from vicinal.audit import store_trials
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> y, public = np.arange(300) % 2, X[:80] + 1
+    >>> with Store.init("store", X, y, classes=[0, 1], public=public, n_queries=20) as store:
+    ...     trials = store_trials(store.facts())
+    >>> len(trials) > 0
+    True
     """
     audit = store_audit(facts, audience)
     return ind_knn_trials(audit, (facts["audiences"][audience]["plan"]["release"],))
 
 
 def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
-    """Return what is known of a store's classifier, see :func:`store_trials`."""
+    """Return what is known of a store's classifier, see :func:`store_trials`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import Store
+    >>> from vicinal.audit import store_audit
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> y, public = np.arange(300) % 2, X[:80] + 1
+    >>> with Store.init("store", X, y, classes=[0, 1], public=public, n_queries=20) as store:
+    ...     store_audit(store.facts()).n_classes
+    2
+    """
     if not facts["classes"]:
         raise InvalidInput("Only a store of classes can be audited; this one has other targets.")
     if audience not in facts["audiences"]:
@@ -155,6 +200,12 @@ def one_run_of_each(
         Of the bounds, 0 < confidence < 1.
     progress : callable, optional
         Called with 1 after each.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, one_run_of_each
+    >>> len(one_run_of_each(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=8, confidence=0.95))
+    3
     """
     results = []
     for reuse in REUSE:
@@ -184,6 +235,13 @@ def run_trials(
         Of all lower bounds of one result, 0 < confidence < 1.
     progress : callable, optional
         Called with seconds just used.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, run_trials
+    >>> trials = {"votes": IndKNNAudit(n_classes=3).votes}
+    >>> [result.kept for result in run_trials(trials, minutes=0.005)]
+    [True]
     """
     minutes = _checks.real("minutes", minutes, above=0, most=MOST_MINUTES)
     confidence = _checks.real("confidence", confidence, above=0, below=1)

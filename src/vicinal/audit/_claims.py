@@ -41,6 +41,13 @@ class Claim(ABC):
     ----------
     delta : float
         At which :meth:`epsilon` states it.
+
+    Examples
+    --------
+    >>> from vicinal.audit import Claim, GaussianClaim
+    >>> claim = GaussianClaim(shift=0.5, delta=1e-5)
+    >>> isinstance(claim, Claim), round(claim.epsilon(), 2)
+    (True, 1.99)
     """
 
     delta: float
@@ -90,6 +97,13 @@ class GaussianClaim(Claim):
         The delta of the whole claim.
     slack : float
         What the grid may add to any power.
+
+    Examples
+    --------
+    >>> from vicinal.audit import GaussianClaim
+    >>> claim = GaussianClaim(shift=1.0, delta=1e-5)
+    >>> round(claim.power(false_alarms=0.05), 2)  # no test with 5 % false alarms finds more
+    0.26
     """
 
     shift: float
@@ -111,6 +125,14 @@ class RenyiClaim(Claim):
     """A mechanism that is (order, budget)-RDP at one order, in both directions.
 
     What left is seen through a test of two outcomes, whose divergence cannot be larger.
+
+    Examples
+    --------
+    >>> from vicinal.accounting._label_only import label_budget
+    >>> from vicinal.audit import RenyiClaim
+    >>> claim = RenyiClaim(label_budget(1.0, 1e-5, classes=2), 1e-5)
+    >>> claim.epsilon() <= 1.0
+    True
     """
 
     known: LabelBudget
@@ -197,6 +219,14 @@ class PlanClaim(Claim):
     ------
     InvalidInput
         If a release of the plan has no dominating pair.
+
+    Examples
+    --------
+    >>> from vicinal.audit import PlanClaim
+    >>> release = {"kind": "gaussian", "sigma": 5.0, "count": 1}
+    >>> claim = PlanClaim({"delta": 1e-5, "releases": [release]})
+    >>> round(claim.epsilon(), 2)
+    0.73
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:

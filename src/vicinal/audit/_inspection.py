@@ -28,6 +28,13 @@ class ModelInspection:
         The guarantee of its answers.
     reason : str
         In a sentence.
+
+    Examples
+    --------
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from vicinal import inspect_model
+    >>> inspect_model(KNeighborsClassifier()).verdict
+    'unprotected'
     """
 
     verdict: str

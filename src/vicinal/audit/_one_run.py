@@ -31,6 +31,13 @@ class OneRunResult(AuditFinding):
     ----------
     guesses : Guesses
         What came of it.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, one_run
+    >>> result = one_run(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=8)
+    >>> result.guesses.canaries
+    8
     """
 
     guesses: Guesses
@@ -82,6 +89,13 @@ def one_run(
         What is broken.
     damages : mapping of str to Damage
         Broken versions to try as well, by name; all of their canaries are guessed.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, one_run
+    >>> result = one_run(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=8)
+    >>> result.epsilon_lower <= result.epsilon_claim
+    True
     """
     canaries = _checks.integer("canaries", canaries, least=8, most=MOST)
     start = time.monotonic()

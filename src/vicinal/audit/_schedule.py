@@ -84,6 +84,16 @@ def proved(
         Scores of independent runs in the worlds with and without the subject.
     confidence : float
         Of both together, 0 < confidence < 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.audit import GaussianClaim, proved
+    >>> draws = np.random.default_rng(0)
+    >>> present, absent = draws.normal(1, 1, 20_000), draws.normal(0, 1, 20_000)
+    >>> bounds, epsilon = proved(GaussianClaim(1.0, 1e-5), present, absent, 0.95)
+    >>> 0 < epsilon < GaussianClaim(1.0, 1e-5).epsilon()
+    True
     """
     both = 1 - (1 - confidence) / 2
     nearest = rate_bounds(present, absent, both, lambda rates: _share(rates, claim))
@@ -100,7 +110,15 @@ def carry_out(
     controls: bool = True,
     progress: Progress | None = None,
 ) -> AuditResult:
-    """Carry out one trial, see :func:`carry_out_all`."""
+    """Carry out one trial, see :func:`carry_out_all`.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, carry_out
+    >>> result = carry_out(IndKNNAudit(n_classes=3).votes(), seconds=0.1, controls=False)
+    >>> result.kept, result.runs >= 2
+    (True, True)
+    """
     return carry_out_all(
         [trial], seconds, confidence, runs=runs, controls=controls, progress=progress
     )[0]
@@ -135,6 +153,13 @@ def carry_out_all(
         Whether broken versions are tried at all.
     progress : callable, optional
         Called with seconds just used.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, carry_out_all
+    >>> trial = IndKNNAudit(n_classes=3).votes()
+    >>> [result.mechanism for result in carry_out_all([trial], seconds=0.1, controls=False)]
+    ['Ind-KNN votes']
     """
     start = time.monotonic()
     honest = [_Runs(trial, progress) for trial in trials]
@@ -185,7 +210,15 @@ def try_control(
     runs: float = math.inf,
     progress: Progress | None = None,
 ) -> ControlResult:
-    """Run a broken version until it is caught, or its seconds or runs are over."""
+    """Run a broken version until it is caught, or its seconds or runs are over.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, try_control
+    >>> name, broken = next(iter(IndKNNAudit(n_classes=3).votes().controls().items()))
+    >>> try_control(name, broken, seconds=0.1).name == name
+    True
+    """
     found, deadline = _Runs(control, progress), time.monotonic() + seconds
     each = 1 - (1 - confidence) / LOOKS
     while True:

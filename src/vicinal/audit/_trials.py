@@ -26,6 +26,13 @@ class AuditTrial(ABC):
         What is attacked, and where the subject stands.
     claim : Claim
         What the mechanism promises in these worlds.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit
+    >>> trial = IndKNNAudit(n_classes=3).votes()
+    >>> trial.play(present=True).shape[0] == trial.play(present=False).shape[0]
+    True
     """
 
     mechanism: str
@@ -57,6 +64,13 @@ class ControlResult:
         Runs of each world until then.
     seconds : float
         They took.
+
+    Examples
+    --------
+    >>> from vicinal.audit import ControlResult
+    >>> result = ControlResult("noise halved", True, lower=0.8, claim=0.5, runs=4096, seconds=2)
+    >>> result.caught
+    True
     """
 
     name: str
@@ -85,6 +99,23 @@ class AuditFinding:
         It took.
     controls : tuple of ControlResult
         The same audit on broken versions.
+
+    Examples
+    --------
+    >>> from vicinal.audit import AuditFinding
+    >>> finding = AuditFinding(
+    ...     mechanism="Gaussian",
+    ...     world="a lone person",
+    ...     claim=0.5,
+    ...     lower=0.45,
+    ...     epsilon_claim=1.96,
+    ...     epsilon_lower=1.7,
+    ...     delta=1e-5,
+    ...     confidence=0.999,
+    ...     seconds=60,
+    ... )
+    >>> finding.ratio, finding.kept
+    (0.9, True)
     """
 
     mechanism: str
@@ -154,6 +185,13 @@ class AuditResult(AuditFinding):
         A mechanism this leaky would have been put above its claim with probability .95.
     runs : int
         Runs of each world.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, carry_out
+    >>> result = carry_out(IndKNNAudit(n_classes=3).votes(), seconds=0.1, controls=False)
+    >>> result.lower <= result.claim
+    True
     """
 
     rates: RateBounds

@@ -19,7 +19,7 @@ from vicinal.cli._options import (
     Text,
     Witness,
 )
-from vicinal.cli._output import say, warnings_said
+from vicinal.cli._output import progress_shown, say, warnings_said
 from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
 from vicinal.cli._records import (
     FROM_SCHEMA,
@@ -144,7 +144,7 @@ def init(
     )  # fmt: skip
     documents = document_column(target, plain, text)
     wish = ReferenceWish(public, reference, reference_rows, reference_share, target, plan)
-    with warnings_said(), spread(plain, ray) as unmapped:
+    with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
         if not quiet and target.kind == CLASSES:
             _say_before(plan, features, reference)
         dataset = read_records(data, unmapped, label, subject, columns_of_y, documents)

@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.store import KeywordReply
-    from vicinal.store._base_store import AnyStore
+    from vicinal.store._base_store import BaseStore
 
 
 def keywords(
@@ -61,7 +61,7 @@ def keywords(
         )
 
 
-def _words_shown(store: AnyStore, audience: str, most: int | None) -> int:
+def _words_shown(store: BaseStore, audience: str, most: int | None) -> int:
     """Return how many words to show, checked before anything is asked."""
     from vicinal.store._targets import WORDS
 
@@ -77,7 +77,7 @@ def _words_shown(store: AnyStore, audience: str, most: int | None) -> int:
     return kept if most is None else most
 
 
-def _asked(store: AnyStore, questions: list[str], data: Path | None) -> Any:
+def _asked(store: BaseStore, questions: list[str], data: Path | None) -> Any:
     extractor = store.schema.extractor
     if bool(questions) == (data is not None):
         raise InvalidInput("Give either questions or --data.")

@@ -26,7 +26,15 @@ from vicinal.cli._options import (
     Text,
     Witness,
 )
-from vicinal.cli._output import Yes, as_json, confirm, say, warnings_said, write_file
+from vicinal.cli._output import (
+    Yes,
+    as_json,
+    confirm,
+    progress_shown,
+    say,
+    warnings_said,
+    write_file,
+)
 from vicinal.cli._records import (
     document_column,
     identified,
@@ -35,7 +43,7 @@ from vicinal.cli._records import (
     read_records,
     target_columns,
 )
-from vicinal.cli._shards import AcceptLoss, Ray, opened_at
+from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, opened_at
 from vicinal.cli._subjects import listed_ids
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
@@ -55,7 +63,11 @@ def add(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
-    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
+    with (
+        warnings_said(),
+        progress_shown(),
+        opened_at(store, accept_loss=accept_loss) as opened,
+    ):
         target, extractor = opened.schema.target, opened.schema.extractor
         columns, documents = target_columns(target, label), document_column(target, extractor, text)
         dataset = read_records(data, extractor, label, subject, columns, documents)
@@ -81,15 +93,20 @@ def predict(
     ] = None,
     quiet: Quiet = False,
     ray: Ray = None,
+    shard_s: ShardSeconds = 30.0,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries; new ones spend budgets, durably before they are shown."""
+    from vicinal.distributed import MissingShardPolicy
+
     check_format(out)
+    policy = MissingShardPolicy(shard_s)
     with (
         warnings_said(),
+        progress_shown(silent=json),
         local_file(data) as path,
-        opened_at(store, ray, accept_loss=accept_loss) as opened,
+        opened_at(store, ray, policy, accept_loss=accept_loss) as opened,
     ):
         first, dataset = read_queries(path, opened.schema.extractor, name)
         with naming(path):

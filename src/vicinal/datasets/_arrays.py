@@ -37,6 +37,15 @@ def image_npz(path: str | Path) -> Dataset:
     ------
     InvalidInput
         If the file is missing or is laid out differently.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.datasets import image_npz
+    >>> images, labels = np.zeros((4, 28, 28), np.uint8), np.arange(4)
+    >>> np.savez("digits.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    >>> image_npz("digits.npz").test.features.shape
+    (4, 28, 28)
     """
     stored = _read(path)
     _require(path, stored, ("x_train", "y_train", "x_test", "y_test"))
@@ -97,6 +106,13 @@ def load_mnist() -> Dataset:
     ------
     MissingExtra
         If this is no checkout and the extra `demo` is not installed.
+
+    Examples
+    --------
+    >>> from vicinal.datasets import load_mnist
+    >>> digits = load_mnist()  # doctest: +SKIP
+    >>> digits.features.shape, digits.test.features.shape  # doctest: +SKIP
+    ((60000, 28, 28), (10000, 28, 28))
     """
     with as_file(_mnist_file()) as path:
         return image_npz(path)

@@ -31,6 +31,12 @@ class Coincidences:
         How many would if they came from the same population by themselves: the share of records
         that equal another record, times the public rows (Good 1953: the share of a population
         that a sample has seen is one less the share of values met once).
+
+    Examples
+    --------
+    >>> from vicinal.datasets import Coincidences
+    >>> Coincidences(public=1000, shared=4, expected=5.2).suspicious
+    False
     """
 
     public: int
@@ -65,6 +71,12 @@ def coincidences(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
     ------
     InvalidInput
         If they are not matrices of numbers of one width.
+
+    Examples
+    --------
+    >>> from vicinal.datasets import coincidences
+    >>> coincidences([[30, 1], [30, 1], [41, 0]], public=[[41, 0], [52, 1]]).shared
+    1
     """
     rows, points = _keys(records), _keys(public)
     if rows.dtype != points.dtype:

@@ -42,6 +42,14 @@ class Dataset:
     ------
     InvalidInput
         If labels or subjects are not as many as the records.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.datasets import Dataset
+    >>> patients = Dataset(np.eye(3), labels=np.array([0, 1, 1]), subjects=np.array([7, 7, 9]))
+    >>> patients.take(slice(2)).subjects
+    array([7, 7])
     """
 
     features: Features

@@ -40,6 +40,17 @@ def load_images(folder: str | Path) -> Dataset:
     InvalidInput
         If there is no such folder, or no image in it; if files lie at different depths, or one is
         no image or has more than 8 bits a pixel. No message names a file: it may be a person's.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from vicinal.datasets import load_images
+    >>> for label in ("cat", "dog"):
+    ...     Path("pets", label).mkdir(parents=True)
+    ...     Image.new("L", (8, 8)).save(f"pets/{label}/1.png")
+    >>> load_images("pets").labels
+    array(['cat', 'dog'], dtype='<U3')
     """
     folder = Path(folder)
     if not folder.is_dir():

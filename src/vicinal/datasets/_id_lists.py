@@ -24,7 +24,7 @@ _SEPARATORS = ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ('"', "a
 
 
 def read_ids(path: str | Path) -> list[SubjectId]:
-    """Return the ids of a file, each in its one form, in the file's order.
+    r"""Return the ids of a file, each in its one form, in the file's order.
 
     Parameters
     ----------
@@ -37,6 +37,14 @@ def read_ids(path: str | Path) -> list[SubjectId]:
     InvalidInput
         If the file cannot be read or holds no id; with the line's number, never what it says, if a
         line is a header, has several fields, is blank, or is no id.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.datasets import read_ids
+    >>> _ = Path("leaving.txt").write_text("17\nA-9\n")
+    >>> read_ids("leaving.txt")
+    [17, 'A-9']
     """
     try:
         with Path(path).open("rb", buffering=0) as file:

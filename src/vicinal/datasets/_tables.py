@@ -37,7 +37,7 @@ def load_table(
     targets: Sequence[str] = (),
     documents: str | None = None,
 ) -> Dataset:
-    """Return the records of a file.
+    r"""Return the records of a file.
 
     Parameters
     ----------
@@ -80,6 +80,16 @@ def load_table(
         If the file is missing, of another kind or damaged; if a column is missing, holds something
         else than it should, or lacks values. No message repeats anything from the file, but one
         says how many rows lack a subject.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.datasets import load_table
+    >>> rows = "id,age,dose,ill\n7,31,2.5,no\n8,64,1.0,yes\n"
+    >>> _ = Path("patients.csv").write_text(rows)
+    >>> table = load_table("patients.csv", label="ill", subject="id")
+    >>> table.features.shape, table.labels, table.subjects
+    ((2, 2), array(['no', 'yes'], dtype='<U3'), array([7, 8]))
     """
     path = Path(path)
     if not path.is_file():
@@ -106,12 +116,20 @@ def load_table(
 
 
 def read_table(path: str | Path) -> pa.Table:
-    """Return the whole table of a CSV or Parquet file; from CSV all columns are strings.
+    r"""Return the whole table of a CSV or Parquet file; from CSV all columns are strings.
 
     Raises
     ------
     InvalidInput
         If it is missing, of another kind, damaged or empty; no message quotes anything from it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.datasets import read_table
+    >>> _ = Path("patients.csv").write_text("age,dose\n31,2.5\n64,1.0\n")
+    >>> read_table("patients.csv").column_names
+    ['age', 'dose']
     """
     path = Path(path)
     if not path.is_file():

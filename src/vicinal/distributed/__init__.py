@@ -12,7 +12,6 @@ from vicinal.distributed._folders import is_cluster
 from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._ray_actors import RayCluster
 from vicinal.distributed._shard_server import ShardServer
-from vicinal.distributed._sharded_replies import ShardedReply
 from vicinal.distributed._splitting import split
 from vicinal.distributed._subject_merging import merge_cluster
 from vicinal.errors import ShardMissing
@@ -23,7 +22,6 @@ __all__ = [
     "RayCluster",
     "ShardMissing",
     "ShardServer",
-    "ShardedReply",
     "SpreadExtractor",
     "is_cluster",
     "local_transports",

@@ -57,6 +57,11 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
         If `backup` is none, or there is something at `path` already.
     PrivacyRefused
         Without `accept_loss`, if a part is not known to be in its last state.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import restore_cluster
+    >>> restore_cluster("backups/monday", "patients.cluster")  # doctest: +SKIP
     """
     source, target = Path(backup), Path(path)
     cluster = ClusterDescription.read(source)

@@ -26,7 +26,7 @@ from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, g
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import Add, Erase, KnownSubjects, OpenAudience, Ping, Task
 from vicinal.distributed._splitting import place_by_hash
-from vicinal.errors import PrivacyRefused, StorageFailed
+from vicinal.errors import PrivacyRefused, StoreDamaged
 from vicinal.ledger._files import guarded, replace_file, sync_folder
 from vicinal.ledger._ledger import Ledger
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -57,8 +57,8 @@ class ClusterChange:
         :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
     subjects : list of int or str
         Whose each record is; or who is erased.
-    integers, labels, places : int8 or float32 (n, d), int32 (n,), int32 (n,)
-        New records, and the shard of each.
+    integers, rows, places : int8 or float32 (n, d), int32 (n, w), int32 (n,)
+        New records, what they carry as the file has it, and the shard of each.
     audience : dict
         Number, name and plan of a new audience.
     clock : int
@@ -68,7 +68,7 @@ class ClusterChange:
     what: str
     subjects: list[SubjectId] = field(default_factory=list)
     integers: IntegerMatrix = field(default_factory=_NO_ROWS.copy)
-    labels: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
+    rows: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
     places: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
     audience: dict[str, Any] = field(default_factory=dict)
     clock: int = 0
@@ -81,7 +81,7 @@ class ClusterChange:
             return OpenAudience(self.clock, **self.audience)
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
-        return Add(self.clock, self.integers[rows], self.labels[rows], subjects)
+        return Add(self.clock, self.integers[rows], self.rows[rows], subjects)
 
     def concerns(self, shard: int) -> bool:
         """Tell whether a shard has anything to do."""
@@ -98,7 +98,7 @@ class ClusterChange:
             content,
             said=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
             integers=self.integers,
-            labels=self.labels,
+            labels=self.rows,
             places=self.places,
         )
         replace_file(path, content.getvalue())
@@ -110,13 +110,15 @@ class ClusterChange:
         with guarded(path):
             content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
-            raise StorageFailed(f"{path} is not the change that was decided. Restore a backup.")
+            raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             described = json.loads(arrays["said"].tobytes())
             subjects = [repaired(subject) for subject in described["subjects"]]
+            # Earlier versions wrote classes without a second dimension.
+            rows = np.atleast_2d(arrays["labels"].T).T
             return cls(
-                described["what"], subjects, arrays["integers"], arrays["labels"],
-                arrays["places"], described["audience"], described["turn"],
+                described["what"], subjects, arrays["integers"], rows, arrays["places"],
+                described["audience"], described["turn"],
             )  # fmt: skip
 
 
@@ -220,7 +222,7 @@ class ClusterChanges:
             write_naming(database, given=records.ids is not None)
             if records.ids is None:
                 database.put(NEXT_NUMBER, str(int(subjects[-1]) + 1))
-            return ClusterChange(ADD, subjects, records.integers, records.labels, places)
+            return ClusterChange(ADD, subjects, records.integers, records.rows, places)
 
         return decide
 

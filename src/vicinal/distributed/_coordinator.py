@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,13 +40,19 @@ from vicinal.distributed._sharded_audiences import (
     plan_audience,
     without_model,
 )
-from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch, ShardedReply
+from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
-from vicinal.errors import PrivacyRefused, ShardMissing, StorageFailed, VicinalError
+from vicinal.errors import (
+    PrivacyRefused,
+    ShardDamaged,
+    ShardMissing,
+    StorageFailed,
+    VicinalError,
+)
 from vicinal.ledger._database import Database
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import Presence, Verification
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
@@ -64,10 +70,16 @@ Connect = Callable[[Sequence[Path]], Sequence[ShardTransport]]
 """Makes the ways to shards, given their folders."""
 
 
-class Coordinator(BaseStore[ShardedReply]):
+class Coordinator(BaseStore):
     """A cluster that answers; one process at a time. All methods may be called from any thread.
 
     Make a cluster with :func:`~vicinal.distributed._splitting.split`; open it with :meth:`open`.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import Coordinator, local_transports
+    >>> with Coordinator.open("cluster", local_transports) as cluster:  # doctest: +SKIP
+    ...     reply = cluster.predict([[0.5, 0.1, -0.3]])
     """
 
     _kind = "cluster"
@@ -133,7 +145,8 @@ class Coordinator(BaseStore[ShardedReply]):
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
-            If a change of the data was broken off, and a shard that it needs is missing.
+            If a change of the data was broken off, and a shard that it needs is missing; or
+            ShardDamaged, if one is damaged and the policy is not to answer without it.
         """
         place = Path(path)
         if accept_loss and cls._lost(place):
@@ -314,9 +327,12 @@ class Coordinator(BaseStore[ShardedReply]):
 
     def _compare(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
-        policy = MissingShardPolicy(min(_OPENING, self._policy.deadline), answer_without=True)
-        with suppress(ShardMissing):
+        policy = dataclasses.replace(self._policy, deadline=min(_OPENING, self._policy.deadline))
+        try:
             gather(dict(enumerate(self._transports)), Ping(), policy)
+        except ShardMissing as error:
+            if isinstance(error, ShardDamaged) and not policy.answer_without:
+                raise
 
     def _delete_votes(self) -> None:
         """Have shards delete the votes of answers that are durable; a later one may do it, too."""

@@ -45,5 +45,12 @@ class LocalReply:
 
 
 def local_transports(paths: Sequence[Path]) -> list[LocalTransport]:
-    """Return the ways to the shards in these folders, all in this process."""
+    """Return the ways to the shards in these folders, all in this process.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.distributed import local_transports
+    >>> local_transports([Path("cluster/shard-0"), Path("cluster/shard-1")])  # doctest: +SKIP
+    """
     return [LocalTransport(ReopeningShard(path)) for path in paths]

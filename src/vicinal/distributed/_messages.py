@@ -92,11 +92,11 @@ class DeleteVotes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Add:
-    """Add records: int8 or float32 (n, d), int32 (n,) and n ids."""
+    """Add records: int8 or float32 (n, d), what they carry as int32 (n, w), and n ids."""
 
     clock: int
     integers: IntegerMatrix
-    labels: npt.NDArray[np.int32]
+    rows: npt.NDArray[np.int32]
     subjects: list[SubjectId]
 
 

@@ -29,6 +29,7 @@ from vicinal.errors import (
     MissingExtra,
     PrivacyRefused,
     StorageFailed,
+    StoreDamaged,
     VicinalError,
 )
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -76,7 +77,7 @@ def run_quietly(work: Callable[[], Any]) -> CallResult:
     """Do some work; return its result, or a public sentence why there is none."""
     try:
         return DONE, work()
-    except (InvalidInput, PrivacyRefused) as error:
+    except (InvalidInput, PrivacyRefused, StoreDamaged) as error:
         return type(error).__name__, str(error)
     except VicinalError as error:
         return UNREACHABLE, str(error)
@@ -103,6 +104,14 @@ class RayCluster:
     StorageFailed
         If the engine does not start, or cannot be reached, or if it asks for a token and this
         machine has none.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.distributed import RayCluster
+    >>> engine = RayCluster(cpus=2)  # doctest: +SKIP
+    >>> shards = engine.transports([Path("cluster/shard-0")])  # doctest: +SKIP
+    >>> engine.stop()  # doctest: +SKIP
     """
 
     def __init__(

@@ -30,8 +30,8 @@ from vicinal.distributed._messages import (
 from vicinal.distributed._vote_charging import charge
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
 from vicinal.store._checksums import write_digests
@@ -43,11 +43,15 @@ from vicinal.store._verify import Verification, traces, verify
 _CHANGED = "changed"
 """Where the database keeps the clock of the last change that was made."""
 
-_ANOTHER = (
-    "Shard {} is another shard, of this cluster or of another one. Bring back the folder that "
-    "belongs there."
-)
 _ALL = tasks.Verify()
+
+
+def another_shard(number: int) -> StoreOutdated:
+    """Return the refusal of a folder that lies in the place of shard `number` and is not it."""
+    return StoreOutdated(
+        f"Shard {number} is another shard, of this cluster or of another one. Bring back the "
+        "folder that belongs there."
+    )
 
 
 class ShardServer:
@@ -61,6 +65,13 @@ class ShardServer:
         What the folder holds.
     cluster : str
         The id of the cluster that it says it belongs to.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import ShardServer
+    >>> with ShardServer.open("cluster/shard-0") as server:  # doctest: +SKIP
+    ...     server.is_consistent
+    True
     """
 
     def __init__(self, parts: OpenStore, cluster: str) -> None:
@@ -139,7 +150,7 @@ class ShardServer:
                 with self._durable():
                     join(database, task.cluster, task.number)
             if member_of(database) != (task.cluster, task.number):
-                raise StoreOutdated(_ANOTHER.format(task.number))
+                raise another_shard(task.number)
             return self._parts.folder.identity, ShardState.of(database)
 
     # ------------------------------------------------------------ votes
@@ -187,7 +198,7 @@ class ShardServer:
         with self._serving():
             if task.clock > self._changed:
                 with self._parts.ledger.change("add"):
-                    append_records(self._parts, task.integers, task.labels, task.subjects)
+                    append_records(self._parts, task.integers, task.rows, task.subjects)
                     self._write_clock(task.clock)
                 self._note_change(task.clock)
 
@@ -260,7 +271,7 @@ class ShardServer:
         number, database = message.number, self._parts.database
         mine = (member_of(database), self._parts.folder.identity)
         if mine != ((message.cluster, number), message.shard):
-            raise StoreOutdated(_ANOTHER.format(number))
+            raise another_shard(number)
         if links_after(database, message.seen) is None:
             raise StoreOutdated(
                 f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
@@ -361,12 +372,12 @@ _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
 def append_records(
     parts: OpenStore,
     integers: IntegerMatrix,
-    labels: npt.NDArray[np.int32],
+    rows: npt.NDArray[np.int32],
     subjects: list[SubjectId],
 ) -> None:
-    """Add records to a shard, inside a change of its ledger."""
+    """Add records, with what they carry as the file has it, inside a change of a shard's ledger."""
     before = len(parts.shard)
-    parts.shard.add(integers, labels, subjects)
-    parts.record_files.append(before, integers, labels, parts.shard.subject_table.slots[before:])
+    parts.shard.add(integers, parts.schema.target.targets(rows), subjects)
+    parts.record_files.append(before, integers, rows, parts.shard.subject_table.slots[before:])
     size = len(parts.shard)
     write_digests(parts.database, parts.record_files, size, tiles_from(before, size))

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
-from vicinal.store import Reply
-from vicinal.store._audience_state import AudienceState
 from vicinal.store._request_batch import RequestBatch
-from vicinal.store._store_schema import StoreSchema
-
-
-@dataclass(frozen=True, eq=False)
-class ShardedReply(Reply):
-    """Answers that have been paid for, durably.
-
-    Attributes
-    ----------
-    missing : tuple of int
-        Shards that some of the answers were made without, by the operator's public policy.
-    """
-
-    missing: tuple[int, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them."""
-        return {**super().to_dict(), "missing": list(self.missing)}
 
 
 class CoordinatorLedger(Ledger):
@@ -70,14 +50,7 @@ class CoordinatorLedger(Ledger):
 class ShardedBatch(RequestBatch):
     """A batch whose replies say which shards they were made without."""
 
-    def __init__(
-        self, ledger: CoordinatorLedger, schema: StoreSchema, states: Mapping[str, AudienceState]
-    ) -> None:
-        super().__init__(ledger, schema, states)
-        self._missing = ledger.missing
+    _ledger: CoordinatorLedger
 
-    def _read(self, jobs: Sequence[Any]) -> Iterator[ShardedReply]:
-        for job, reply in zip(jobs, super()._read(jobs), strict=True):
-            missing = self._missing(sorted(set(job.seqs.tolist())))
-            fields = {part.name: getattr(reply, part.name) for part in dataclasses.fields(Reply)}
-            yield ShardedReply(**fields, missing=missing)
+    def _missing(self, seqs: npt.NDArray[np.int64]) -> tuple[int, ...]:
+        return self._ledger.missing(sorted(set(seqs.tolist())))

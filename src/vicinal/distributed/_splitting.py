@@ -44,7 +44,6 @@ from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._indexes import CELLS
 from vicinal.store._naming import NAMING, NEXT_NUMBER
 from vicinal.store._opening import OpenStore, create_store, open_store
-from vicinal.store._targets import CLASSES
 
 Place = Callable[[SubjectId], int]
 _MODELS = "models"
@@ -76,6 +75,20 @@ def split(
     ------
     InvalidInput, PrivacyRefused, StorageFailed
         As on opening the store. It is unchanged unless its cluster is complete.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import Store
+    >>> from vicinal.distributed import Coordinator, local_transports, split
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> y = np.arange(300) % 2
+    >>> with Store.init("store", X, y, classes=[0, 1], public=X[:80] + 1, n_queries=20):
+    ...     pass
+    >>> split("store", "cluster", shards=2)
+    >>> with Coordinator.open("cluster", local_transports) as cluster:
+    ...     cluster.predict([[0.5, 0.1, -0.3]]).left
+    19
     """
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
     target = Path(path)
@@ -83,8 +96,6 @@ def split(
         raise InvalidInput(f"{target} must be a new folder, or an empty one.")
     source = open_store(Path(store))
     try:
-        if source.schema.target.kind != CLASSES:
-            raise InvalidInput("Only a store of classes can be spread over shards.")
         identity = fresh_key(16).hex()
         records = _write_shards(source, target, identity, _places(source, shards, place), shards)
         _write_coordinator(source, target, identity, records)
@@ -201,8 +212,8 @@ def _fill(
             _open_like(parts, audience)
         _copy_tables(source, parts, [_MODELS])
         if len(rows):
-            labels = source.record_files.column("labels", size)[rows]
-            append_records(parts, integers.astype(source.schema.precision.dtype), labels, subjects)
+            carried = np.array(source.record_files.labels.rows(size)[rows])
+            append_records(parts, integers.astype(source.schema.precision.dtype), carried, subjects)
         else:
             write_digests(parts.database, parts.record_files, 0)
         parts.database.execute_many(

@@ -35,6 +35,11 @@ def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
     ------
     InvalidInput, PrivacyRefused, StorageFailed
         As on opening the cluster.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import merge_cluster
+    >>> merge_cluster("patients.cluster")  # doctest: +SKIP
     """
     place = Path(path)
     folders = shard_paths(place, ready_cluster(place).shards)

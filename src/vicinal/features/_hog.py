@@ -65,11 +65,13 @@ class HOGFeatures(FixedImageFeatures):
         Number of threads, as joblib counts them: None for one, -1 for every core. The features
         are the same whatever the number.
 
-    Notes ----- An image of h by w pixels gives ``(h // cell - block + 1) * (w // cell - block +
-    1)`` blocks of ``block**2 * orientations`` numbers between 0 and 1: 1,296 features for 28 by 28
-    pixels with the defaults. Of a colour image the channel with the steepest gradient counts, pixel
-    by pixel. Pixels are taken as they are; keep to one scale (0 to 255, or 0 to 1) for records,
-    public rows and queries.
+    Notes
+    -----
+    An image of h by w pixels gives ``(h // cell - block + 1) * (w // cell - block + 1)`` blocks of
+    ``block**2 * orientations`` numbers between 0 and 1: 1,296 features for 28 by 28 pixels with the
+    defaults. Of a colour image the channel with the steepest gradient counts, pixel by pixel.
+    Pixels are taken as they are; keep to one scale (0 to 255, or 0 to 1) for records, public rows
+    and queries.
 
     Examples
     --------

@@ -64,6 +64,13 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
     network's input (bilinear, averaged over what a smaller image leaves out), its middle is cut
     out, and pixels are normalised as the architecture says. Grey images get three equal channels
     where the network wants three; colours are averaged where it wants one.
+
+    Examples
+    --------
+    >>> from vicinal import ImageFeatures
+    >>> network = ImageFeatures("resnet18", "resnet18.safetensors")  # doctest: +SKIP
+    >>> network.transform(images).shape  # doctest: +SKIP
+    (100, 512)
     """
 
     def __init__(self, model: str, weights: str, device: str = "cpu") -> None:
@@ -84,6 +91,7 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
 
 
 def listed_images(images: Any) -> Sequence[Any]:
+    """Return `images` if they are a list, or an array, of at least one; else raise InvalidInput."""
     if isinstance(images, str | bytes) or not hasattr(images, "__len__") or len(images) == 0:
         raise InvalidInput("The images must be a list of at least one image.")
     return images  # type: ignore[no-any-return]

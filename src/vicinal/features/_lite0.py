@@ -71,6 +71,12 @@ class Lite0Features(LoadedOnce["Any"], FixedImageFeatures):
     An image is scaled so that it just covers the square (bilinear, averaged over what a smaller
     image leaves out), and its middle is cut out. Pixels x, 0 to 255, become (x - 127) / 128; grey
     images get three equal channels.
+
+    Examples
+    --------
+    >>> from vicinal.features import Lite0Features
+    >>> Lite0Features().transform(images).shape  # doctest: +SKIP
+    (100, 1280)
     """
 
     def __init__(self, size: int = 128, weights: str | None = None) -> None:

@@ -51,6 +51,13 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
 
     The network must have been trained without the private records, or with a guarantee of its own,
     which then adds to that of the answers.
+
+    Examples
+    --------
+    >>> from vicinal import OnnxFeatures
+    >>> network = OnnxFeatures("encoder.onnx")  # doctest: +SKIP
+    >>> network.transform(rows).shape  # doctest: +SKIP
+    (100, 64)
     """
 
     def __init__(self, model: str) -> None:

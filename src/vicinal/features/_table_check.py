@@ -35,6 +35,12 @@ class Misfit:
         What to do.
     stops : bool
         Whether the table is refused as it is; otherwise it is only worth knowing.
+
+    Examples
+    --------
+    >>> from vicinal.features import Misfit
+    >>> Misfit("sex", "is not there", rows=None, fix="add it", stops=True).column
+    'sex'
     """
 
     column: str | None
@@ -62,6 +68,14 @@ def check_table(
         What it should fit. Without it, only what no schema could take is looked for.
     apart : iterable of str
         Columns that are no features: the label's and the subject's.
+
+    Examples
+    --------
+    >>> from vicinal.features import check_table, draft_schema
+    >>> schema, notes = draft_schema({"age": [31, 45, 64, 28] * 25, "sex": ["f", "m"] * 50})
+    >>> faults = check_table({"age": [31, 45], "gender": ["f", "m"]}, schema)
+    >>> [(fault.column, fault.stops) for fault in faults if fault.stops]
+    [('sex', True)]
     """
     _, size, names = table_columns(table, ())
     if size == 0:

@@ -53,6 +53,13 @@ def draft_schema(table: Any, leave_out: Sequence[str] = ()) -> tuple[TableSchema
     ------
     InvalidInput
         If the table has no rows, or two columns of one name.
+
+    Examples
+    --------
+    >>> from vicinal.features import draft_schema
+    >>> schema, notes = draft_schema({"age": [31, 45, 64, 28] * 25, "sex": ["f", "m"] * 50})
+    >>> schema.names
+    ('age', 'sex')
     """
     _, size, names = table_columns(table, ())
     if size == 0:

@@ -33,6 +33,13 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
     -------
     pyarrow.Table
         As :class:`~vicinal.features.TableFeatures` takes tables.
+
+    Examples
+    --------
+    >>> from vicinal.features import draft_schema, rows_from_schema
+    >>> schema, notes = draft_schema({"age": [31, 45, 64, 28] * 25, "sex": ["f", "m"] * 50})
+    >>> rows_from_schema(schema, size=3, seed=0).num_rows
+    3
     """
     size = _checks.integer("size", size, least=1)
     generator = public_draws(seed)

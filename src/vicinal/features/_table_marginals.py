@@ -42,6 +42,15 @@ class DrawnRows:
         cost is taken off every budget.
     cost : float
         zCDP that every subject has paid: pass it on as `reference_cost`.
+
+    Examples
+    --------
+    >>> from vicinal.features import draft_schema, rows_from_marginals
+    >>> schema, notes = draft_schema({"age": [31, 45, 64, 28] * 25, "sex": ["f", "m"] * 50})
+    >>> private = {"age": [33, 47, 52] * 100, "sex": ["f", "m", "m"] * 100}
+    >>> drawn = rows_from_marginals(schema, private, cost=0.05, delta=1e-5, size=50)
+    >>> drawn.rows.num_rows, drawn.cost <= 0.05
+    (50, True)
     """
 
     rows: pa.Table
@@ -77,6 +86,14 @@ def rows_from_marginals(
         How many rows to draw; more cost nothing.
     simulation_seed : int, optional
         Makes the noise repeatable for experiments, and the guarantee void.
+
+    Examples
+    --------
+    >>> from vicinal.features import draft_schema, rows_from_marginals
+    >>> schema, notes = draft_schema({"age": [31, 45, 64, 28] * 25, "sex": ["f", "m"] * 50})
+    >>> private = {"age": [33, 47, 52] * 100, "sex": ["f", "m", "m"] * 100}
+    >>> rows_from_marginals(schema, private, cost=0.05, delta=1e-5).rows.column_names
+    ['age', 'sex']
     """
     size = _checks.integer("size", size, least=1)
     columns = schema.usable().columns

@@ -18,7 +18,7 @@ from vicinal import _checks
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order
-from vicinal.neighbours._tiles import COUNT
+from vicinal.neighbours._scan import THREADS
 
 _TEXTS_A_WORKER = 16
 """A further thread needs a copy of the network, which pays from so many texts on."""
@@ -78,6 +78,12 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
     queries with one installation.
 
     Texts longer than the model's window (256 word pieces for the packaged model) are cut off.
+
+    Examples
+    --------
+    >>> from vicinal import SentenceFeatures
+    >>> SentenceFeatures().transform(["Where does it hurt?"]).shape  # doctest: +SKIP
+    (1, 384)
     """
 
     def __init__(
@@ -124,7 +130,7 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
         parts = [wanted[start : start + step] for start in range(0, len(wanted), step)]
         if together > 1 or self.device != "cpu":
             return in_order((_embedded(network, part, together) for part in parts), progress)
-        with _Workers(network, min(COUNT, len(wanted) // _TEXTS_A_WORKER)) as workers:
+        with _Workers(network, min(THREADS, len(wanted) // _TEXTS_A_WORKER)) as workers:
             return in_order(map(workers.embedded, parts), progress)
 
     def _network(self) -> _Network:

@@ -39,12 +39,27 @@ class ReleasedLabels:
         Class names.
     margins : float64 (q,) or None
         Noisy leads, larger is surer; None where labels alone were released.
-    kept : bool (q,)
+    selected : bool (q,)
         Which answers a student should learn from.
     classes : tuple of int or str
         All class names.
     guarantee : dict
         As ``Guarantee.to_dict`` gives it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import ReleasedLabels, load_answers, save_answers
+    >>> answers = ReleasedLabels(
+    ...     rows=np.array([4, 7]),
+    ...     labels=np.array(["no", "yes"]),
+    ...     margins=np.array([31.5, 4.0]),
+    ...     selected=np.array([True, False]),
+    ...     classes=("no", "yes"),
+    ...     guarantee={"epsilon": 1.0, "delta": 1e-5},
+    ... )
+    >>> answers.rows[answers.selected]
+    array([4])
     """
 
     rows: npt.NDArray[np.int64]
@@ -62,6 +77,16 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
     ------
     StorageFailed
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import ReleasedLabels, load_answers, save_answers
+    >>> rows, labels, selected = np.array([4, 7]), np.array([0, 1]), np.array([True, False])
+    >>> answers = ReleasedLabels(rows, labels, None, selected, (0, 1), {"epsilon": 1.0})
+    >>> save_answers(answers, "answers.npz")
+    >>> load_answers("answers.npz").classes
+    (0, 1)
     """
     about = {
         "version": _VERSION,
@@ -88,6 +113,15 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     ------
     InvalidInput
         If the file is missing or is laid out differently.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import ReleasedLabels, load_answers, save_answers
+    >>> rows, labels, selected = np.array([4, 7]), np.array([0, 1]), np.array([True, False])
+    >>> save_answers(ReleasedLabels(rows, labels, None, selected, (0, 1), {}), "answers.npz")
+    >>> load_answers("answers.npz").labels
+    array([0, 1])
     """
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -127,6 +161,16 @@ def soft_labels(
         Which of them were answered, and the positions of the answers; at least one.
     n_classes : int
         c.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import soft_labels
+    >>> features = np.random.default_rng(0).normal(size=(20, 3))
+    >>> rows = np.arange(10)
+    >>> labels = (features[:10, 0] > 0).astype(np.int64)
+    >>> soft_labels(features, rows, labels, n_classes=2).shape
+    (20, 2)
     """
     exact = np.asarray(features, dtype=np.float64)
     places = ReferenceNeighborhoods(exact)

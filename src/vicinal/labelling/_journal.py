@@ -50,6 +50,13 @@ class AskedRound:
         Answers to the first a of them.
     margins : float64 (a,) or None
         Their margins, if votes leave.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import AskedRound
+    >>> AskedRound(np.array([5, 9, 1]), labels=np.array([2, 0]), margins=None).complete
+    False
     """
 
     questions: npt.NDArray[np.int64]
@@ -74,6 +81,14 @@ class JournalEntry:
         Rounds that were begun.
     state : dict of arrays
         See :data:`vicinal.labelling._labellers.State`. Private.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import FileJournal, JournalEntry
+    >>> journal = FileJournal("run")
+    >>> journal.commit(JournalEntry("a run", rounds=(), state={}))
+    >>> journal.read().rounds
+    ()
     """
 
     run: str
@@ -88,6 +103,14 @@ class Journal(Protocol):
     ----------
     folder : Path
         Where the run keeps its students.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import FileJournal, Journal, JournalEntry
+    >>> journal: Journal = FileJournal("run")
+    >>> journal.commit(JournalEntry("a run", rounds=(), state={}))
+    >>> journal.read().run
+    'a run'
     """
 
     folder: Path
@@ -115,6 +138,14 @@ class FileJournal:
         If the folder cannot be used.
     PrivacyRefused
         If another process holds the folder: both would spend the same budgets.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import FileJournal
+    >>> journal = FileJournal("run")
+    >>> journal.read() is None  # nothing was asked yet
+    True
+    >>> journal.close()
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -56,6 +56,13 @@ class Answered:
         Positions of classes; `ABSTAINED` where there is no answer.
     margins : float64 (q,) or None
         The noisy lead of the best class, larger is surer; None where votes do not leave.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import Answered
+    >>> Answered(labels=np.array([2, 0]), margins=np.array([31.5, 4.0])).labels
+    array([2, 0])
     """
 
     labels: npt.NDArray[np.int64]
@@ -69,6 +76,14 @@ class Labeller(Protocol):
     the next call, :meth:`state` says what all answers so far have cost, and :meth:`restore` makes a
     new labeller go on from there: with the same records it must then answer, and charge, as the
     old one would have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import IndKNNLabeller, Labeller
+    >>> labeller: Labeller = IndKNNLabeller([0, 1], labels=np.array([0, 1] * 50))
+    >>> labeller.digest() == IndKNNLabeller([0, 1], labels=np.array([0, 1] * 50)).digest()
+    True
     """
 
     @property
@@ -124,6 +139,14 @@ class IndKNNLabeller:
         from round to round there is none.
     simulation_seed : int, optional
         Makes noise repeatable, and the guarantee void.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import IndKNNLabeller
+    >>> labeller = IndKNNLabeller(["no", "yes"], np.array(["no", "yes"] * 50), epsilon=2.0)
+    >>> labeller.classes.tolist()
+    ['no', 'yes']
     """
 
     def __init__(
@@ -238,7 +261,19 @@ class FeatureExtractor(Protocol):
 
 
 class StudentModel(FeatureExtractor, Protocol):
-    """What was learnt from released answers; may be published."""
+    """What was learnt from released answers; may be published.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import StudentModel
+    >>> from vicinal.students import Recipe, train_student
+    >>> pool, rows = np.eye(8, dtype=np.float32), np.array([0, 5])
+    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
+    >>> student: StudentModel = train_student(pool, rows, ["a", "b"], ["a", "b"], recipe)
+    >>> student.predict_proba(pool).shape
+    (8, 2)
+    """
 
     def predict_proba(self, examples: Examples, /) -> npt.NDArray[Any]:
         """Return the probability of every class, (n, c)."""
@@ -249,7 +284,14 @@ AnyStudent = TypeVar("AnyStudent", bound=StudentModel)
 
 
 class Learner(Protocol[AnyStudent]):
-    """Trains students, and keeps them."""
+    """Trains students, and keeps them.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import Learner
+    >>> from vicinal.students import Recipe, StudentLearner
+    >>> learner: Learner = StudentLearner([0, 1], [Recipe(network="mlp", method="vat")])
+    """
 
     def learn(
         self,

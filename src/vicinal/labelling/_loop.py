@@ -44,6 +44,16 @@ class LabellingTask:
         Public examples without labels, of the same kind.
     extractor : FeatureExtractor
         Features of the first round. Learnt from public data, if at all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import HOGFeatures
+    >>> from vicinal.labelling import LabellingTask
+    >>> private, public = np.zeros((30, 28, 28), np.uint8), np.zeros((10, 28, 28), np.uint8)
+    >>> task = LabellingTask(private, public, HOGFeatures())
+    >>> task.digest() == LabellingTask(private, public, HOGFeatures()).digest()
+    True
     """
 
     records: Examples
@@ -78,10 +88,17 @@ class TransferResult:
         One for each round.
     rounds : tuple of AskedRound
         Questions and answers of each round.
-    kept : tuple of int64 arrays
+    selected : tuple of int64 arrays
         Which answers of each round were learnt from, as positions in the round.
     guarantee : Guarantee
         Of everything together, the students included.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import transfer
+    >>> result = transfer(task, labeller, learner, plan, journal, begin)  # doctest: +SKIP
+    >>> result.guarantee.epsilon <= 1.0  # doctest: +SKIP
+    True
     """
 
     student: StudentModel
@@ -114,6 +131,13 @@ def transfer(
     ------
     InvalidInput
         If the journal is of another run.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import transfer
+    >>> result = transfer(task, labeller, learner, plan, journal, begin)  # doctest: +SKIP
+    >>> result.student.predict_proba(images).shape  # doctest: +SKIP
+    (100, 10)
     """
     return _Transfer(job, labeller, plan, journal, begin, learner).carry_out()
 
@@ -134,6 +158,29 @@ def label(
     ------
     InvalidInput
         If there are more rounds, which would need a student; if the journal is of another run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from contextlib import closing
+    >>> from vicinal import HOGFeatures
+    >>> from vicinal.labelling import (
+    ...     FileJournal,
+    ...     IndKNNLabeller,
+    ...     LabellingTask,
+    ...     default_plan,
+    ...     label,
+    ... )
+    >>> draws = np.random.default_rng(0)
+    >>> private, public = (draws.integers(0, 255, (n, 28, 28), np.uint8) for n in (600, 200))
+    >>> labeller = IndKNNLabeller([0, 1], draws.integers(0, 2, 600), n_records=600)
+    >>> task = LabellingTask(private, public, HOGFeatures())
+    >>> def begin(step, size):
+    ...     return lambda done: None  # no progress is shown
+    >>> with closing(FileJournal("run")) as journal:
+    ...     asked, chosen = label(task, labeller, default_plan(1, pool=200), journal, begin)
+    >>> asked.complete
+    True
     """
     if len(plan.rounds) != 1:
         raise InvalidInput("The plan must be of one round: more need a student between them.")

@@ -51,6 +51,15 @@ class Round:
     choose : {"shuffled", "unsure"}
         Which examples are asked about: the next of a public order, or those that the last round's
         student is least sure of. Both look at released things only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import Round
+    >>> Round(questions=4, share=1.0, keep=0.5).selected(
+    ...     np.array([9.0, 1.0, 7.0, 2.0]), labels=np.array([0, 0, 1, 1])
+    ... )
+    array([0, 2])
     """
 
     questions: int
@@ -99,6 +108,13 @@ class LabellingPlan:
         At least one; their shares come to at most 1.
     seed : int
         Of the public order in which examples are asked about. No privacy hangs on it.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import LabellingPlan, Round
+    >>> plan = LabellingPlan((Round(questions=300, share=0.3), Round(questions=400, share=0.7)))
+    >>> plan.questions
+    700
     """
 
     rounds: tuple[Round, ...]
@@ -163,6 +179,12 @@ def default_plan(
         Of the order of questions.
     overlapping : bool
         Whether classes overlap, as far as is publicly known.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import default_plan
+    >>> [(part.questions, part.share) for part in default_plan(rounds=2, pool=1000).rounds]
+    [(300, 0.3), (300, 0.7)]
     """
     rounds = _checks.integer("rounds", rounds, least=1)
     asked = 0.6 if overlapping and rounds == 1 else 0.3
@@ -183,7 +205,15 @@ _PRECISION = 1e-5
 
 
 def noise_of(part: Round, plan: LabellingPlan, sigma: float) -> float:
-    """Return a round's noise where the whole plan's is `sigma`; a single round's is just that."""
+    """Return a round's noise where the whole plan's is `sigma`; a single round's is just that.
+
+    Examples
+    --------
+    >>> from vicinal.labelling import LabellingPlan, Round, noise_of
+    >>> plan = LabellingPlan((Round(questions=300, share=1.0),))
+    >>> noise_of(plan.rounds[0], plan, sigma=25.0)
+    25.0
+    """
     return sigma * math.sqrt(part.questions / (part.share * plan.questions))
 
 
@@ -201,6 +231,16 @@ def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
     ------
     PrivacyRefused
         If no noise keeps it: something else of the plan, its screening say, is too dear.
+
+    Examples
+    --------
+    >>> from vicinal import account
+    >>> from vicinal.labelling import least_noise
+    >>> def cost(sigma):
+    ...     release = {"kind": "gaussian", "sigma": sigma, "count": 100}
+    ...     return account({"delta": 1e-5, "releases": [release]})["epsilon"]
+    >>> 30 < least_noise(cost, epsilon=1.0) < 45
+    True
     """
     target = _checks.real("epsilon", epsilon, above=0)
 

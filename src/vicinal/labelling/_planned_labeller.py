@@ -44,6 +44,18 @@ class FixedPlanLabeller:
     InvalidInput
         If a classifier limits its answers (n_answers): a limit would have to be carried over kills;
         or has an epsilon of its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import PrivateKNNClassifier
+    >>> from vicinal.labelling import FixedPlanLabeller, default_plan
+    >>> def make(part):
+    ...     return PrivateKNNClassifier(classes=[0, 1], k=20, sigma_votes=60.0, gamma=0.5)
+    >>> labels = np.array([0, 1] * 500)
+    >>> labeller = FixedPlanLabeller(make, default_plan(rounds=1, pool=100), labels)
+    >>> labeller.epsilon() > 0
+    True
     """
 
     def __init__(

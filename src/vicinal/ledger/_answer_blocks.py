@@ -65,8 +65,8 @@ class AnswerBlock:
         What the grid has cost this audience by now.
     queries_of : mapping of str to int
         Queries of the block by analyst.
-    lesson : ReuseEntry or None
-        What the audience's memory learns from the block.
+    reuse_entry : ReuseEntry or None
+        What the block adds to the answers that later queries may reuse.
     proxies : uint16 (m,) or None
         How far the public points that are charged along are worn by now.
     put : int or None

@@ -44,7 +44,7 @@ class Audience:
         Who it is; the plan as JSON. Public.
     account : StoredAccount
         Budgets. Private.
-    welcome : int
+    initial_budget : int
         Units that a newcomer is given: :data:`~vicinal.accounting._budget.UNITS`, or 0 once the
         history of charges has been lost.
     granted : int
@@ -57,6 +57,8 @@ class Audience:
         Charges, and the answers they paid for, that are in the pages only.
     analysts : dict
         By name.
+    logged_bytes : int
+        Bytes of charges in the log that are not yet in the pages.
     """
 
     number: int

@@ -15,7 +15,16 @@ Units = npt.NDArray[np.int64]
 
 
 class Account(Protocol):
-    """Every subject's remaining units, by slot, for one interaction."""
+    """Every subject's remaining units, by slot, for one interaction.
+
+    Examples
+    --------
+    >>> from vicinal.ledger import MemoryLedger
+    >>> account = MemoryLedger()
+    >>> _ = account.enroll([17])
+    >>> account.remaining.dtype  # units, which the mechanisms charge in place
+    dtype('int64')
+    """
 
     @property
     def remaining(self) -> Units:
@@ -28,7 +37,15 @@ class Account(Protocol):
 
 
 class Register(Protocol):
-    """Which subject stands at which slot."""
+    """Which subject stands at which slot.
+
+    Examples
+    --------
+    >>> from vicinal.ledger import MemoryLedger
+    >>> register = MemoryLedger()
+    >>> bool((register.enroll([17, "A-9"]) == register.slots([17, "A-9"])).all())
+    True
+    """
 
     @property
     def size(self) -> int:

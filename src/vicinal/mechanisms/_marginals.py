@@ -45,6 +45,16 @@ class NoisyMarginals:
     cost : float
         zCDP that every subject has paid. It must be taken off every budget that is compared with
         the same epsilon: `IndKNNClassifier(reference_cost=...)`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.mechanisms import noisy_marginals, randomness
+    >>> smoker, ward = np.array([0, 1, 1, 0] * 50), np.array([0, 1, 2, 2] * 50)
+    >>> cells = np.column_stack([smoker, ward])
+    >>> counts = noisy_marginals(cells, (2, 3), np.arange(200), 0.1, 1e-5, randomness(1))
+    >>> counts.two_way[0, 1].shape, counts.cost <= 0.1
+    ((2, 3), True)
     """
 
     one_way: tuple[Table, ...]
@@ -85,6 +95,15 @@ def noisy_marginals(
     ------
     InvalidInput
         If there are too many cells, or the cost is too small for exact arithmetic.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.mechanisms import noisy_marginals, randomness
+    >>> cells = np.array([[0, 2], [1, 0], [1, 1]])
+    >>> counts = noisy_marginals(cells, (2, 3), np.arange(3), 0.1, 1e-5, randomness(1))
+    >>> [table.shape for table in counts.one_way]
+    [(2,), (3,)]
     """
     cost = _checks.real("cost", cost, above=0)
     shapes: list[tuple[int, ...]] = [(k,) for k in sizes]

@@ -14,6 +14,12 @@ def randomness(simulation_seed: int | None = None) -> NoiseSource:
     """Return exact noise from system entropy, or repeatable noise if a seed is given.
 
     Results made with a seed carry no guarantee; ``NoiseSource.exact`` tells the two apart.
+
+    Examples
+    --------
+    >>> from vicinal.mechanisms import randomness
+    >>> randomness().exact
+    True
     """
     return SystemNoise() if simulation_seed is None else SimulatedNoise(simulation_seed)
 
@@ -23,6 +29,12 @@ def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID25
 
     Nothing private may depend on them, and no privacy hangs on them. A seed carries no guarantee
     and breaks none.
+
+    Examples
+    --------
+    >>> from vicinal.mechanisms import public_draws
+    >>> public_draws(3).integers(10) == public_draws(3).integers(10)
+    np.True_
     """
     known = None if seed is None else _checks.integer("seed", seed, least=0)
     start = int.from_bytes(fresh_key()) if known is None else known

@@ -57,6 +57,16 @@ class VoteMechanism(ABC):
         The zCDP that a subject's full budget stands for.
     label_only : bool
         Whether labels leave, or votes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
+    >>> from vicinal.neighbours import Cosine
+    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
+    >>> votes = NoisyVotes(Cosine(), 64, 10, 0.05, VoteGrid(1 << 22), randomness(), slack)
+    >>> votes.slack(noise=30.0) < 1e-10  # a part of delta, for one answer
+    True
     """
 
     label_only: bool
@@ -107,6 +117,15 @@ class NoisyVotes(VoteMechanism):
     slack : DeltaSlackAccountant
         Meters what the grid costs; refuses a release before anybody is charged for it. The others
         are the attributes of :class:`VoteMechanism`.
+
+    Examples
+    --------
+    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
+    >>> from vicinal.neighbours import Cosine
+    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
+    >>> votes = NoisyVotes(Cosine(), 64, 10, 0.05, VoteGrid(1024), randomness(), slack)
+    >>> votes.label_only
+    False
     """
 
     label_only = False
@@ -150,6 +169,17 @@ class NoisyLabels(VoteMechanism):
     ------
     InvalidInput
         If there are scores, and the price holds for the number of classes only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.accounting._label_only import charge_table, label_budget
+    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
+    >>> from vicinal.neighbours import Cosine
+    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
+    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
+    >>> labels.places(np.array([[5, 900, 7]]), np.array([1 << 22]))
+    array([1])
     """
 
     label_only = True
@@ -282,7 +312,19 @@ class BlockRelease(ABC):
 
 @dataclass(frozen=True, slots=True)
 class VoteRelease(BlockRelease):
-    """A release of noisy votes."""
+    """A release of noisy votes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
+    >>> from vicinal.neighbours import Cosine
+    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
+    >>> votes = NoisyVotes(Cosine(), 64, 3, 0.05, VoteGrid(1 << 22), randomness(), slack)
+    >>> release = votes.release(np.array([30.0]))  # one query, noise of 30 records
+    >>> release.publish(np.zeros((1, 3), np.int64)).shape
+    (1, 3)
+    """
 
     def publish(self, votes: Steps) -> Floats:
         """Return noisy votes, float64 (q, c), in units of a unit vote."""
@@ -291,7 +333,20 @@ class VoteRelease(BlockRelease):
 
 @dataclass(frozen=True, slots=True)
 class LabelRelease(BlockRelease):
-    """A release of labels."""
+    """A release of labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.accounting._label_only import charge_table, label_budget
+    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
+    >>> from vicinal.neighbours import Cosine
+    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
+    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
+    >>> votes = np.array([[0, 0, 10**10]])
+    >>> labels.release(np.array([30.0])).publish(votes)  # one query, noise of 30 records
+    array([2])
+    """
 
     mechanism: NoisyLabels
 
@@ -323,6 +378,12 @@ class VoteGrid:
     """A grid of ``steps`` (a power of two) steps in a unit contribution.
 
     Everything that is summed is a whole number of steps, and so is every noise scale.
+
+    Examples
+    --------
+    >>> from vicinal.mechanisms import VoteGrid
+    >>> VoteGrid(steps=1024).scale(2.0)
+    2048
     """
 
     steps: int
@@ -369,6 +430,14 @@ class DeltaSlackAccountant:
 
     An RDP guarantee needs no slack (the discrete Gaussian is as good there); its meter never
     refuses.
+
+    Examples
+    --------
+    >>> from vicinal.mechanisms import DeltaSlackAccountant
+    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
+    >>> slack.charge([1 << 16], coordinates=10)
+    >>> 0 <= slack.spent < 1e-5
+    True
     """
 
     def __init__(self, delta: float, *, needed: bool, spent: float = 0.0) -> None:

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 from vicinal.neighbours._index import FeatureRows, Index
 from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix, Kernel, unit_vectors
 from vicinal.neighbours._radius import Radius, Reference
-from vicinal.neighbours._tiles import Hits, fill_holes
+from vicinal.neighbours._scan import Hits, fill_holes
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 
 LEAST_PER_CELL = 8
@@ -58,6 +58,16 @@ class CentroidCells:
         The kernel's product factor.
     margin : float
         At least 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, FixedRadius, Reference, learn_cells
+    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(200, 8)))
+    >>> cells = learn_cells(Reference(Cosine(), public), FixedRadius(Cosine(), 0.7, 8), cells=4)
+    >>> own, probed = cells.of(public), cells.probed(public)
+    >>> bool(probed[range(200), own].all())  # a query always looks at its own cell
+    True
     """
 
     centroids: FloatMatrix
@@ -112,6 +122,15 @@ def learn_cells(
     ------
     InvalidInput
         If there are fewer than 8 public points in the learning half for every cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, FixedRadius, Reference, learn_cells
+    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(200, 8)))
+    >>> cells = learn_cells(Reference(Cosine(), public), FixedRadius(Cosine(), 0.7, 8), cells=4)
+    >>> cells.centroids.shape
+    (4, 8)
     """
     _checks.real("recall", recall, above=0, below=1)
     most = len(reference) // (2 * LEAST_PER_CELL)
@@ -186,6 +205,24 @@ class PublicCentroids(Index):
         See :class:`vicinal.neighbours._index.Index`.
     cells : CentroidCells
         What was learnt, see :func:`vicinal.neighbours._centroids.learn_cells`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import (
+    ...     Cosine,
+    ...     FixedRadius,
+    ...     PublicCentroids,
+    ...     Reference,
+    ...     learn_cells,
+    ... )
+    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(200, 8)))
+    >>> radius = FixedRadius(Cosine(), 0.7, 8)
+    >>> cells = learn_cells(Reference(Cosine(), public), radius, cells=4)
+    >>> index = PublicCentroids(Cosine(), 8, cells)
+    >>> index.add(public)
+    >>> len(index.search(public[:2], radius.thresholds(public[:2])).rows) >= 2
+    True
     """
 
     def __init__(
@@ -264,9 +301,9 @@ class PublicCentroids(Index):
         def scan(cells: list[int]) -> list[list[Hits] | None]:
             return [self._scan_cell(cell, block, probed[:, cell], room) for cell in cells]
 
-        together = max(_TOGETHER, -(-len(looked) // (_tiles.COUNT * _TASKS)))
+        together = max(_TOGETHER, -(-len(looked) // (_scan.THREADS * _TASKS)))
         tasks = [looked[at : at + together] for at in range(0, len(looked), together)]
-        found = [parts for some in _tiles.mapped(scan, tasks) for parts in some]
+        found = [parts for some in _scan.map_in_threads(scan, tasks) for parts in some]
         return None if None in found else [hits for parts in found if parts for hits in parts]
 
     def _scan_cell(

@@ -82,6 +82,12 @@ class Precision:
         N, the largest Euclidean norm of an encoded vector.
     limit : int
         Largest size of a coordinate; larger ones are clipped to it.
+
+    Examples
+    --------
+    >>> from vicinal.neighbours import Precision
+    >>> Precision().dtype, Precision(norm=300, limit=127).dtype
+    (<class 'numpy.float32'>, <class 'numpy.int8'>)
     """
 
     norm: int = INTEGER_NORM
@@ -135,6 +141,13 @@ def int8_precision(public: npt.NDArray[np.floating], bound: float | None = None)
     ------
     InvalidInput
         If there are no rows, or more features than :class:`Precision` takes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import int8_precision
+    >>> int8_precision(np.random.default_rng(0).normal(size=(100, 64))).limit
+    127
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
@@ -206,6 +219,13 @@ class Kernel(ABC):
 
     The similarity is ``product_factor * <x, q> - offset(x) - offset(q)``; its level is
     ``clip((similarity + level_origin) >> level_shift, 0, LEVELS - 1)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, Kernel
+    >>> isinstance(Cosine(), Kernel), len(Cosine().table(2)) > 1000
+    (True, True)
     """
 
     name: str
@@ -257,6 +277,14 @@ class Cosine(Kernel):
     ----------
     precision : Precision
         How features become integers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine
+    >>> Cosine().encode(np.array([[1.0, 0.0], [20.0, 0.0]]))  # lengths do not matter
+    array([[4094.,    0.],
+           [4094.,    0.]], dtype=float32)
     """
 
     name = "cosine"
@@ -303,6 +331,15 @@ class RBF(Kernel):
         Public bound on the norm of a feature vector; longer ones are pulled back to it.
     precision : Precision
         How features become integers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import RBF
+    >>> kernel = RBF(bandwidth=1.0, bound=4.0)
+    >>> near, far = kernel.encode(np.array([[0.1, 0.0], [3.0, 0.0]]))
+    >>> near.dtype, bool((abs(near) < abs(far)).any())
+    (dtype('float32'), True)
     """
 
     name = "rbf"

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 from vicinal.neighbours._index import GrowableArray, RowIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._tiles import Hits
+from vicinal.neighbours._scan import Hits
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 
 _STEPS = 1 << 16
@@ -44,6 +44,16 @@ class HyperplaneLSH(RowIndex):
         b, at most 16; more make smaller buckets. ZZGW23 take 8.
     seed : int
         Public seed of the hyperplanes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, FixedRadius, HyperplaneLSH
+    >>> rows = Cosine().encode(np.eye(3))
+    >>> index = HyperplaneLSH(Cosine(), n_features=3, tables=10, bits=4, seed=1)
+    >>> index.add(rows)
+    >>> index.search(rows, FixedRadius(Cosine(), 0.5, 3).thresholds(rows)).rows
+    array([0, 1, 2], dtype=int32)
     """
 
     def __init__(
@@ -103,7 +113,7 @@ class HyperplaneLSH(RowIndex):
             hits = [part for part in found if part is not None]
             return hits if len(hits) == len(found) else None
 
-        found = list(_tiles.mapped(scan, range(len(queries))))
+        found = list(_scan.map_in_threads(scan, range(len(queries))))
         parts = [part for part in found if part is not None]
         return [_in_turn(parts)] if len(parts) == len(found) else None
 

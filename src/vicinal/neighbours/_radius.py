@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._tiles import rank_th_largest
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
@@ -38,6 +38,14 @@ class Reference:
         The kernel whose integer similarities are compared.
     points : int8 or float32 (m, d)
         Integer features of the public points, in the kernel's precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, Reference
+    >>> public = Cosine().encode(np.eye(3))
+    >>> Reference(Cosine(), public).largest(public, rank=1)  # the similarity to itself
+    array([16760836, 16760836, 16760836])
     """
 
     def __init__(self, kernel: Kernel, points: IntegerMatrix) -> None:
@@ -94,7 +102,7 @@ class Reference:
     ) -> npt.NDArray[np.int64]:
         """Return the same by looking at what reaches `lower`; all are looked at where it fails."""
         near = self._index.search(queries, lower)
-        found = rank_th_largest(near.starts, near.similarities, rank)
+        found = _rank_th_largest(near.starts, near.similarities, rank)
         short = np.diff(near.starts) < rank
         if short.any():
             found[short] = self.ranked(queries[short], rank)
@@ -111,7 +119,14 @@ class Reference:
 
 
 class Radius(ABC):
-    """Turns queries into similarity thresholds, without looking at any private record."""
+    """Turns queries into similarity thresholds, without looking at any private record.
+
+    Examples
+    --------
+    >>> from vicinal.neighbours import Cosine, FixedRadius, Radius
+    >>> isinstance(FixedRadius(Cosine(), 0.5, n_features=3), Radius)
+    True
+    """
 
     @abstractmethod
     def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
@@ -139,6 +154,14 @@ class FixedRadius(Radius):
         Number of features.
     reference, n_records
         A public reference and the public size; needed for :meth:`expected` only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, FixedRadius
+    >>> radius = FixedRadius(Cosine(), tau=0.5, n_features=3)
+    >>> len(np.unique(radius.thresholds(Cosine().encode(np.eye(3)))))  # one for all queries
+    1
     """
 
     def __init__(
@@ -187,6 +210,15 @@ class AdaptiveRadius(Radius):
         k, the number of private neighbours to expect.
     n_records : int
         n, the public estimate of the number of private records.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import AdaptiveRadius, Cosine, Reference
+    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(100, 8)))
+    >>> radius = AdaptiveRadius(Reference(Cosine(), public), n_neighbors=50, n_records=1000)
+    >>> radius.thresholds(public[:2]).shape, radius.covers(public[:2])
+    ((2,), True)
     """
 
     def __init__(self, reference: Reference, n_neighbors: int, n_records: int) -> None:
@@ -220,3 +252,13 @@ class AdaptiveRadius(Radius):
     def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return `n_neighbors` for every query."""
         return np.full(len(queries), float(self._count))
+
+
+@compiled
+def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
+    """Return the `rank`-th largest of each query's values, int64 (q,); 0 where there are fewer."""
+    found = np.zeros(len(starts) - 1, dtype=np.int64)
+    for j in range(len(found)):
+        if starts[j + 1] - starts[j] >= rank:
+            found[j] = np.sort(values[starts[j] : starts[j + 1]])[-rank]
+    return found

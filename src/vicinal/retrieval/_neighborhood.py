@@ -11,7 +11,7 @@ import numpy as np
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.store import DEFAULT, KeywordReply, LabelSetReply, NumberReply, Reply
-from vicinal.store._base_store import AnyStore
+from vicinal.store._base_store import BaseStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class NeighborhoodSource:
     >>> store.close()
     """
 
-    store: AnyStore
+    store: BaseStore
     encode: Callable[[list[str]], Any] | None = None
     audience: str = DEFAULT
     analyst: str = "anyone"

@@ -39,7 +39,7 @@ from vicinal.serving._routes import (
 )
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import AppState
-from vicinal.store._base_store import AnyStore
+from vicinal.store._base_store import BaseStore
 
 _DESCRIPTION = """\
 Differentially private predictions by nearest neighbours. Every new answer is charged, durably, to
@@ -189,7 +189,9 @@ _ROUTES = [
 ]
 
 
-def create_app(store: AnyStore, folder: Path, settings: ServiceSettings | None = None) -> Starlette:
+def create_app(
+    store: BaseStore, folder: Path, settings: ServiceSettings | None = None
+) -> Starlette:
     """Return the ASGI application that serves an open store, kept with its keys in `folder`.
 
     One thread of the service uses the store; the caller closes it afterwards.

@@ -17,19 +17,19 @@ from pydantic import ValidationError
 from vicinal.features import TableSchema
 from vicinal.serving._models import RowsBody
 from vicinal.serving._problems import Problem, of_validation
-from vicinal.store._base_store import AnyStore
+from vicinal.store._base_store import BaseStore
 
 AnyBody = TypeVar("AnyBody", bound=RowsBody)
 
 
-def width_of(store: AnyStore) -> int | None:
+def width_of(store: BaseStore) -> int | None:
     """Return how long a vector must be, or None where the store alone can tell."""
     extractor = store.schema.extractor
     plain = extractor.kind == "columns" and extractor.public_map is None
     return store.schema.n_features if plain else None
 
 
-def columns_of(store: AnyStore) -> list[dict[str, Any]] | None:
+def columns_of(store: BaseStore) -> list[dict[str, Any]] | None:
     """Return name, kind and values of every column; None where what is asked has no names."""
     extractor = store.schema.extractor
     if extractor.kind == "columns" and extractor.columns is not None:
@@ -51,7 +51,7 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
         raise of_validation(error, frozenset(model.model_fields)) from None
 
 
-def decode_rows(body: RowsBody, store: AnyStore, most: int) -> tuple[Any, int]:
+def decode_rows(body: RowsBody, store: BaseStore, most: int) -> tuple[Any, int]:
     """Return raw rows for the store, and how many.
 
     413 for too many; 422 if they are in another form, or not all of the same shape.
@@ -90,7 +90,7 @@ _DIMENSIONS = {"vectors": (2,), "images": (3, 4)}
 _LARGEST = 1e30
 
 
-def npy_rows(content: bytes, store: AnyStore, most: int) -> tuple[np.ndarray, int]:
+def npy_rows(content: bytes, store: BaseStore, most: int) -> tuple[np.ndarray, int]:
     """Return the rows of a .npy file (version 1.0, C order) for the store, and how many.
 
     413 for too many; 422 if it is anything else, or not what the store takes.

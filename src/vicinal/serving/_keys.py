@@ -48,6 +48,13 @@ class ApiKey:
         SHA-256 of the whole key, in hexadecimal digits.
     created, revoked : str or None
         Times, UTC.
+
+    Examples
+    --------
+    >>> from vicinal.serving import ApiKey
+    >>> key = ApiKey("0123456789abcdef", "ward 3", "analyst", "default", 64 * "0", "2026")
+    >>> key.revoked is None
+    True
     """
 
     id: str
@@ -66,6 +73,15 @@ class KeyFile:
     ----------
     folder : Path
         The store's.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.serving import KeyFile
+    >>> keys = KeyFile(Path("patients.store"))  # doctest: +SKIP
+    >>> secret = keys.add("ward 3", role="analyst", audience="default")  # doctest: +SKIP
+    >>> [key.name for key in keys.all()]  # doctest: +SKIP
+    ['ward 3']
     """
 
     def __init__(self, folder: Path) -> None:

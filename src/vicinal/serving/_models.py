@@ -89,7 +89,19 @@ class RecordsRequest(RowsBody):
     )
 
 
-class PredictResponse(BaseModel):
+class PaidAnswers(BaseModel):
+    """What every reply tells of the plan, and of shards."""
+
+    charged: int = Field(description="New answers; the others are replays and cost nothing.")
+    left: int = Field(description="New answers that the audience's plan has left.")
+    missing: list[int] | None = Field(
+        None,
+        description="Of a cluster: shards that some answers were made without, where the operator "
+        "has said in public that this may be.",
+    )
+
+
+class PredictResponse(PaidAnswers):
     """Answers that have been paid for, durably."""
 
     labels: list[int | str] = Field(examples=[[1]])
@@ -103,16 +115,9 @@ class PredictResponse(BaseModel):
         description="Lead of the best class over the next, in standard deviations of its noise; "
         "null where the gate asked nobody."
     )
-    charged: int = Field(description="New answers; the others are replays and cost nothing.")
-    left: int = Field(description="New answers that the audience's plan has left.")
-    missing: list[int] | None = Field(
-        None,
-        description="Of a cluster: shards that some answers were made without, where the operator "
-        "has said in public that this may be.",
-    )
 
 
-class NumbersResponse(BaseModel):
+class NumbersResponse(PaidAnswers):
     """Predictions of numbers that have been paid for, durably."""
 
     targets: list[str] = Field(description="p names.")
@@ -121,29 +126,23 @@ class NumbersResponse(BaseModel):
     quartiles: list[list[list[float]]] | None = Field(
         description="Quartiles of the neighbours (q, p, 3), where the store has thresholds."
     )
-    charged: int = Field(description="New answers; the others are replays and cost nothing.")
-    left: int = Field(description="New answers that the audience's plan has left.")
 
 
-class LabelSetsResponse(BaseModel):
+class LabelSetsResponse(PaidAnswers):
     """Sets of labels that have been paid for, durably."""
 
     names: list[int | str] = Field(description="c labels.")
     labels: list[list[int | str]] = Field(description="Those given to each of q queries.")
     shares: list[list[float]] = Field(description="Noisy shares of the neighbours (q, c).")
     errors: list[list[float]] = Field(description="Their standard errors (q, c).")
-    charged: int = Field(description="New answers; the others are replays and cost nothing.")
-    left: int = Field(description="New answers that the audience's plan has left.")
 
 
-class KeywordsResponse(BaseModel):
+class KeywordsResponse(PaidAnswers):
     """Keywords of the texts near queries, paid for, durably."""
 
     keywords: list[list[str]] = Field(description="m words for each of q queries, heaviest first.")
     weights: list[list[float]] = Field(description="Their noisy sums (q, m).")
     noise: float = Field(description="Standard deviation of the noise in each of them.")
-    charged: int = Field(description="New answers; the others are replays and cost nothing.")
-    left: int = Field(description="New answers that the audience's plan has left.")
 
 
 class AnswersResponse(

@@ -24,7 +24,7 @@ from vicinal.serving._models import PredictRequest, RecordsRequest
 from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
 from vicinal.store import Presence, Query
-from vicinal.store._base_store import AnyStore
+from vicinal.store._base_store import BaseStore
 from vicinal.store._targets import CLASSES, WORDS
 
 LONGEST_KEY = 200
@@ -183,7 +183,7 @@ async def add_records(request: Request) -> JSONResponse:
     return JSONResponse({"done": "added", "version": version})
 
 
-def _carried(body: RecordsRequest, store: AnyStore) -> np.ndarray:
+def _carried(body: RecordsRequest, store: BaseStore) -> np.ndarray:
     """Return what records carry, as the store takes it; 422 if the body says something else."""
     form = _FORMS.get(store.schema.target.kind, "targets")
     others = {"labels", "targets", "documents"} - {form}

@@ -18,7 +18,7 @@ import numpy as np
 from vicinal.errors import InvalidInput, MissingExtra, VicinalError
 from vicinal.serving._settings import ServiceSettings
 from vicinal.store import Query, Store
-from vicinal.store._base_store import AnyStore
+from vicinal.store._base_store import BaseStore
 
 if TYPE_CHECKING:
     import uvicorn
@@ -33,7 +33,7 @@ _RESERVED_FILES = 64
 
 
 def serve(
-    opened: AbstractContextManager[AnyStore],
+    opened: AbstractContextManager[BaseStore],
     folder: Path,
     host: str,
     port: int,
@@ -47,7 +47,7 @@ def serve(
 
     Parameters
     ----------
-    opened : context manager of AnyStore
+    opened : context manager of BaseStore
         Opens the store at the beginning, and closes it at the end.
     folder : Path
         The store's, where the keys are.
@@ -62,6 +62,15 @@ def serve(
         Without the extra `serve`.
     InvalidInput, PrivacyRefused, StorageFailed
         As :meth:`~vicinal.store.Store.open`; or if the address cannot be had.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal import Store
+    >>> from vicinal.serving import ServiceSettings, serve
+    >>> folder = Path("patients.store")
+    >>> limits = ServiceSettings(rate=10.0)
+    >>> serve(Store.open(folder), folder, "localhost", 8000, limits)  # doctest: +SKIP
     """
     try:
         from vicinal.serving._app import create_app
@@ -154,7 +163,7 @@ _RECORDS, _QUERIES = 64, 8
 _SMALL = {"n_queries": _QUERIES, "n_records": _RECORDS, "n_neighbors": 8, "noise_multiplier": 10.0}
 
 
-def warm_up(store: AnyStore) -> None:
+def warm_up(store: BaseStore) -> None:
     """Answer queries from stores of made-up rows, one a plan, in temporary folders.
 
     Compiled code then lies in memory, or is compiled: the first query need not wait for it. Only
@@ -169,7 +178,7 @@ def warm_up(store: AnyStore) -> None:
                 _LOG.warning("The first query will wait for compiled code: %s", error)
 
 
-def _answer_once(store: AnyStore, folder: Path, plan: dict[str, Any]) -> None:
+def _answer_once(store: BaseStore, folder: Path, plan: dict[str, Any]) -> None:
     frame = store.schema
     rows = np.random.default_rng(0).random((3 * _RECORDS, frame.n_features))  # noqa: TID251 (no secret)
     private, public, queries = np.split(rows, 3)

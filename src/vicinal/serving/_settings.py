@@ -42,6 +42,12 @@ class ServiceSettings:
         Requests a second of one key, and how many it may send at once; rate 0: no limit.
     response_interval_ms : float
         Blocks begin, and answers leave, at multiples of this only; 0: as soon as they can.
+
+    Examples
+    --------
+    >>> from vicinal.serving import ServiceSettings
+    >>> ServiceSettings(rate=10.0, response_interval_ms=50.0).block_queries
+    256
     """
 
     connections: int | None = None

@@ -28,7 +28,7 @@ from vicinal.serving._problems import Problem, busy, of_error
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._usage_log import UsageLog
 from vicinal.store import Query, Reply
-from vicinal.store._base_store import AnyStore
+from vicinal.store._base_store import BaseStore
 
 _SHORT_BODY = 32 << 10
 """Bytes that the event loop decodes itself: a millisecond, which is what a thread would cost."""
@@ -37,7 +37,7 @@ _SHORT_BODY = 32 << 10
 class AppState:
     """Everything that a running service is made of; one for each application."""
 
-    def __init__(self, store: AnyStore, folder: Path, settings: ServiceSettings) -> None:
+    def __init__(self, store: BaseStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
         self.usage = UsageLog()
@@ -135,7 +135,7 @@ class RequestBatcher:
     stored under its idempotency key.
     """
 
-    def __init__(self, store: AnyStore, settings: ServiceSettings, metrics: Metrics) -> None:
+    def __init__(self, store: BaseStore, settings: ServiceSettings, metrics: Metrics) -> None:
         self._store = store
         self._settings = settings
         self._metrics = metrics

@@ -37,6 +37,13 @@ class Average(CountMechanism):
         T, at least 1.
     rounding : {"half away", "none"}
         The mean is rounded to a whole unit, halves away from zero; or the exact sum is published.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import Average, database_delta
+    >>> mean = Average(levels=[0, 1, 2], size=5)
+    >>> database_delta(mean, [4, 3, 3], epsilon=1.0).log_upper < 0
+    True
     """
 
     levels: Sequence[int]
@@ -196,6 +203,13 @@ def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Array:
         Their centre.
     scale : float
         Standard deviation of the Gaussian, or scale of the Laplace distribution, > 0.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import gradient_law
+    >>> law = gradient_law("gaussian")
+    >>> law.shape, round(float(law.sum()), 6)
+    ((256,), 1.0)
     """
     family = _LAWS[_checks.choice("kind", kind, tuple(_LAWS))]
     centre = _checks.real("mean", mean, least=-1, most=1)

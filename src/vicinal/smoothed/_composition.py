@@ -39,6 +39,12 @@ class NamedMechanism:
     coins : hashable
         Equal names mean the same sample: the two halves of a cross-validation split, several
         queries or radii on one sample.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, NamedMechanism
+    >>> NamedMechanism(Histogram(FixedSize(5)), coins="first fold").coins
+    'first fold'
     """
 
     mechanism: CountMechanism
@@ -47,7 +53,15 @@ class NamedMechanism:
 
 @dataclass(frozen=True)
 class JointMechanism(ComparedMechanism):
-    """Independent releases of the same database, audited together without loss."""
+    """Independent releases of the same database, audited together without loss.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, NamedMechanism, compose
+    >>> both = compose([NamedMechanism(Histogram(FixedSize(2)), coins) for coins in "ab"])
+    >>> len(both.releases)
+    2
+    """
 
     releases: tuple[NamedMechanism, ...]
 
@@ -97,6 +111,19 @@ def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
         If two releases use the same coins.
     InvalidInput
         If there is no release, or the law of one cannot be listed.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import (
+    ...     FixedSize,
+    ...     Histogram,
+    ...     NamedMechanism,
+    ...     compose,
+    ...     database_delta,
+    ... )
+    >>> first, second = (NamedMechanism(Histogram(FixedSize(2)), coins) for coins in "ab")
+    >>> database_delta(compose([first, second]), [4, 6], epsilon=2.0).log_upper < 0
+    True
     """
     given = tuple(releases)
     if not given or not all(isinstance(release, NamedMechanism) for release in given):

@@ -48,6 +48,12 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     ------
     InvalidInput
         If the database does not suit the mechanism, or epsilon is not a number >= 0.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, database_delta
+    >>> print(database_delta(Histogram(FixedSize(5)), [4, 6], epsilon=1.0))
+    PRIVATE 0.03845 (exact)
     """
     eps = check_epsilon(epsilon)
     checked = check_mechanism(mechanism).check(database)
@@ -82,6 +88,12 @@ def adjusted_utility(
         As for :func:`database_delta`.
     threshold : float
         t in [0, 1).
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, adjusted_utility
+    >>> print(adjusted_utility(Histogram(FixedSize(5)), [4, 6], threshold=0.5))
+    PRIVATE 0.02646 (exact)
     """
     t = _checks.real("threshold", threshold, least=0, below=1)
     checked = check_mechanism(mechanism).check(database)
@@ -99,6 +111,13 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Array:
     ------
     InvalidInput
         If n is above 10^7, or the mechanism needs more than two types.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, profile
+    >>> lower, upper = profile(Histogram(FixedSize(5)), n=10, epsilon=1.0)
+    >>> upper.shape
+    (11,)
     """
     eps, count = check_epsilon(epsilon), _checks.integer("n", n, least=1, most=_MOST_PROFILE)
     checked = check_mechanism(mechanism)

@@ -121,6 +121,13 @@ class Delta:
         were drawn, and the interval holds with the confidence that the note states.
     note : str
         What else has to be said.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, worst_case_delta
+    >>> delta = worst_case_delta(Histogram(FixedSize(5)), 10, epsilon=1.0)
+    >>> round(delta.upper, 3), delta.method
+    (0.5, 'exact')
     """
 
     log_lower: float
@@ -176,6 +183,13 @@ class DatabaseDelta(Delta):
     """The delta (or utility) of one database. It is private: a function of the records themselves.
 
     Publishing it, or which neighbour attains it, is a release of its own.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, database_delta
+    >>> delta = database_delta(Histogram(FixedSize(5)), [4, 6], epsilon=1.0)
+    >>> 0 <= delta.log_upper - delta.log_lower < 1e-9 and delta.method == "exact"
+    True
     """
 
     neighbour: str = ""

@@ -48,6 +48,14 @@ class KNNVotes(Mechanism):
         Sampling rate, in (0, 1].
     classes : int
         Number of labels.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import KNNVotes, database_delta
+    >>> votes = KNNVotes(k=3, gamma=0.5)
+    >>> labels = [0, 1, 1, 0, 1, 0, 0, 1]  # nearest first
+    >>> database_delta(votes, labels, epsilon=1.0).log_upper < 0
+    True
     """
 
     k: int

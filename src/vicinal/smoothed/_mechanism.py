@@ -197,6 +197,12 @@ class Histogram(ComparedMechanism):
 
     With ``FixedSize(T)`` this is the paper's SHM. Exact by the pair decomposition, with any number
     of types: the cost does not depend on how many there are, only on how many different counts.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, worst_case_delta
+    >>> round(worst_case_delta(Histogram(FixedSize(5)), 10, epsilon=1.0).upper, 3)
+    0.5
     """
 
     sampler: Sampler
@@ -259,6 +265,14 @@ class ListedMechanism(LawMechanism):
         at least 0, with sum 1). Probabilities are taken as exact to 2^-45 of themselves.
     types : int
         How many types there are.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import ListedMechanism, database_delta
+    >>> def parity(counts):
+    ...     return {counts[0] % 2: 1.0}
+    >>> print(database_delta(ListedMechanism(parity, types=2), [4, 6], epsilon=1.0))
+    PRIVATE 1 (exact)
     """
 
     law_of: Callable[[tuple[int, ...]], Mapping[Hashable, float | Fraction]]

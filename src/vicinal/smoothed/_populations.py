@@ -57,6 +57,13 @@ class Vertices(Population):
     ----------
     rows : array-like, shape (l, m)
         Distributions over m >= 2 types; every row sums to 1.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, Vertices, smoothed_delta
+    >>> voters = Vertices([[0.4, 0.6], [0.6, 0.4]])
+    >>> smoothed_delta(Histogram(FixedSize(50)), voters, 100, epsilon=1.0).upper < 0.01
+    True
     """
 
     rows: npt.ArrayLike
@@ -79,6 +86,13 @@ class Hull(Population):
     ----------
     points : array-like, shape (p, m)
         Distributions over m >= 2 types.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import Hull
+    >>> voters = Hull([[0.05, 0.95], [0.47, 0.53]])
+    >>> len(voters.points)
+    2
     """
 
     points: npt.ArrayLike
@@ -101,6 +115,13 @@ class Interval(Population):
     ----------
     low, high : sequence of float, length m
         Bounds of the probabilities, 0 <= low <= high <= 1; at most 16 types.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, Interval, smoothed_delta
+    >>> voters = Interval([0.4, 0.4], [0.6, 0.6])
+    >>> smoothed_delta(Histogram(FixedSize(50)), voters, 100, epsilon=1.0).upper < 0.01
+    True
     """
 
     low: Sequence[float]
@@ -133,6 +154,13 @@ class Heterogeneous(Population):
     ----------
     groups : sequence of (int, array-like)
         How many records, and their distribution over m types.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Heterogeneous, Histogram, smoothed_delta
+    >>> world = Heterogeneous([(60, [0.4, 0.6]), (40, [0.7, 0.3])])
+    >>> smoothed_delta(Histogram(FixedSize(50)), world, 100, epsilon=1.0).upper < 0.01
+    True
     """
 
     groups: Sequence[tuple[int, Sequence[float]]]

@@ -44,6 +44,13 @@ class RadiusVotes(ComparedMechanism):
         Sampling rate, in (0, 1].
     classes : int
         Number of labels, at least 2.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import RadiusVotes, database_delta
+    >>> votes = RadiusVotes(gamma=0.5, classes=2)
+    >>> database_delta(votes, [10, 12, 30], epsilon=1.0).log_upper < 0
+    True
     """
 
     gamma: float

@@ -52,7 +52,14 @@ class Sampler(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FixedSize(Sampler):
-    """`size` records, uniformly without replacement (T in theory.md, section 8)."""
+    """`size` records, uniformly without replacement (T in theory.md, section 8).
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize
+    >>> FixedSize(5).touched(10)  # the share of samples that a record is in
+    0.5
+    """
 
     size: int
 
@@ -89,7 +96,14 @@ class FixedSize(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class Poisson(Sampler):
-    """Every record with probability `gamma`, independently; how many were drawn is seen too."""
+    """Every record with probability `gamma`, independently; how many were drawn is seen too.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import Poisson
+    >>> Poisson(0.25).touched(10)
+    0.25
+    """
 
     gamma: float
 
@@ -113,7 +127,14 @@ class Poisson(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class WithReplacement(Sampler):
-    """`size` draws of one record each, every time from the whole database."""
+    """`size` draws of one record each, every time from the whole database.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import WithReplacement
+    >>> round(WithReplacement(2).touched(10), 2)  # one less .9 squared
+    0.19
+    """
 
     size: int
 

@@ -245,6 +245,14 @@ def quantiles(
     ------
     InvalidInput
         If there are more than two types, or more records than can be gone through.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, Vertices, quantiles
+    >>> voters = Vertices([[0.4, 0.6], [0.6, 0.4]])
+    >>> (rare,) = quantiles(Histogram(FixedSize(50)), voters, 100, 1.0, levels=[1e-3])
+    >>> rare.upper < 1e-3  # databases with a delta above .001 are rarer than one in a thousand
+    True
     """
     eps, count = check_epsilon(epsilon), _check_worlds(mechanism, population, n)
     if population.types != 2 or not _has_columns(mechanism, count):

@@ -34,7 +34,16 @@ _SLACK = 64
 
 @dataclass(frozen=True)
 class Bounds:
-    """Natural logarithms of the bounds of one setting; `upper` is the smallest upper one."""
+    """Natural logarithms of the bounds of one setting; `upper` is the smallest upper one.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import Hull, bounds
+    >>> voters = Hull([[0.4, 0.6], [0.6, 0.4]])
+    >>> found = bounds(voters, n=10_000, size=5_000, epsilon=1.0)
+    >>> found.log_floor <= found.log_upper
+    True
+    """
 
     log_one_sided: float
     log_two_sided: float
@@ -66,6 +75,13 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     ------
     InvalidInput
         If the sample is larger than the database, or epsilon is not a number >= 0.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import Hull, bounds
+    >>> voters = Hull([[0.4, 0.6], [0.6, 0.4]])
+    >>> bounds(voters, n=10_000, size=5_000, epsilon=1.0).log_upper < -100
+    True
     """
     count = _checks.integer("n", n, least=1)
     drawn = _checks.integer("size", size, least=0, most=count)

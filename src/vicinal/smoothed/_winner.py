@@ -24,7 +24,14 @@ _MOST_OUTCOMES = 2_000_000
 
 
 def rankings(candidates: int) -> tuple[Ranking, ...]:
-    """Return all rankings of candidates 0, 1, ..., best first, in lexicographic order."""
+    """Return all rankings of candidates 0, 1, ..., best first, in lexicographic order.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import rankings
+    >>> rankings(3)[:2]
+    ((0, 1, 2), (0, 2, 1))
+    """
     return tuple(itertools.permutations(range(candidates)))
 
 
@@ -51,6 +58,13 @@ class Winner(LawMechanism):
     ------
     InvalidInput
         If the rule is unknown, or needs rankings and has none.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Winner, database_delta
+    >>> plurality = Winner("plurality", FixedSize(9))
+    >>> database_delta(plurality, [9, 3], epsilon=1.0).log_upper < 0
+    True
     """
 
     rule: str

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
 
@@ -15,8 +15,8 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._answers import digests_of
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming
@@ -31,10 +31,8 @@ from vicinal.store._verify import Verification
 DEFAULT = "default"
 """The audience that a new store has."""
 
-AnyReply = TypeVar("AnyReply", bound=Reply)
 
-
-class BaseStore(ABC, Generic[AnyReply]):
+class BaseStore(ABC):
     """Requests, checked and carried out in turn; a subclass knows where the records are."""
 
     _parts: OpenStore
@@ -49,7 +47,7 @@ class BaseStore(ABC, Generic[AnyReply]):
     def _batch(self) -> RequestBatch:
         """Return an empty batch."""
 
-    def _note_answered(self) -> None:
+    def _note_answered(self) -> None:  # noqa: B027 (not every store has to)
         """Take note that the answers of a batch are durable, before they leave."""
 
     @abstractmethod
@@ -68,7 +66,7 @@ class BaseStore(ABC, Generic[AnyReply]):
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         """Check everything on the disk."""
 
-    def _finish_pending(self) -> None:
+    def _finish_pending(self) -> None:  # noqa: B027 (not every store has to)
         """Finish what was begun before."""
 
     @contextmanager
@@ -111,7 +109,7 @@ class BaseStore(ABC, Generic[AnyReply]):
         audience: str = DEFAULT,
         analyst: str = "anyone",
         idempotency_key: str | None = None,
-    ) -> AnyReply:
+    ) -> Reply:
         """Answer queries; new ones spend budgets, durably before this returns.
 
         Parameters
@@ -148,7 +146,7 @@ class BaseStore(ABC, Generic[AnyReply]):
         vectors = self.schema.vectors(raw)
         return ExtractedRows(vectors), digests_of(self.schema.kernel_of(None).encode(vectors))
 
-    def predict_many(self, queries: Sequence[Query]) -> list[AnyReply | VicinalError]:
+    def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer many requests in one block an audience and one commit.
 
         A request that cannot be answered gets the error that is its own, and the others their
@@ -159,7 +157,7 @@ class BaseStore(ABC, Generic[AnyReply]):
             replies = self._batch().run(queries)
             if self._parts.ledger.clock > before:
                 self._note_answered()
-        return cast("list[AnyReply | VicinalError]", replies)
+        return replies
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
@@ -305,7 +303,3 @@ class BaseStore(ABC, Generic[AnyReply]):
     def is_consistent(self) -> bool:
         """Whether it answers; once it does not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent
-
-
-AnyStore = BaseStore[Any]
-"""A store, or a cluster of shards. Whatever it returns is durable and paid for."""

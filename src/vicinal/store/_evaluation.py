@@ -61,6 +61,15 @@ class Evaluation:
         Standard deviation of the noise in each count, in people.
     share : float
         What a person evaluated has paid at most, of a full budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import Evaluation
+    >>> confusion = np.array([[803.2, 95.1], [51.9, 149.8]])
+    >>> result = Evaluation(["no", "yes"], confusion, None, None, noise=4.0, share=0.1)
+    >>> result.people
+    1100.0
     """
 
     classes: list[Any]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.features import (
     HOGFeatures,
@@ -74,6 +75,15 @@ class StoreExtractor:
         Applied to the numbers.
     columns : list of str or None
         Names of the columns of a file that raw records are read from, for whoever reads files.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import StoreExtractor
+    >>> raw = np.random.default_rng(0).normal(size=(100, 5))
+    >>> extractor, features = StoreExtractor("columns").fitted(raw, n_components=3)
+    >>> features.shape, extractor.transform(raw[:2]).shape
+    ((100, 3), (2, 3))
     """
 
     kind: str = "columns"
@@ -198,4 +208,6 @@ class StoreExtractor:
             ) from None
 
     def _numbers(self, raw: Any) -> Any:
-        return raw if self._rows is None else self._rows.transform(raw)
+        if self.kind in ("columns", "table"):
+            return raw if self._rows is None else self._rows.transform(raw)
+        return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))

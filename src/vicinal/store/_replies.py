@@ -46,12 +46,12 @@ class StoredAnswers:
     fields: dict[str, npt.NDArray[Any] | None]
     shared: dict[str, Any]
 
-    def reply(self, part: slice, charged: int, left: int) -> Reply:
-        """Return the reply to a request whose answers these rows are."""
+    def reply(self, part: slice, **paid: Any) -> Reply:
+        """Return the reply to a request whose answers these rows are, and what it paid."""
         rows: dict[str, Any] = {
             name: None if every is None else every[part] for name, every in self.fields.items()
         }
-        return self.kind(**rows, **self.shared, charged=charged, left=left)
+        return self.kind(**rows, **self.shared, **paid)
 
 
 def stored_answers(

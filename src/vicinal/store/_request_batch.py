@@ -65,7 +65,7 @@ class RequestBatch:
 
     Parameters
     ----------
-    book, frame, desks
+    ledger, schema, states
         The store's.
     """
 
@@ -261,7 +261,12 @@ class RequestBatch:
         start = 0
         for job in jobs:
             part = slice(start, start := start + len(job.seqs))
-            yield answers.reply(part, job.charged, state.left)
+            missing = self._missing(job.seqs)
+            yield answers.reply(part, charged=job.charged, left=state.left, missing=missing)
+
+    def _missing(self, seqs: npt.NDArray[np.int64]) -> tuple[int, ...] | None:  # noqa: ARG002
+        """Return which shards some of these blocks were answered without; None without shards."""
+        return None
 
 
 def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:

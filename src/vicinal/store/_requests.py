@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,12 @@ class Query:
         Whose budgets and whose quota pay.
     idempotency_key : str or None
         The same key gets the same answers, however often it is sent, whatever happened between.
+
+    Examples
+    --------
+    >>> from vicinal.store import Query
+    >>> Query([[0.5, 0.1, -0.3]], analyst="ward 3", idempotency_key="monday-1").audience
+    'default'
     """
 
     queries: Any
@@ -56,6 +62,24 @@ class Reply:
         How many of the answers are new; the others are replays and cost nothing.
     left : int
         Answers that the audience's plan has left.
+    missing : tuple of int or None
+        Of a cluster: shards that some of the answers were made without, by the operator's public
+        policy. None where records are on no shards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import Reply
+    >>> reply = Reply(
+    ...     labels=np.array(["no", "yes"]),
+    ...     votes=None,
+    ...     confidence=None,
+    ...     probabilities=None,
+    ...     charged=2,
+    ...     left=98,
+    ... )
+    >>> reply.to_dict()["left"]
+    98
     """
 
     labels: npt.NDArray[Any]
@@ -64,6 +88,7 @@ class Reply:
     probabilities: npt.NDArray[np.float64] | None
     charged: int
     left: int
+    missing: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON has them; null for votes that nobody was asked for."""
@@ -72,9 +97,14 @@ class Reply:
             "votes": _listed(self.votes),
             "confidence": _listed(self.confidence),
             "probabilities": _listed(_rounded(self.probabilities)),
-            "charged": self.charged,
-            "left": self.left,
+            **self._paid,
         }
+
+    @property
+    def _paid(self) -> dict[str, Any]:
+        """What every reply tells of the plan, and of shards."""
+        told: dict[str, Any] = {"charged": self.charged, "left": self.left}
+        return told if self.missing is None else {**told, "missing": list(self.missing)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +123,24 @@ class NumberReply(Reply):
         Of the neighbours, where the store has thresholds.
     names : list of str
         The targets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import NumberReply
+    >>> reply = NumberReply(
+    ...     labels=np.array([[61.5]]),
+    ...     votes=None,
+    ...     confidence=None,
+    ...     probabilities=None,
+    ...     charged=1,
+    ...     left=99,
+    ...     errors=np.array([[2.1]]),
+    ...     quartiles=None,
+    ...     names=["age"],
+    ... )
+    >>> reply.names
+    ['age']
     """
 
     errors: npt.NDArray[np.float64]
@@ -106,8 +154,7 @@ class NumberReply(Reply):
             "predictions": self.labels.tolist(),
             "errors": self.errors.tolist(),
             "quartiles": None if self.quartiles is None else self.quartiles.tolist(),
-            "charged": self.charged,
-            "left": self.left,
+            **self._paid,
         }
 
 
@@ -125,6 +172,24 @@ class LabelSetReply(Reply):
         Noisy shares of the neighbours with each label, and their standard errors.
     names : list
         The labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import LabelSetReply
+    >>> reply = LabelSetReply(
+    ...     labels=np.array([[1, 0]]),
+    ...     votes=None,
+    ...     confidence=None,
+    ...     probabilities=None,
+    ...     charged=1,
+    ...     left=99,
+    ...     names=["a", "b"],
+    ...     shares=np.array([[0.8, 0.1]]),
+    ...     errors=np.array([[0.1, 0.1]]),
+    ... )
+    >>> reply.labels
+    array([[1, 0]])
     """
 
     shares: npt.NDArray[np.float64]
@@ -141,8 +206,7 @@ class LabelSetReply(Reply):
             ],
             "shares": self.shares.round(_DIGITS).tolist(),
             "errors": self.errors.round(_DIGITS).tolist(),
-            "charged": self.charged,
-            "left": self.left,
+            **self._paid,
         }
 
 
@@ -158,6 +222,22 @@ class KeywordReply(Reply):
         Their noisy sums: how many texts near have the word, by weights.
     noise : float
         Standard deviation of the noise in each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import KeywordReply
+    >>> reply = KeywordReply(
+    ...     labels=np.array([["knee", "flu"]]),
+    ...     votes=np.array([[31.5, 2.4]]),
+    ...     confidence=None,
+    ...     probabilities=None,
+    ...     charged=1,
+    ...     left=99,
+    ...     noise=1.9,
+    ... )
+    >>> reply.labels[reply.votes > 3 * reply.noise].tolist()
+    ['knee']
     """
 
     noise: float
@@ -169,8 +249,7 @@ class KeywordReply(Reply):
             "keywords": self.labels.tolist(),
             "weights": self.votes.round(_DIGITS).tolist(),
             "noise": round(self.noise, _DIGITS),
-            "charged": self.charged,
-            "left": self.left,
+            **self._paid,
         }
 
 

@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._departed import EVALUATED, Standing
 from vicinal.ledger._ledger import Ledger
-from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
+from vicinal.predictors.ind_knn._budget_usage import QUANTILES
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation import evaluations
 from vicinal.store._opening import OpenStore
@@ -33,6 +33,12 @@ class Quota:
         Of the analyst; None if there is no limit but the audience's.
     analyst_used : int
         Answers that the analyst was charged.
+
+    Examples
+    --------
+    >>> from vicinal.store import Quota
+    >>> Quota(planned=1000, used=120, left=880).left
+    880
     """
 
     planned: int
@@ -52,6 +58,12 @@ class Presence:
     enrolled, erased, unknown : int
         Ids that are there; that left, and whose keyed hashes are known; that never were there.
         Whoever was evaluated only never was there.
+
+    Examples
+    --------
+    >>> from vicinal.store import Presence
+    >>> Presence(enrolled=2, erased=1, unknown=0).erased
+    1
     """
 
     enrolled: int

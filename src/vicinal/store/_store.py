@@ -15,8 +15,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import StorageFailed
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
@@ -29,13 +29,12 @@ from vicinal.store._idempotent_adds import Addition
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import RequestBatch, audience_state
-from vicinal.store._requests import Reply
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
 from vicinal.store._verify import Verification, traces, verify
 
 
-class Store(BaseStore[Reply]):
+class Store(BaseStore):
     """A folder that answers from private records, one process at a time.
 
     Make one with :meth:`init`, open one with :meth:`open`; use it as a context manager. All methods

@@ -37,6 +37,12 @@ class Verification:
         What is wrong, in words that name nobody; empty if all is well.
     checked : tuple of str
         What was looked at.
+
+    Examples
+    --------
+    >>> from vicinal.store import Verification
+    >>> Verification(faults=(), checked=("ledger", "records")).faults
+    ()
     """
 
     faults: tuple[str, ...]

@@ -39,6 +39,16 @@ def save(student: Student, path: str | Path) -> None:
     ------
     InvalidInput
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.students import Recipe, load, save, train_student
+    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
+    >>> pool = np.eye(8, dtype=np.float32)
+    >>> save(train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], recipe), "student.pt")
+    >>> load("student.pt").classes
+    ('a', 'b')
     """
     content = io.BytesIO()
     torch.save({"about": json.dumps(about(student)), **_tensors(student)}, content)
@@ -61,6 +71,17 @@ def load(path: str | Path) -> Student:
     ------
     InvalidInput
         If the file is missing, holds no student, or one whose parts do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.students import Recipe, load, save, train_student
+    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
+    >>> pool = np.eye(8, dtype=np.float32)
+    >>> student = train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], recipe)
+    >>> save(student, "student.pt")
+    >>> bool((load("student.pt").predict(pool) == student.predict(pool)).all())
+    True
     """
     try:
         with Path(path).open("rb") as file:
@@ -131,6 +152,11 @@ def save_onnx(student: Student, path: str | Path) -> None:
         If onnx is not installed.
     InvalidInput
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> from vicinal.students import save_onnx
+    >>> save_onnx(student, "student.onnx")  # doctest: +SKIP
     """
     content = onnx_model(student).SerializeToString()
     try:

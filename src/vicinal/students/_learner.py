@@ -61,6 +61,15 @@ def train_student(
     ------
     InvalidInput
         If there is no answer, or if shapes, labels or classes do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.students import Recipe, train_student
+    >>> pool, rows = np.eye(8, dtype=np.float32), np.array([0, 5])
+    >>> recipe = Recipe(network="mlp", method="plain", steps=20)
+    >>> train_student(pool, rows, ["a", "b"], ["a", "b"], recipe).predict(pool[rows])
+    array(['a', 'b'], dtype='<U1')
     """
     names = _checks.class_names(classes)
     places = torch.from_numpy(_checks.label_indices(labels, names).astype(np.int64))
@@ -96,6 +105,11 @@ class StudentLearner:
         All class names.
     recipes : sequence of Recipe
         One a round; the last serves all later rounds.
+
+    Examples
+    --------
+    >>> from vicinal.students import Recipe, StudentLearner
+    >>> learner = StudentLearner(["a", "b"], [Recipe(network="mlp", method="vat")])
     """
 
     def __init__(self, classes: Sequence[Any], recipes: Sequence[Recipe]) -> None:

@@ -32,6 +32,16 @@ class Preprocessing:
         Of a raw example: (h, w), (h, w, 3) or (d,).
     mean, deviation : tuple of float
         Of every channel (of every feature, for vectors), in raw units.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.students import Recipe, train_student
+    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
+    >>> pool = np.eye(8, dtype=np.float32)
+    >>> student = train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], recipe)
+    >>> type(student.preprocessing).__name__
+    'Preprocessing'
     """
 
     shape: Shape
@@ -105,6 +115,16 @@ class Student:
     guarantee : dict or None
         The guarantee of the answers that it was trained on, as ``Guarantee.to_dict`` gives it. What
         is done with answers weakens no guarantee, so it is the student's too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.students import Recipe, train_student
+    >>> pool, rows = np.eye(8, dtype=np.float32), np.array([0, 5])
+    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
+    >>> student = train_student(pool, rows, ["a", "b"], ["a", "b"], recipe)
+    >>> student.predict_proba(pool).shape
+    (8, 2)
     """
 
     network: Network

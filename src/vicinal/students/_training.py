@@ -64,9 +64,15 @@ class Recipe:
     seed : int
         Repeats a training exactly, on the same machine with as many threads. No privacy hangs on
         it: what goes in is released already.
+
+    Examples
+    --------
+    >>> from vicinal.students import Recipe
+    >>> Recipe("uda", augmentation="digits", steps=500).network
+    'small'
     """
 
-    method: str = "uda"
+    method: str = "vat"
     network: str = "small"
     augmentation: str = "none"
     steps: int = 1500
@@ -106,7 +112,14 @@ class Recipe:
 
 
 def for_overlapping(recipe: Recipe) -> Recipe:
-    """Return a recipe for classes that overlap: targets are soft, most of them the guide's."""
+    """Return a recipe for classes that overlap: targets are soft, most of them the guide's.
+
+    Examples
+    --------
+    >>> from vicinal.students import Recipe, for_overlapping
+    >>> for_overlapping(Recipe("uda", augmentation="digits")).guided > 0
+    True
+    """
     return replace(recipe, guided=0.8, sure=0.0, sharpness=1.0)
 
 

@@ -118,6 +118,12 @@ class PlannedRelease(ABC):
     """One release of a plan.
 
     A kind of release is a subclass: its fields, each declared once. A plan calls it by its `kind`.
+
+    Examples
+    --------
+    >>> from vicinal.accounting.kinds import KINDS, PlannedRelease
+    >>> issubclass(KINDS["gaussian"], PlannedRelease), KINDS["gaussian"].field_names()
+    (True, ('sigma', 'sensitivity', 'gamma'))
     """
 
     kind: ClassVar[str]
@@ -162,6 +168,10 @@ class PlannedRelease(ABC):
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
         """Return laws that some neighbouring data sets give, bad at `order`; None if not known."""
         return None
+
+    def parts(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return what one release is made of, each with its epsilon `alone` at `delta`."""
+        return []
 
     @abstractmethod
     def assumptions(self) -> tuple[str, ...]:

@@ -145,9 +145,8 @@ class IndKNNParameters:
         Choice((PLANNED, USAGE)),
         default=PLANNED,
         doc="""Whether the noise stays as planned, for queries that fall as the public points do, or
-        follows the budget usage of these points, which are charged as records are
-        (:mod:`vicinal.predictors.ind_knn._proxy_ledger`): for streams that keep to one class or one
-        region.""",
+        follows the budget usage of these points, which are charged as records are: for streams
+        that keep to one class or one region.""",
     )
     n_records: int | None = parameter(
         Unless(None, Integer(least=1)),

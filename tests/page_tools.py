@@ -1,0 +1,88 @@
+"""Runs what a page shows, in this process: one of its own for each command would mostly import.
+
+What only a process of its own shows (a service, a module that a command forgets to import) is for
+the README's tests and for the tutorials, which run while the site builds.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import runpy
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.cli._main import app
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """Return the blocks of a page that are in a language."""
+    text = path.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def run(script: str) -> str:
+    """Run the lines of a page and return what they print; a test that runs `cd` restores its own.
+
+    Known are commands of vicinal, Python from a file of this repository or from the lines that
+    follow, `cd` and `mv`.
+    """
+    lines = iter(re.sub(r"\\\n\s*", " ", script).splitlines())
+    return "".join(_printed(shlex.split(line, comments=True), lines) for line in lines)
+
+
+def run_python(code: str) -> str:
+    """Run Python as a script of its own and return what it prints."""
+    return _captured(exec, compile(code, "<page>", "exec"), {"__name__": "__main__"})
+
+
+def _printed(words: list[str], following: Iterator[str]) -> str:
+    match words:
+        case []:
+            return ""
+        case ["vicinal", *arguments]:
+            return _vicinal(arguments)
+        case ["python", "-", end]:
+            ended = end.removeprefix("<<")
+            return run_python("\n".join(takewhile(lambda line: line != ended, following)))
+        case ["python", script, *arguments]:
+            return _script(script, arguments)
+        case ["cd", folder]:
+            os.chdir(folder)
+        case ["mv", *paths]:
+            shutil.move(*paths)
+        case _:
+            raise AssertionError(f"a page runs {words}")
+    return ""
+
+
+def _vicinal(arguments: list[str]) -> str:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, (arguments, done.output, done.exception)
+    return done.output
+
+
+def _script(name: str, arguments: list[str]) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *arguments])
+        return _captured(runpy.run_path, str(ROOT / name), run_name="__main__")
+
+
+def _captured(function, *args, **kwargs) -> str:
+    """Call a function and return what it prints; a warning is none of ours, as at a terminal."""
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()) as printed:
+        warnings.simplefilter("default")
+        function(*args, **kwargs)
+    return printed.getvalue()
