@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
@@ -176,6 +178,24 @@ def test_only_the_heaviest_words_of_a_text_count():
     dense = model._plans.of(model).targets(["d c b a", "a"], 2).dense()
     np.testing.assert_allclose(dense[0], np.array([0, 3, 2, 0]) / np.sqrt(13), atol=1e-8)
     np.testing.assert_allclose(dense[1], [1, 0, 0, 0], atol=1e-8)
+
+
+texts = st.lists(st.text(max_size=40) | st.text("ab é-_1\0", max_size=60), min_size=1, max_size=5)
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts, st.integers(1, 3), st.floats(1e-300, 1e300))
+def test_any_text_is_a_vector_of_length_one_or_nothing(documents, most, weight):
+    """Fails if a text, whatever its letters and weights, gives a longer vector, or more words."""
+    words = {"a": weight, "b": 1.0, "ab": 2.0, "é": 1e-9, "1": 1e9}
+    target = TargetSchema.of({"vocabulary": words, "words_per_text": most})
+    vectors = target.plain_settings.targets(documents, len(documents))
+    assert (np.diff(vectors.starts) <= most).all()
+    lengths = np.linalg.norm(vectors.dense(), axis=1)
+    assert ((lengths <= 1) & ((lengths == 0) | (lengths > 1 - 1e-6))).all()
+    rows = target.rows(vectors)
+    assert target.fault(rows) is None
+    np.testing.assert_array_equal(target.targets(rows).steps(), vectors.steps())
 
 
 def test_a_public_vocabulary():

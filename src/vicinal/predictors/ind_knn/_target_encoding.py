@@ -122,7 +122,7 @@ def words(text: str) -> Iterator[str]:
 
 
 def public_vocabulary(
-    texts: Iterable[str], n_words: int = 20_000, *, most_common: float = 0.05
+    texts: Iterable[str], n_words: int = 20_000, *, most_common: float = 0.3
 ) -> dict[str, float]:
     """Return the most frequent words of public texts, with their inverse document frequencies.
 
