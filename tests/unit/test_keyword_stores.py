@@ -183,7 +183,7 @@ def test_only_the_heaviest_words_of_a_text_count():
 texts = st.lists(st.text(max_size=40) | st.text("ab é-_1\0", max_size=60), min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(texts, st.integers(1, 3), st.floats(1e-300, 1e300))
 def test_any_text_is_a_vector_of_length_one_or_nothing(documents, most, weight):
     """Fails if a text, whatever its letters and weights, gives a longer vector, or more words."""
@@ -227,14 +227,17 @@ def files(folder):
     parquet.write_table(
         pa.table({**features, "note": TEXTS, "who": OWNERS}), folder / "notes.parquet"
     )
-    reference = {**dict(zip(NAMES, R.T, strict=True)), "note": TEXTS[: len(R)]}
+    reference = {
+        **dict(zip(NAMES, R.T, strict=True)),
+        "note": [f"the {list(WORDS)[i % 6]}" for i in range(len(R))],
+    }
     parquet.write_table(pa.table(reference), folder / "public.parquet")
     csv.write_csv(pa.table(dict(zip(NAMES, Q.T, strict=True))), folder / "queries.csv")
     (folder / "words.txt").write_text("knee,2\npain\n\ncough, 1.5\n")
     return [
         "init", folder / "store", "--data", folder / "notes.parquet", "--subject", "who",
         "--public", folder / "public.parquet", "--text", "note", "--columns", "a,b,c",
-        "--epsilon", 6, "--queries", 60, "--records", N, "--answer-words", 3,
+        "--epsilon", 6, "--queries", 60, "--records", N,
     ]  # fmt: skip
 
 
@@ -243,7 +246,7 @@ def files(folder):
 )
 def test_from_a_table_of_texts_to_keywords_and_back_out(tmp_path, vocabulary):
     option, value = vocabulary
-    given = [option, tmp_path / value if option == "--vocabulary" else value]
+    given = [option, tmp_path / value if option == "--vocabulary" else value, "--answer-words", 3]
     size = 3 if option == "--vocabulary" else 4
     assert f"keywords, out of {size} public words" in run(*files(tmp_path), *given)
     store, queries = tmp_path / "store", tmp_path / "queries.csv"
@@ -276,8 +279,8 @@ def test_from_a_table_of_texts_to_keywords_and_back_out(tmp_path, vocabulary):
 BAD = {
     "both": (["--vocabulary", "words.txt", "--keywords", "3"], "--keywords"),
     "no file": (["--vocabulary", "nothing.txt"], "nothing.txt"),
-    "more words": (["--keywords", "2"], "--answer-words option"),
-    "label": (["--keywords", "4", "--label", "a"], "--label option"),
+    "more words": (["--keywords", "2", "--answer-words", "3"], "--answer-words option"),
+    "label": (["--keywords", "4", "--answer-words", "3", "--label", "a"], "--label option"),
     "no words": (["--classes", "1,2"], "--text option"),
 }
 

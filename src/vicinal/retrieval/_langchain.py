@@ -26,6 +26,12 @@ class LangChainRetriever(BaseRetriever):
     ----------
     sources : tuple of NeighborhoodSource
         Stores, asked in this order.
+
+    Examples
+    --------
+    >>> from vicinal.retrieval import LangChainRetriever
+    >>> LangChainRetriever(sources=()).invoke("my knee is swollen")
+    []
     """
 
     sources: tuple[NeighborhoodSource, ...]

@@ -27,6 +27,12 @@ class LlamaIndexRetriever(BaseRetriever):
         Stores, asked in this order.
     **options
         Of LlamaIndex's base class.
+
+    Examples
+    --------
+    >>> from vicinal.retrieval import LlamaIndexRetriever
+    >>> LlamaIndexRetriever([]).retrieve("my knee is swollen")
+    []
     """
 
     def __init__(self, sources: Sequence[NeighborhoodSource], **options: Any) -> None:

@@ -25,6 +25,12 @@ class NeighborhoodDocument:
     metadata : dict
         The price: "charged", new answers (0 for one that was given before); "left", answers that
         the plan has left; "epsilon" and "delta" of everything that the audience is ever told.
+
+    Examples
+    --------
+    >>> from vicinal.retrieval import NeighborhoodDocument
+    >>> NeighborhoodDocument("Most likely: surgery.", {"charged": 1, "left": 9}).text
+    'Most likely: surgery.'
     """
 
     text: str
