@@ -77,7 +77,7 @@ def _agreed(around: Callable[[int], tuple[int, int]]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
+class UniformReal:
     """A uniform real in 0..1 by its first binary digits; `further` draws as many as `step` more."""
 
     number: int
@@ -85,10 +85,10 @@ class Real:
     step: int
     further: Callable[[int], int]
 
-    def longer(self) -> Real:
+    def longer(self) -> UniformReal:
         """Return the same real by more digits."""
         number = (self.number << self.step) + self.further(self.step)
-        return Real(number, self.digits + self.step, self.step, self.further)
+        return UniformReal(number, self.digits + self.step, self.step, self.further)
 
     def strip(self) -> int:
         """Return the strip that it falls into."""
@@ -118,7 +118,7 @@ def gaussian_trial(
     u = drawn((scale - 1).bit_length())
     if u >= scale:
         return False, 0
-    of_strip, of_coin = (Real(drawn(digits), digits, step, drawn) for _ in range(2))
+    of_strip, of_coin = (UniformReal(drawn(digits), digits, step, drawn) for _ in range(2))
     negative = bool(next_bit(words, place))
     v = of_strip.strip()
     if not of_coin.below_exponential(2 * scale * u * v + u * u, 2 * scale**2):
