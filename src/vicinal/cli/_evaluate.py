@@ -37,11 +37,7 @@ def evaluate(
 
     Rows count where the same features were asked before, by `vicinal predict` or the service.
     """
-    from vicinal.store import Store
-
     with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
-        if not isinstance(opened, Store):
-            raise InvalidInput("A cluster cannot be evaluated yet. Evaluate a store.")
         dataset = read_records(data, opened.schema.extractor, label, subject)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")

@@ -50,12 +50,12 @@ Columns = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="timm architecture, folder of a text model, or .onnx file; image without it: "
-        "efficientnet-lite0. Public."
+        help="timm architecture, folder of a text model or minilm (without torch), or .onnx file; "
+        "image without it: efficientnet-lite0. Public."
     ),
 ]
 
-_PLANNED = ("epsilon", "delta", "n_queries", "release")
+_PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
 
 
 def init(
@@ -183,11 +183,10 @@ def _vocabulary(
 def _request(plan: dict[str, Any]) -> PlanRequest:
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 
-    told = {name: plan.get(name, default_of(name)) for name in (*_PLANNED, "reuse_predictions")}
-    epsilon, delta, n_queries, release = (told[name] for name in _PLANNED)
-    gate = told["reuse_predictions"] == "gate"
+    told = {name: plan.get(name, default_of(name)) for name in _PLANNED}
+    gate = plan.get("reuse_predictions") == "gate"
     size = plan.get("n_records") or 1
-    return PlanRequest(size, n_queries, epsilon, delta, len(plan["classes"]), release, gate)
+    return PlanRequest(n_records=size, n_classes=len(plan["classes"]), gate=gate, **told)
 
 
 def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> None:

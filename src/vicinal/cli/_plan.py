@@ -23,6 +23,9 @@ def plan(
     records: Annotated[int, typer.Option(help="Declared number of private records.")],
     queries: Annotated[int, typer.Option(help="Answers wanted.")],
     classes: Annotated[int, typer.Option(help="Number of classes.")],
+    records_per_subject: Annotated[
+        float, typer.Option(help="Public mean number of records of a subject.")
+    ] = 1.0,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     release: Annotated[str, typer.Option(help="What leaves: votes, or label.")] = "votes",
@@ -58,7 +61,8 @@ def plan(
     from vicinal.reports import _plan_report
 
     kind = None if plot is None else _kind(plot, public)
-    wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate)
+    several = {"records_per_subject": records_per_subject}
+    wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate, **several)
     shares = numbers("class_prior", class_prior)
     wish.settings()  # refuses what a classifier would, before points are read
     stage = None if public is None else _stage(public, labels, classes)

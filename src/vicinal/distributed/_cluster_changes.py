@@ -158,6 +158,11 @@ class ClusterChanges:
             _wipe(self._path)  # of a change that was never decided
 
     @property
+    def n_shards(self) -> int:
+        """How many shards there are."""
+        return len(self._transports)
+
+    @property
     def pending(self) -> bool:
         """Whether a change was decided that some shard may not have made."""
         return bool(self._pending)
@@ -214,7 +219,7 @@ class ClusterChanges:
         """
         database, version = self._ledger.database, self._ledger.version + 1
         subjects = self._new_numbers(len(records)) if records.ids is None else records.ids
-        places = self._places(subjects, self.on_all(KnownSubjects(subjects)))
+        places = self.places_of(subjects)
 
         def decide() -> ClusterChange:
             if addition is not None:
@@ -225,6 +230,16 @@ class ClusterChanges:
             return ClusterChange(ADD, subjects, records.integers, records.rows, places)
 
         return decide
+
+    def places_of(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.int32]:
+        """Return the shard of every subject, int32 (subjects,): the one that knows them, if any.
+
+        Raises
+        ------
+        ShardMissing
+            If a shard is missing: it may know one of them.
+        """
+        return self._places(subjects, self.on_all(KnownSubjects(subjects)))
 
     def _on(
         self, shards: Mapping[int, CheckedTransport], task: Task | Sequence[Task]

@@ -8,8 +8,8 @@ answer before it leaves here; then shards delete the votes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ from vicinal.distributed._messages import (
     Join,
     KnownSubjects,
     Ping,
+    Steps,
     Verify,
 )
 from vicinal.distributed._remote_shards import RemoteShards
@@ -41,6 +42,7 @@ from vicinal.distributed._sharded_audiences import (
     without_model,
 )
 from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
+from vicinal.distributed._sharded_tally import tally_on_shards
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import (
@@ -50,12 +52,15 @@ from vicinal.errors import (
     StorageFailed,
     VicinalError,
 )
+from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.ledger._memory import ForkSafeLock
+from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store import Presence, Verification
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
+from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._idempotent_adds import Addition, forget_additions
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
@@ -198,6 +203,14 @@ class Coordinator(BaseStore):
     def _note_answered(self) -> None:
         self._parts.mark()  # before shards delete the votes
         self._delete_votes()
+
+    @contextmanager
+    def _collect(
+        self, audience: Audience, tally: NoisyTally, counted: CountedRows
+    ) -> Iterator[Steps]:
+        sums = tally_on_shards(self._ledger, self._changes, audience, tally, counted)
+        with self._ledger.release(audience):
+            yield sums
 
     # ------------------------------------------------------------ the data
 

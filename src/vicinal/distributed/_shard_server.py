@@ -24,10 +24,12 @@ from vicinal.distributed._messages import (
     ShardAnswer,
     ShardState,
     Steps,
+    SumRequest,
+    TallyRequest,
     Task,
     VoteRequest,
 )
-from vicinal.distributed._vote_charging import charge
+from vicinal.distributed._vote_charging import charge, charge_tally
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.ledger._memory import ForkSafeLock
@@ -155,14 +157,14 @@ class ShardServer:
 
     # ------------------------------------------------------------ votes
 
-    def charge_and_sum(self, request: VoteRequest) -> Steps:
-        """Charge a block, or find what it gave when it came first.
+    def charge_and_sum(self, request: SumRequest) -> Steps:
+        """Charge a block or an evaluation, or find what it gave when it came first.
 
         Returns
         -------
-        int64 (q, c) or (q,)
-            Sums of votes, or counts, in grid steps. **Private**: for the coordinator, which adds
-            the noise.
+        int64 (q, c), (q,) or (cells,)
+            Sums of votes, counts, or tables, in grid steps. **Private**: for the coordinator, which
+            adds the noise.
 
         Raises
         ------
@@ -177,7 +179,13 @@ class ShardServer:
             found = self._journal.find(request)
             if found is None:
                 self._journal.check(request)
-                found = self._charge_durably(request)
+                if request.audience not in self._audience_states:
+                    raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+                if isinstance(request, TallyRequest):
+                    found = self._tally(request)
+                else:
+                    found = self._charge_durably(request)
+                self._journal.note_durable(request.clock)
         return found.sums
 
     def delete_votes(self, task: tasks.DeleteVotes) -> None:
@@ -305,8 +313,6 @@ class ShardServer:
             self._journal.note_durable(clock)
 
     def _charge_durably(self, request: VoteRequest) -> ChargedVotes:
-        if request.audience not in self._audience_states:
-            raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
         state, ledger = self._audience_states[request.audience], self._parts.ledger
         try:
             votes = charge(state, request, self._journal)
@@ -318,8 +324,14 @@ class ShardServer:
             ledger.write_charges(state.audience, 0)
             self._parts.database.put("clock", str(ledger.clock))
             self._journal.write(request, votes)
-        self._journal.note_durable(request.clock)
         return votes
+
+    def _tally(self, request: TallyRequest) -> ChargedVotes:
+        state, ledger = self._audience_states[request.audience], self._parts.ledger
+        with ledger.release(state.audience):
+            sums = charge_tally(ledger, state, request)
+            self._journal.write(request, sums)
+        return sums
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
@@ -356,6 +368,7 @@ _UNCHECKED = (tasks.Join, tasks.Ping)
 
 _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     VoteRequest: ShardServer.charge_and_sum,
+    TallyRequest: ShardServer.charge_and_sum,
     tasks.DeleteVotes: ShardServer.delete_votes,
     tasks.Add: ShardServer.add,
     tasks.Erase: ShardServer.erase,

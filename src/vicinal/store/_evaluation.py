@@ -20,11 +20,11 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answers import DIGEST, digests_of
 from vicinal.ledger._id_encoding import check_length
-from vicinal.ledger._visitors import keep_visitors, visitor_units
 from vicinal.mechanisms import NoisyTally, TallyPlan, public_draws
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common import inputs
 from vicinal.store._audience_state import AudienceState
+from vicinal.store._evaluation_charges import Collect, CountedRows
 from vicinal.store._naming import check_naming
 from vicinal.store._opening import OpenStore
 
@@ -139,10 +139,22 @@ class Evaluation:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Rows whose answers are evaluated: what a store's extractor takes, labels, ids; private."""
+
+    X: Any
+    y: npt.ArrayLike
+    subjects: Any
+
+
 def evaluate(
-    parts: OpenStore, state: AudienceState, X: Any, y: npt.ArrayLike, subjects: Any, share: float
+    parts: OpenStore, state: AudienceState, given: LabelledRows, share: float, collect: Collect
 ) -> Evaluation:
     """Compare released answers with labels, charge the people evaluated, return noisy counts.
+
+    `collect` charges people where their budgets are. What it charged, and what its body writes,
+    becomes durable at its end, before the counts leave.
 
     Raises
     ------
@@ -151,18 +163,18 @@ def evaluate(
     """
     share = _checks.real("share", share, above=0, most=1)
     schema, settings = parts.schema, state.settings
-    vectors = schema.vectors(X)
-    labels = schema.targets(y, len(vectors))
+    vectors = schema.vectors(given.X)
+    labels = schema.targets(given.y, len(vectors))
     if isinstance(labels, RecordVectors):
         raise InvalidInput("Only answers of a store of classes can be evaluated.")
-    ids = _ids(parts, subjects, len(vectors))
+    ids = _ids(parts, given.subjects, len(vectors))
     released = _Released.of(parts, state)
     rows, cells = released.cells(schema.kernel_of(None).encode(vectors), labels)
     plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
-    with parts.ledger.release(state.audience):
-        tables = _charged(parts, state, tally, cells, [ids[row] for row in rows])
-        found = released.evaluation(tables, tally.noise, share)
+    counted = CountedRows(plan, cells, [ids[row] for row in rows])
+    with collect(state.audience, tally, counted) as sums:
+        found = released.evaluation(tally.publish(sums), tally.noise, share)
         state.audience.slack = state.slack.spent
         parts.database.put(_name(state), json.dumps([*evaluations(parts, state), found.to_dict()]))
     return found
@@ -188,30 +200,6 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
     check_length(ids)
     check_naming(parts.database, given=True)
     return ids
-
-
-def _charged(
-    parts: OpenStore, state: AudienceState, tally: NoisyTally, cells: Places, ids: list[SubjectId]
-) -> list[Floats]:
-    """Charge people, enrolled or not, inside a release; return noisy tables."""
-    ledger, account = parts.ledger, state.audience.account
-    people = list(dict.fromkeys(ids))
-    place_of = {who: place for place, who in enumerate(people)}
-    here = [who in ledger.slot_table.slot_of for who in people]
-    enrolled = np.flatnonzero(here)
-    slots = ledger.slot_table.slots_of([people[place] for place in enrolled])
-    visitors = [who for who, known in zip(people, here, strict=True) if not known]
-    remaining = np.zeros(len(people), dtype=np.int64)
-    remaining[enrolled] = account.remaining[slots]
-    remaining[~np.array(here, dtype=np.bool_)] = visitor_units(ledger, state.audience, visitors)
-    before = remaining.copy()
-    owners = np.array([place_of[who] for who in ids], dtype=np.int64)
-    tables, _ = tally.release(cells, owners, remaining)
-    account.remaining[slots] = remaining[enrolled]
-    account.note_charged_total(int((before - remaining)[enrolled].sum()))
-    away = ~np.array(here, dtype=np.bool_)
-    keep_visitors(ledger, state.audience, visitors, before[away], remaining[away])
-    return tables
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,20 +195,25 @@ class ProxyLedger:
         Which points take part in a query: as for records.
     most : int
         Where there are more points, an even choice of so many is charged.
+    use : float
+        What a subject is charged, over what each of its records would be: a point stands for one.
     """
 
-    def __init__(self, reference: Reference, radius: Radius, most: int = FOLLOWED) -> None:
+    def __init__(
+        self, reference: Reference, radius: Radius, most: int = FOLLOWED, use: float = 1.0
+    ) -> None:
         points = reference.points[:: -(-len(reference) // most)]
         self._points = Reference(reference.kernel, points)
         self._radius = radius
         self._index = ExactIndex(reference.kernel, points.shape[1])
         self._index.add(points)
         size = len(points)
+        self._full = math.floor(UNITS / use)
         self._people = SubjectTable(
             targets=np.zeros(size, dtype=np.int32),
             slots=np.arange(size, dtype=np.int32),
             records=np.ones(size, dtype=np.int32),
-            remaining=np.full(size, UNITS, dtype=np.int64),
+            remaining=np.full(size, self._full, dtype=np.int64),
         )
         self._counts = np.zeros(size, dtype=np.int64)
         self.asked = 0
@@ -221,7 +226,7 @@ class ProxyLedger:
     @property
     def used(self) -> Floats:
         """The share of its virtual budget that every point has used, (m,)."""
-        return np.asarray(1 - self._people.remaining / UNITS)
+        return np.asarray(1 - self._people.remaining / self._full)
 
     @property
     def shares(self) -> Shares:
@@ -243,7 +248,7 @@ class ProxyLedger:
     def start(self, used: Floats) -> None:
         """Take off shares that every reference point (m,) has used before the first query."""
         used = used[:: -(-len(used) // len(self))]
-        self._people.remaining[:] = np.floor((1 - used) * UNITS).astype(np.int64)
+        self._people.remaining[:] = np.floor((1 - used) * self._full).astype(np.int64)
 
     def near(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
@@ -397,9 +402,10 @@ def with_proxies(
     n_records: int,
 ) -> NoiseSchedule:
     """Return the schedule beside a proxy ledger, which the noise follows if that is wanted."""
+    use = settings.subject_use
     if not settings.follows_usage:
-        return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED))
-    proxies = ProxyLedger(reference, radius)
+        return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED, use))
+    proxies = ProxyLedger(reference, radius, use=use)
     typical = usage(reference, radius, reference.points.shape[1])
     rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
     return UsageNoiseSchedule(schedule, proxies, rate)

@@ -154,6 +154,12 @@ class IndKNNParameters:
         doc="""Public size of the data. Without it the size is estimated once with noise, for .05 %
         of each record's budget.""",
     )
+    records_per_subject: float = parameter(
+        Real(least=1, most=1e6),
+        default=1.0,
+        doc="""Public mean number of records of a subject, who has one budget for all of them: noise
+        is planned for that. Declared wrongly it costs accuracy, never privacy.""",
+    )
     bandwidth: Auto[float] = parameter(
         Unless(AUTO, Real(above=0)),
         default=AUTO,

@@ -37,6 +37,8 @@ class PlanRequest:
         Whether a model of earlier answers gives those that it is sure of.
     model_share : float
         The share of a budget that trains a private model, which answers where it is sure.
+    records_per_subject : float
+        Declared mean number of records of a subject.
     """
 
     n_records: int
@@ -47,6 +49,7 @@ class PlanRequest:
     release: str = "votes"
     gate: bool = False
     model_share: float = 0.0
+    records_per_subject: float = 1.0
 
     def settings(self) -> IndKNNSettings:
         """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
@@ -57,6 +60,7 @@ class PlanRequest:
                 release=self.release, reuse_predictions=GATE if self.gate else False,
                 model_share=self.model_share,
                 n_records=_checks.integer("records", self.n_records, least=1),
+                records_per_subject=self.records_per_subject,
             )
         )  # fmt: skip
 
@@ -76,8 +80,8 @@ class PlanChoice:
     n_asked : int
         Questions expected to be put to private records.
     budget : float
-        What a record may spend on votes, in zCDP, as a planned contribution feels it; beside a
-        private model, at least.
+        A record's part of its subject's budget for votes, in zCDP, as a planned contribution feels
+        it; beside a private model, at least.
     usage : Usage
         How records are expected to be used, as measured on public points or assumed.
     """
@@ -95,11 +99,12 @@ class PlanChoice:
         request: PlanRequest,
         reference: Reference | None = None,
         n_neighbors: int | None = None,
+        left: float | None = None,
     ) -> Self:
         """Choose; without public points kernel weights count as the largest there are.
 
-        Beside a private model the plan is for the least that training leaves of a budget. ``fit``
-        plans for what it would have left public points, and so with less noise.
+        Beside a private model the plan is for what training is known to leave of a budget, or
+        for the least that it leaves. ``fit`` plans for what it would have left public points.
 
         Parameters
         ----------
@@ -109,6 +114,8 @@ class PlanChoice:
             Public points.
         n_neighbors : int, optional
             k, if it is not to be chosen; the noise is made to fit it.
+        left : float, optional
+            The share of a budget that training leaves.
 
         Raises
         ------
@@ -118,7 +125,8 @@ class PlanChoice:
         settings, n = request.settings(), request.n_records
 
         def affordable(shift: float = 0.0) -> float:
-            return (1 - request.model_share) * settings.affordable(shift)
+            known = 1 - request.model_share if left is None else left
+            return known * settings.affordable(shift)
 
         points = n if reference is None else len(reference)
         k = n_neighbors or _neighbors(settings, n, reference, affordable())
