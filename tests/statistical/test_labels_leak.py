@@ -33,6 +33,7 @@ def table(classes):
     return charge_table(label_budget(EPSILON, DELTA, classes=classes), classes)
 
 
+@cache
 def shift(classes=CLASSES):
     """Return a victim's contribution in noise scales: a label costs 1 / LASTS of the budget."""
     return float(np.sqrt(2 * table(classes).zcdp / LASTS / table(classes).share(0.3)))
