@@ -22,15 +22,17 @@ from vicinal.store._audience_state import AudienceState, new_plan, open_audience
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._changes import add_audience, add_records, start_index
 from vicinal.store._digests import note_files
-from vicinal.store._evaluation import SHARE, Evaluation, evaluate
+from vicinal.store._evaluation import SHARE, evaluate
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
 from vicinal.store._idempotent_adds import Addition
+from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
+from vicinal.store._vector_evaluation import LARGEST_ERROR
 from vicinal.store._verify import Verification, traces, verify
 
 
@@ -274,7 +276,8 @@ class Store(BaseStore):
         *,
         audience: str = DEFAULT,
         share: float = SHARE,
-    ) -> Evaluation:
+        largest_error: float = LARGEST_ERROR,
+    ) -> NoisyFigures:
         """Return how good released answers were, as noisy counts that labelled people pay for.
 
         A row counts where the same features were asked before: its label is compared with the
@@ -289,6 +292,14 @@ class Store(BaseStore):
             Whose answers, and whose budgets.
         share : float
             Part of a full budget that a person pays at most. Noise falls with its square root.
+        largest_error : float
+            Of numbers: the share of the distance between the bounds that errors are counted up to.
+            Larger ones count as this large. Noise on RMSE and R2 grows with its square.
+
+        Returns
+        -------
+        Evaluation, NumberEvaluation or LabelSetEvaluation
+            As the records carry classes, numbers or several labels.
 
         Raises
         ------
@@ -300,7 +311,7 @@ class Store(BaseStore):
         with self._whole():
             state = audience_state(self._audience_states, audience)
             try:
-                return evaluate(self._parts, state, X, y, subjects, share)
+                return evaluate(self._parts, state, X, y, subjects, share, largest_error)
             finally:
                 self._parts.mark()
 
