@@ -45,8 +45,8 @@ def kind(request):
 
 
 @pytest.fixture
-def store(kind, tmp_path, monkeypatch):
-    """A store whose queries have been answered, and whose tallies have no noise."""
+def store(kind, tmp_path):
+    """A store whose queries have been answered."""
     of, target = KINDS[kind]
     with Store.init(
         tmp_path / "store", X, of(X), IDS, public=R, n_records=N, epsilon=8.0, n_queries=200,
