@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 
 SIZES = (10**8, 10**9)
 MACHINES = (1, 4, 16, 64, 256)
@@ -78,7 +78,7 @@ class Constants:
 
     def seconds_apart(self, records: int, machines: int, delay: float) -> float:
         """Return the seconds of a block on machines that share this one's cores."""
-        return self.scan(records, 1, _tiles.COUNT) + self.overhead(machines, delay)
+        return self.scan(records, 1, _scan.THREADS) + self.overhead(machines, delay)
 
     def milliseconds(self, records: int, machines: int, cores: int = CORES) -> float:
         """Return the milliseconds a query takes."""

@@ -31,7 +31,7 @@ from benchmarks.shard_model import Constants, read_out
 from benchmarks.shards_apart import apart
 from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
 from vicinal.distributed._messages import DeleteVotes, VoteRequest
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 
 BLOCK = 256
 _PATIENCE = MissingShardPolicy(deadline=600.0)
@@ -132,7 +132,7 @@ class Late:
 def running(**scenes: tuple[Scene, bool]) -> Iterator[dict[str, Running]]:
     """Open clusters by name, each with whether it runs on Ray; warm them up."""
     with ExitStack() as resources:
-        engine = RayCluster(memory=_MEMORY, cpus=max(4, _tiles.COUNT))
+        engine = RayCluster(memory=_MEMORY, cpus=max(4, _scan.THREADS))
         resources.callback(engine.stop)
         found = {}
         for name, (scene, on_ray) in scenes.items():
@@ -172,7 +172,7 @@ def small(n: int, d: int, repeats: int) -> dict[str, Any]:
         link = clusters["ray"].watched[0]
     middle = {name: statistics.median(found) for name, found in times.items()}
     fixed = middle["tiny"]
-    scan = max(0.0, middle["local"] - fixed) * _tiles.COUNT
+    scan = max(0.0, middle["local"] - fixed) * _scan.THREADS
     constants = Constants(
         product=scan / ((n - tiny.records) * d * BLOCK),
         block=fixed,
@@ -189,7 +189,7 @@ def small(n: int, d: int, repeats: int) -> dict[str, Any]:
     return {
         "records": n,
         "features": d,
-        "threads": _tiles.COUNT,
+        "threads": _scan.THREADS,
         "block_ms": {name: 1e3 * value for name, value in middle.items()},
         "ray_adds_ms": 1e3 * added(times, "ray", "local"),
         "third_shard_on_the_same_cores_ms": 1e3 * added(times, "tiny_three", "tiny_ray") / 2,

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.generated import Scene
 from benchmarks.namespaces import Machines, address, machines, unavailable
 from benchmarks.shard_model import Constants
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 
 MOST_ACTORS = 4
 DELAYS = (0.0, 0.001, 0.005, 0.020)
@@ -56,7 +56,7 @@ def apart(records: int, d: int, repeats: int, constants: Constants) -> dict[str,
                     for delay in DELAYS
                 }
     return {
-        "records": records, "features": d, "cores": _tiles.COUNT, "echo_ms": echo,
+        "records": records, "features": d, "cores": _scan.THREADS, "echo_ms": echo,
         "measured_ms": measured, "model_ms": said,
     }  # fmt: skip
 

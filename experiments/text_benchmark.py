@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from experiments.feature_cache import Vectors, cached
 from vicinal._progress import Begin
 from vicinal.datasets import Dataset
-from vicinal.errors import InvalidInput
 from vicinal.features import SentenceFeatures
 from vicinal.reports._trials import Benchmark, labels_of
-
-Vectors = npt.NDArray[np.float32]
 
 
 def text_benchmark(
@@ -41,24 +34,11 @@ def text_benchmark(
 
 def _embeddings(path: Path, dataset: Dataset, cache: Path, begin: Begin) -> Vectors:
     extractor = SentenceFeatures()
-    digest = hashlib.sha256(extractor.model.encode() + path.read_bytes()).hexdigest()
-    stored = cache / f"embeddings-{digest[:16]}.npz"
-    if stored.is_file():
-        return _stored(stored, len(dataset))
-    step = begin(f"embeddings of {path.name}", len(dataset))
-    vectors: Vectors = extractor.transform(dataset.features, progress=step)
-    unfinished = stored.with_suffix(".part.npz")
-    np.savez(unfinished, features=vectors)
-    unfinished.replace(stored)
-    return vectors
 
+    def embedded() -> Vectors:
+        step = begin(f"embeddings of {path.name}", len(dataset))
+        vectors: Vectors = extractor.transform(dataset.features, progress=step)
+        return vectors
 
-def _stored(path: Path, size: int) -> Vectors:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            vectors = file["features"]
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
-        vectors = None
-    if vectors is None or len(vectors) != size:
-        raise InvalidInput(f"{path} holds no embeddings of this file. Delete it to start again.")
-    return np.asarray(vectors, dtype=np.float32)
+    content = extractor.model.encode() + path.read_bytes()
+    return cached(cache, "embeddings", content, len(dataset), embedded)

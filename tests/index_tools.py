@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vicinal.neighbours._tiles import fill_holes
+from vicinal.neighbours._scan import fill_holes
 
 
 def wiped(store):

@@ -8,7 +8,8 @@ with seeded noise, so that tables can be repeated; without a guarantee.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -228,7 +229,14 @@ def answered(name: str, trial: Trial, setting: Setting, seed: int) -> Reply:
 
     More queries than planned, or a public set that is small for them, are the experiment's.
     """
+    with silenced():
+        return CONTENDERS[name].answer(trial, setting, seed)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Leave out warnings of what an experiment does on purpose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         warnings.filterwarnings("ignore", "The public reference is too small", UserWarning)
-        return CONTENDERS[name].answer(trial, setting, seed)
+        yield

@@ -28,7 +28,7 @@ _TAUS = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
 
 def market_attributes(
     data: Annotated[Path, typer.Option(help="CSV of split, identity, age and attributes.")],
-    neighbours: Annotated[int, typer.Option(help="How many vote.", min=1)] = 500,
+    neighbors: Annotated[int, typer.Option(help="How many vote.", min=1)] = 500,
     runs: Annotated[int, typer.Option(help="Made features and seeds.", min=1)] = 3,
     json: Json = False,
     out: Annotated[Path, typer.Option(help="Folder for table and plot.")] = OUT,
@@ -47,9 +47,9 @@ def market_attributes(
         points = []
         for tau in _TAUS:
             for gamma in gammas:
-                points.append(wing.point(made, neighbours, tau, gamma))
+                points.append(wing.point(made, neighbors, tau, gamma))
                 step(1)
-    plain, blind = wing.not_private(made, neighbours), wing.blind(people, made)
+    plain, blind = wing.not_private(made, neighbors), wing.blind(people, made)
     clipped = [wing.Clipped.by(people.private, tau) for tau in _TAUS]
     stated = [point for point in points if point.tau == wing.TAU]
     alone = [wing.individual(made, point.epsilon["best"]) for point in stated]
@@ -61,7 +61,7 @@ def market_attributes(
         figures.attribute_text(people, stated, plain, blind),
     )
     result = {
-        **_about(neighbours, runs, time.perf_counter() - start),
+        **_about(neighbors, runs, time.perf_counter() - start),
         "clipped": [{n: getattr(c, n) for n in wing.Clipped.__slots__} for c in clipped],
         "printed": {str(gamma): epsilon for gamma, epsilon in wing.PRINTED.items()},
         "points": [point.to_dict(people.names) for point in points],
@@ -74,7 +74,7 @@ def market_attributes(
     write_table(folder, NAME, result, with_notes("\n\n".join(parts), NOTE), json=json)
 
 
-def _about(neighbours: int, runs: int, seconds: float) -> dict[str, Any]:
+def _about(neighbors: int, runs: int, seconds: float) -> dict[str, Any]:
     from vicinal import __version__
 
     return {
@@ -82,7 +82,7 @@ def _about(neighbours: int, runs: int, seconds: float) -> dict[str, Any]:
         "simulation": True,
         "features": "made",
         "note": NOTE,
-        "k": neighbours,
+        "k": neighbors,
         "runs": runs,
         "seconds": round(seconds, 1),
         "peak_memory_bytes": peak_memory(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from experiments.accuracy.result_cache import Cells
     from experiments.accuracy.table import Entry
     from vicinal._progress import Begin
+    from vicinal.datasets import Dataset
     from vicinal.reports._trials import Benchmark
 
 ACCURACY = "accuracy"
@@ -36,6 +37,7 @@ FIGURES = "indknn-figures"
 
 HOG = "hog"
 SCATTERING = "scattering"
+LITE0 = "lite0"
 
 NOTE = (
     "Simulated with seeded noise on public data: these figures show accuracy and carry no "
@@ -60,6 +62,9 @@ _IMAGES = "npz with x_train, y_train, x_test, y_test"
 Mnist = Annotated[bool, typer.Option("--mnist/--no-mnist", help="With the shipped MNIST.")]
 Fashion = Annotated[Path | None, typer.Option(help=f"Fashion-MNIST: {_IMAGES}.")]
 Cifar = Annotated[Path | None, typer.Option(help=f"CIFAR-10: {_IMAGES}.")]
+CifarTest = Annotated[
+    Path | None, typer.Option(help="Its test part, if --cifar is an npz of data, offsets, labels.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
 Out = Annotated[Path, typer.Option(help="Folder for results, tables and pictures.")]
 
@@ -75,13 +80,16 @@ class _Source:
 def _sources(
     mnist: bool, fashion: Path | None, cifar: Path | None,
     agnews: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
+    cifar_test: Path | None = None,
 ) -> list[_Source]:  # fmt: skip
     from vicinal.datasets import image_npz, load_mnist
 
-    found = [_image_source("MNIST", load_mnist, features)] if mnist else []
-    for name, path in (("Fashion-MNIST", fashion), ("CIFAR-10", cifar)):
-        if path is not None:
-            found.append(_image_source(name, partial(image_npz, path), features))
+    found = [_image_source("MNIST", load_mnist, features, folder)] if mnist else []
+    if fashion is not None:
+        found.append(_image_source("Fashion-MNIST", partial(image_npz, fashion), features, folder))
+    if cifar is not None:
+        load = partial(_packed, cifar, cifar_test) if cifar_test else partial(image_npz, cifar)
+        found.append(_image_source("CIFAR-10", load, features, folder))
     if (paths := texts(*agnews)) is not None:
         found.append(_Source("AG News", lambda begin: text_benchmark(paths, folder, begin)))
     if not found:
@@ -89,19 +97,29 @@ def _sources(
     return found
 
 
-def _image_source(name: str, load: Callable[[], Any], features: str) -> _Source:
-    from experiments.planning.feature_maps import SCATTERING as MAP
+def _image_source(name: str, load: Callable[[], Any], features: str, folder: Path) -> _Source:
+    from experiments.planning import feature_maps
     from vicinal.reports._trials import image_benchmark
 
     if features == HOG:
         return _Source(name, lambda begin: image_benchmark(load(), range(10), begin))
-    return _Source(f"{name}, {features}", lambda begin: MAP.benchmark(load(), range(10), begin))
+    used = {SCATTERING: feature_maps.SCATTERING, LITE0: feature_maps.LITE0}[features]
+    return _Source(
+        f"{name}, {features}", lambda begin: used.benchmark(load(), range(10), begin, folder)
+    )
+
+
+def _packed(train: Path, test: Path) -> Dataset:
+    from experiments.students.packed import packed_images
+
+    return replace(packed_images(train), test=packed_images(test))
 
 
 def accuracy(
     mnist: Mnist = True,
     fashion: Fashion = None,
     cifar: Cifar = None,
+    cifar_test: CifarTest = None,
     agnews_train: AgTrain = None,
     agnews_test: AgTest = None,
     methods: Annotated[
@@ -116,7 +134,7 @@ def accuracy(
         int | None, typer.Option(help="Splits and seeds; else 2, or 5 with --full.", min=1)
     ] = None,
     features: Annotated[
-        str, typer.Option(help="Of images: hog, half-whitened, or scattering, whitened.")
+        str, typer.Option(help="Of images: hog, scattering, or lite0 (EfficientNet).")
     ] = HOG,
     resume: Resume = False,
     json: Json = False,
@@ -138,8 +156,9 @@ def accuracy(
         runs or n_runs,
     )
     folder = output_folder(out)
-    features = _checks.choice("features", features, (HOG, SCATTERING))
-    sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder, features)
+    features = _checks.choice("features", features, (HOG, SCATTERING, LITE0))
+    agnews = agnews_train, agnews_test
+    sources = _sources(mnist, fashion, cifar, agnews, folder, features, cifar_test)
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
         typer.echo(_announced(grid.work(table) * len(sources)), err=True)

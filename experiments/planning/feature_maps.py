@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from experiments.feature_cache import Vectors, cached
 from experiments.planning.releases import WAYS
 from experiments.spread import mean_and_spread
 from vicinal._progress import Begin, Step
 from vicinal.datasets import Dataset
-from vicinal.features import HOGFeatures, PublicMap, ScatteringFeatures
+from vicinal.features import HOGFeatures, Lite0Features, PublicMap, ScatteringFeatures
 from vicinal.predictors import NoisySGDClassifier
 from vicinal.reports._trials import (
     Benchmark,
@@ -36,6 +39,7 @@ PLAIN = "without privacy"
 
 TRAINED = "NoisySGD, for any number"
 
+Images = npt.NDArray[Any]
 _Key = tuple[str, float | None, int]
 
 
@@ -44,7 +48,7 @@ class FeatureMap:
     """A fixed extractor of image features, and how the map learnt from public rows is set."""
 
     name: str
-    extractor: type[HOGFeatures] | type[ScatteringFeatures]
+    extractor: type[HOGFeatures] | type[ScatteringFeatures] | type[Lite0Features]
     options: dict[str, Any] = field(default_factory=dict)
     learnt: dict[str, Any] = field(default_factory=dict)
 
@@ -53,22 +57,33 @@ class FeatureMap:
         """What tells the extractor and its options from others."""
         return self.extractor.__name__, repr(self.options)
 
-    def benchmark(self, dataset: Dataset, classes: Sequence[Any], begin: Begin) -> Benchmark:
-        """Return the features of a training and a test part."""
-        records, test = dataset.split()
-        extractor = self.extractor(**self.options)
-        step = begin(f"features: {self.name}", len(records) + len(test))
-        first, second = (
-            extractor.transform(np.asarray(part.features), progress=step)
-            for part in (records, test)
-        )
-        labels = labels_of(records), labels_of(test)
+    def benchmark(
+        self, dataset: Dataset, classes: Sequence[Any], begin: Begin, cache: Path | None = None
+    ) -> Benchmark:
+        """Return the features of a training and a test part, which the folder `cache` keeps."""
+        parts = dataset.split()
+        labels = labels_of(parts[0]), labels_of(parts[1])
+        first, second = (self._features(np.asarray(p.features), begin, cache) for p in parts)
         return Benchmark(classes, first, labels[0], second, labels[1], self.learnt)
+
+    def _features(self, images: Images, begin: Begin, cache: Path | None) -> Vectors:
+        def made() -> Vectors:
+            step = begin(f"features: {self.name}", len(images))
+            vectors: Vectors = self.extractor(**self.options).transform(images, progress=step)
+            return vectors
+
+        if cache is None:
+            return made()
+        content = repr((self.extraction, images.dtype, images.shape)).encode() + images.tobytes()
+        return cached(cache, "features", content, len(images), made)
 
 
 HOG = FeatureMap("HOG, half-whitened, 100", HOGFeatures)
 SCATTERING = FeatureMap(
     "scattering, whitened, 400", ScatteringFeatures, learnt={"n_components": 400, "power": 1.0}
+)
+LITE0 = FeatureMap(
+    "EfficientNet-Lite0, half-whitened, 200", Lite0Features, learnt={"n_components": 200}
 )
 MAPS = (
     HOG,

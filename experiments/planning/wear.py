@@ -20,7 +20,8 @@ from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage, ProxyNoiseSchedule
+from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
+from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
 from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000

@@ -78,7 +78,8 @@ def _neighbours(plan: TablePlan, reference: str, **options: Any) -> Floats:
     labels, subjects = _records(plan)
     classifier = IndKNNClassifier(
         [0, 1], plan.epsilon, DELTA, plan.n_queries, class_prior=(1 - plan.prior, plan.prior),
-        n_records=len(X), reference_cost=cost, simulation_seed=plan.seed, **options,
+        n_records=len(X), records_per_subject=plan.split.records_per_subject, reference_cost=cost,
+        simulation_seed=plan.seed, **options,
     )  # fmt: skip
     return classifier.fit(X, labels, subjects, R).predict_proba(Q)[:, 1]
 

@@ -45,6 +45,8 @@ class TableTask:
         Columns that are no features: names, the answer, and what is known after it only.
     subject : str or None
         Column of people; None if each row is one.
+    records_per_subject : float
+        Rows of a person on average, as the table's documentation has them.
     """
 
     name: str
@@ -52,6 +54,7 @@ class TableTask:
     positive: Callable[[pa.Table], Matrix]
     left_out: tuple[str, ...]
     subject: str | None = None
+    records_per_subject: float = 1.0
 
 
 def _equals(column: str, value: Any) -> Callable[[pa.Table], Matrix]:
@@ -70,9 +73,9 @@ TASKS = (
         ("row", "caseid", "weight", "injSeverity", "dead"),
     ),
     TableTask(
-        "rwm5yr outwork", "rwm5yr", _equals("outwork", 1), (*_GERMAN, "outwork"), "id"
+        "rwm5yr outwork", "rwm5yr", _equals("outwork", 1), (*_GERMAN, "outwork"), "id", 3.2
     ),
-    TableTask("rwm5yr hospvis > 0", "rwm5yr", _hospital, (*_GERMAN, "hospvis"), "id"),
+    TableTask("rwm5yr hospvis > 0", "rwm5yr", _hospital, (*_GERMAN, "hospvis"), "id", 3.2),
     TableTask("gss_wages gender", "gss_wages", _equals("gender", "Female"), ("row", "gender")),
     TableTask("Fertility morekids", "Fertility", _equals("morekids", "yes"), ("row", "morekids")),
 )  # fmt: skip
@@ -94,6 +97,8 @@ class TableSplit:
         Which rows are what.
     schema : TableSchema
         Drafted from the real public rows, whatever the reference.
+    records_per_subject : float
+        Declared.
     """
 
     rows: pa.Table
@@ -103,6 +108,7 @@ class TableSplit:
     reference: Matrix
     queries: Matrix
     schema: TableSchema
+    records_per_subject: float = 1.0
 
     @classmethod
     def of(cls, task: TableTask, folder: Path, run: int, n_queries: int) -> TableSplit:
@@ -119,7 +125,8 @@ class TableSplit:
         reference, queries = first[:N_REFERENCE], first[N_REFERENCE : N_REFERENCE + n_queries]
         private = shuffled[place[shuffled] >= N_REFERENCE + n_queries][:MOST_RECORDS]
         schema, _ = draft_schema(rows.take(reference))
-        return cls(rows, cases, names, private, reference, queries, schema)
+        parts = rows, cases, names, private, reference, queries, schema
+        return cls(*parts, task.records_per_subject)
 
     def features(self, reference: str, cost: float, seed: int) -> tuple[Matrix, Matrix, Matrix]:
         """Return private, public and query features, mapped as `vicinal init` does."""

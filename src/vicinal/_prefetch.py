@@ -20,6 +20,7 @@ def prefetch(typing, index, first, second):  # type: ignore[no-untyped-def] # no
     signature = _types.void(index, first, second)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Write LLVM's prefetch of both places, for reading, to stay in all caches."""
         number = ir.IntType(32)
         for kind, array in zip(signature.args[1:], arguments[1:], strict=True):
             data = context.make_array(kind)(context, builder, array).data

@@ -42,6 +42,10 @@ class StorageFailed(VicinalError, OSError):
     """A disk or database did not do its work; nothing was answered, and the store must reopen."""
 
 
+class StoreDamaged(StorageFailed):
+    """A file is missing, or not what was written: opening it again is no help. Restore a backup."""
+
+
 class ShardMissing(StorageFailed):
     """A shard stayed away, so a block was refused; whoever was charged for it stays charged.
 
@@ -56,7 +60,11 @@ class ShardMissing(StorageFailed):
     """
 
 
-class DamagedWitness(StorageFailed):
+class ShardDamaged(ShardMissing):
+    """A shard was damaged, so a block was refused at once; once it is mended, the next goes on."""
+
+
+class DamagedWitness(StoreDamaged):
     """The file that remembers how far a store came is not what was written."""
 
 

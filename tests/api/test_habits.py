@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 
+import click
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier, PATEClassifier
+from vicinal._progress import shown
 from vicinal.accounting import Guarantee
 from vicinal.cli import _output as _progress
 from vicinal.cli._group import CommandGroup
 from vicinal.cli._main import Commands, app
+from vicinal.store import StoreExtractor
 
 
 def small_guarantee(**changed):
@@ -104,8 +109,45 @@ def test_off_a_terminal_a_long_command_says_once_that_it_goes_on(
     assert shown == (f"vicinal: bench goes on after {patience:g} s: sizes 25 %.\n" if said else "")
 
 
+@pytest.mark.parametrize("kind", ["hog", "scattering"])
+def test_making_features_is_counted_where_progress_is_shown(kind):
+    steps = []
+
+    def begin(name, size):
+        assert (name, size) == ("features", 3)
+        return steps.append
+
+    images = np.zeros((3, 28, 28), np.uint8)
+    with shown(begin):
+        features = StoreExtractor(kind).transform(images)
+    assert sum(steps) == 3
+    assert (features == StoreExtractor(kind).transform(images)).all()
+
+
 def test_a_service_says_nothing_of_the_kind(capsys, monkeypatch):
     monkeypatch.setattr(_progress, "PATIENCE", 0.0)
     with _progress.sign_of_life("serve"):
         time.sleep(0.02)
     assert capsys.readouterr().err == ""
+
+
+def commands(group, path="vicinal"):
+    """Return all commands below a group, with their full names."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def test_no_two_options_of_a_command_have_one_flag():
+    twice = [
+        (name, flag)
+        for name, command in commands(get_command(app))
+        for flag, times in Counter(f for each in command.params for f in each.opts).items()
+        if times > 1
+    ]
+    assert twice == []
+    assert "vicinal init" in dict(commands(get_command(app)))

@@ -62,18 +62,14 @@ def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
     run("verify", cluster)
 
 
-PATIENT = """
-from vicinal.distributed import MissingShardPolicy
-MissingShardPolicy.__init__.__defaults__ = (480.0, False)
-from vicinal.cli._main import app
-app()
-"""
-"""The program, with minutes for shards to answer: on a busy machine they start slowly."""
+PATIENT = ("--shard-s", 480)
+"""Minutes for shards to answer: on a busy machine they start slowly."""
 
 
 def run_on(engine, *arguments):
     """Run a command in a process of its own, on an engine that runs already."""
-    command = [sys.executable, "-c", PATIENT, *map(str, arguments), "--ray", engine.address]
+    options = map(str, [*arguments, "--ray", engine.address])
+    command = [sys.executable, "-m", "vicinal", *options]
     done = subprocess.run(command, capture_output=True, timeout=480, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
@@ -84,7 +80,8 @@ def test_ray_answers_as_this_process_does(tmp_path, cluster, queries, ray_engine
     first = json.loads(run("predict", cluster, "--data", queries, "--json"))
     assert first["charged"] == 5
     more = table(tmp_path / "more.csv", tools.Q[:9])
-    again = json.loads(run_on(ray_engine, "predict", cluster, "--data", more, "--json"))
+    ask = ("predict", cluster, "--data", more, "--json", *PATIENT)
+    again = json.loads(run_on(ray_engine, *ask))
     assert again["charged"] == 4
     assert again["labels"][:5] == first["labels"]
     shard_tools.in_peace(cluster)
@@ -128,6 +125,14 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
     run("verify", cluster)
 
 
+def test_how_long_a_block_waits_for_shards_is_an_option(cluster, queries, monkeypatch):
+    """Fails if `predict` has another wait than the one that it was given."""
+    monkeypatch.setattr(ReopeningShard, "handle", silent)
+    said = run("predict", cluster, "--data", queries, "--shard-s", "0.05", code=1)
+    assert "within 0.05 seconds" in said
+    run("predict", cluster, "--data", queries, "--shard-s", "0", code=2)
+
+
 # ---------------------------------------------------------------- over HTTP
 
 
@@ -137,7 +142,7 @@ def served(cluster):
     pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
     port = free_port()
     keys = {role: run("keys", "add", cluster, role, "--role", role).strip() for role in ROLES}
-    command = [sys.executable, "-c", PATIENT, "serve", cluster, "--port", port]
+    command = [sys.executable, "-m", "vicinal", "serve", cluster, "--port", port, *PATIENT]
     process = subprocess.Popen([*map(str, command), "--ray", "local"], stderr=subprocess.PIPE)
     try:
         yield Service(port, cluster, None, keys), process

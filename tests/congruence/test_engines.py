@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex, Precision, int8_precision
+from vicinal.neighbours._scan import ScanEngine
 from vicinal.neighbours.engines import (
     ENGINES,
     HitBudget,
@@ -23,7 +24,6 @@ from vicinal.neighbours.engines import (
     engine_for,
     proven_engines,
 )
-from vicinal.neighbours.engines._base import ScanEngine
 
 INT8 = Precision(4095, 127)
 engines = pytest.mark.parametrize("name", ENGINES)
@@ -64,7 +64,7 @@ def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor
     worker = engine(name)
     x, queries, offsets, similarities, floors = scene(seed, n, q, d, factor)
     records = ScanRecords(widened(x), offsets, np.arange(n, dtype=np.int32) + 7)
-    block = worker.prepare(queries, floors, factor, records.features.shape[1])
+    block = worker.prepare(widened(queries), floors, factor)
     inside = similarities >= floors[:, None]
     if gathered:
         chosen = np.flatnonzero(np.random.default_rng(seed).random(n) < 0.5).astype(np.int32)
@@ -83,7 +83,7 @@ def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor
 def test_engines_are_exact_across_their_own_tiles(name, n):
     worker = engine(name)
     x, queries, offsets, similarities, floors = scene(n, n, 70, 64, 1)
-    block = worker.prepare(queries, floors, 1, 64)
+    block = worker.prepare(queries, floors, 1)
     counts, names, values = worker.scan(
         block, ScanRecords(x, offsets, np.arange(n, dtype=np.int32)), HitBudget(n * 70)
     )
@@ -98,11 +98,11 @@ def test_picked_queries_are_those_of_a_block_of_their_own(name):
     worker = engine(name)
     x, queries, offsets, _, floors = scene(5, 300, 90, 40, 2)
     records = ScanRecords(x, offsets, np.arange(300, dtype=np.int32))
-    block = worker.prepare(queries, floors, 2, 40)
+    block = worker.prepare(queries, floors, 2)
     for chosen in ([3], [0, 89], list(range(0, 90, 4)), list(range(90))):
         some = np.array(chosen)
         picked = worker.scan(worker.pick(block, some), records, HitBudget(10**6))
-        alone = worker.prepare(queries[some], floors[some], 2, 40)
+        alone = worker.prepare(queries[some], floors[some], 2)
         for got, expected in zip(
             picked, worker.scan(alone, records, HitBudget(10**6)), strict=True
         ):
@@ -116,7 +116,7 @@ def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
     worker = engine(name)
     x, asked, offsets, _, floors = scene(2, 50, queries, 16, 1)
     names = np.arange(50, dtype=np.int32)
-    block = worker.prepare(asked, floors, 1, 16)
+    block = worker.prepare(asked, floors, 1)
     for bad in (
         ScanRecords(x[:, :12].copy(), offsets, names),
         ScanRecords(x[::2], offsets[::2], names[::2]),
@@ -141,7 +141,7 @@ def test_an_engine_stops_when_there_is_no_room(name, queries):
     worker = engine(name)
     x, asked, offsets, _, _ = scene(1, 500, queries, 16, 1)
     everybody = np.full(queries, -(1 << 40))
-    block = worker.prepare(asked, everybody, 1, 16)
+    block = worker.prepare(asked, everybody, 1)
     records = ScanRecords(x, offsets, np.arange(500, dtype=np.int32))
     assert worker.scan(block, records, HitBudget(500 * queries - 1)) is None
     assert worker.scan(block, records, HitBudget(500 * queries)) is not None
@@ -175,8 +175,8 @@ class Faulty(ScanEngine):
         self._engine = ENGINES["float32"]()
         self._fault = fault
 
-    def prepare(self, queries, floors, factor, stride):
-        return self._engine.prepare(queries, floors, factor, stride)
+    def prepare(self, queries, floors, factor):
+        return self._engine.prepare(queries, floors, factor)
 
     def pick(self, block, chosen):
         return self._engine.pick(block, chosen)
@@ -274,8 +274,8 @@ class Slow(ScanEngine):
     def __init__(self, delay):
         self._engine, self._delay = ENGINES["float32"](), delay
 
-    def prepare(self, queries, floors, factor, stride):
-        return self._engine.prepare(queries, floors, factor, stride)
+    def prepare(self, queries, floors, factor):
+        return self._engine.prepare(queries, floors, factor)
 
     def pick(self, block, chosen):
         return self._engine.pick(block, chosen)
@@ -307,7 +307,7 @@ def test_no_tile_is_read_beyond_the_last_record():
     assert libc.mprotect(ctypes.c_void_p(start + 2 * page), page, 0) == 0
     try:
         q = np.ones((40, width), dtype=np.int8)
-        block = worker.prepare(q, np.zeros(40, dtype=np.int64), 1, width)
+        block = worker.prepare(q, np.zeros(40, dtype=np.int64), 1)
         records = ScanRecords(x, np.zeros(n, np.int32), np.arange(n, dtype=np.int32))
         counts, _, _ = worker.scan(block, records, HitBudget(10**6))
         assert (counts == n).all()

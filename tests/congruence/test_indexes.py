@@ -22,7 +22,7 @@ from vicinal.neighbours import (
     int8_precision,
     learn_cells,
 )
-from vicinal.neighbours._tiles import fill_holes
+from vicinal.neighbours._scan import fill_holes
 
 D, N, Q = 21, 300, 60
 

@@ -22,7 +22,8 @@ from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _private_model
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
-from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
+from vicinal.predictors.ind_knn._private_model import Joined, LinearModel, PrivateModel
+from vicinal.predictors.ind_knn._shard import LocalShardBase
 
 pytestmark = pytest.mark.statistical
 
@@ -170,6 +171,116 @@ def test_a_private_mean_in_the_metric_is_caught():
     others = X[1:]
     assert (metric(R).features(others) == metric(R).features(X)[1:]).all()
     assert (metric(others).features(others) != metric(X).features(X)[1:]).any()
+
+
+# ---------------------------------------------------------------- the gate
+
+
+@dataclass
+class Answers:
+    """What a world answered: what leaves but for its noise, and the victim's charges in zCDP."""
+
+    asked: np.ndarray
+    labels: np.ndarray
+    scales: np.ndarray
+    sums: np.ndarray
+    paid: float
+
+
+def answered(world, queries, model, monkeypatch):
+    """Return the answers of a world behind the gate of a model that is public by now.
+
+    Nobody pays for the training here: what that loses is measured above.
+    """
+    scales, sums, honest = [], [], LocalShardBase.charge_and_sum
+
+    def watched(self, release, block, thresholds):
+        found = honest(self, release, block, thresholds)
+        scales.append(release.scales)
+        sums.append(found.copy())
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_private_model, "train", lambda *_: model)
+        patch.setattr(LocalShardBase, "charge_and_sum", watched)
+        fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
+        found = fitted.query(queries)
+    ledger = fitted._shard.ledger
+    left = ledger.remaining[ledger.slots([world[0]])[0]]
+    paid = (UNITS - int(left)) / UNITS * fitted.budget_
+    labels = np.where(found.asked, -1, found.labels)  # those of votes are drawn with noise
+    return Answers(found.asked, labels, np.concatenate(scales), np.concatenate(sums), paid)
+
+
+def gate_loss(victim, model, monkeypatch):
+    """Return the zCDP that answers lose about the victim, and what it paid; inf for open answers.
+
+    What is asked, and what the model answers alone, leaves without noise: where that differs
+    between the worlds, nothing bounds the loss. The other sums leave with noise of their scale.
+    """
+    queries = np.vstack([Q, X[[victim]]])
+    everybody = np.r_[victim, np.delete(np.arange(N), victim)]
+    here, gone = (
+        answered(world, queries, model, monkeypatch) for world in (everybody, everybody[1:])
+    )
+    if (here.asked != gone.asked).any() or (here.labels != gone.labels).any():
+        return np.inf, here.paid
+    assert (here.scales == gone.scales).all()
+    away = np.square((here.sums - gone.sums).astype(float)).sum(axis=1)
+    return float((away / (2 * here.scales.astype(float) ** 2)).sum()), here.paid
+
+
+@pytest.fixture(scope="module")
+def model():
+    return classifier().fit(X, Y, public=R)._model
+
+
+def unsure_of(model, turn):
+    """Return a subject near the border of the model's classes: one that is asked about."""
+    return int(np.argsort(_private_model.margins_of(model.model.scores(X)))[turn])
+
+
+@pytest.mark.parametrize("turn", [0, 5, 40])
+def test_a_gate_loses_what_the_victim_paid(turn, model, monkeypatch):
+    loss, paid = gate_loss(unsure_of(model, turn), model, monkeypatch)
+    assert 0 < loss <= paid * (1 + 1e-9)
+    assert paid <= loss * (1 + 1e-3)
+
+
+def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
+    chances = softmax(model.model.scores(X), axis=1)
+    victim = int(chances[np.arange(N), Y].argmin())  # the model is wrong about it
+    loss, paid = gate_loss(victim, model, monkeypatch)
+    assert loss <= paid * (1 + 1e-9)
+    records, fit = {}, IndKNNClassifier.fit
+
+    def seen(self, features, labels, *rest, **named):
+        records["scores"], records["labels"] = model.prior(features), labels
+        return fit(self, features, labels, *rest, **named)
+
+    def peeking(self, prior):  # noqa: ARG001 (a method)
+        """Ask where the nearest record's label, without noise, is not the model's."""
+        away = np.square(prior[:, None] - records["scores"]).sum(axis=2)
+        return records["labels"][away.argmin(axis=1)] != prior.argmax(axis=1)
+
+    monkeypatch.setattr(IndKNNClassifier, "fit", seen)
+    monkeypatch.setattr(Joined, "ask", peeking)
+    loss, _ = gate_loss(victim, model, monkeypatch)
+    assert loss == np.inf
+
+
+def test_a_gate_whose_votes_are_not_charged_is_caught(model, monkeypatch):
+    charged = LocalShardBase.charge
+
+    def free(self, release, near):
+        before = self.ledger.remaining.copy()
+        sums = charged(self, release, near)
+        self.ledger.remaining[:] = before
+        return sums
+
+    monkeypatch.setattr(LocalShardBase, "charge", free)
+    loss, paid = gate_loss(unsure_of(model, 0), model, monkeypatch)
+    assert loss > paid == 0
 
 
 # ---------------------------------------------------------------- one filter for all

@@ -32,7 +32,7 @@ def released(rows, present, noise):
     remaining = np.full(len(OTHERS) + 1, UNITS, dtype=np.int64)
     plan = TallyPlan(SIZES, SHARE, BUDGET, DELTA)
     tally = NoisyTally(plan, noise, DeltaSlackAccountant(1.0, needed=False))
-    return np.concatenate(tally.release(cells, people, remaining)[0])
+    return np.concatenate(tally.publish(tally.collect(cells, people, remaining)))
 
 
 @pytest.mark.parametrize("rows", [1, 5])

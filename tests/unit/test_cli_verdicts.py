@@ -43,6 +43,9 @@ def test_messages_name_the_flag():
         words = with_flags("The 'n_queries' parameter must be at least 1.", command(name))
         assert words == "The --queries option must be at least 1."
     assert "'n_queries'" in with_flags("The 'n_queries' parameter", command("verify"))
+    assert with_flags("The 'subjects' parameter", command("add")) == "The --subject option"
+    assert with_flags("The 'labels' parameter", command("add")) == "The --label option"
+    assert with_flags("The 'deadline' parameter", command("serve")) == "The --shard-s option"
     told = run("plan", "--records", 10, "--queries", 0, "--classes", 2, code=2)
     assert "--queries" in told
     assert "n_queries" not in told

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import os
 import shutil
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
     ShardMissing,
+    _fan_out,
     local_transports,
     restore_cluster,
     split,
@@ -25,6 +28,7 @@ from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.errors import (
     InvalidInput,
     PrivacyRefused,
+    ShardDamaged,
     ShardUnreachable,
     StorageFailed,
     StoreOutdated,
@@ -267,9 +271,86 @@ def test_no_erasure_succeeds_while_a_shard_is_absent(path, tmp_path):
     """Fails if somebody is told to be erased while a shard keeps their records."""
     (path / "shard-1").rename(tmp_path / "away")
     policy = MissingShardPolicy(deadline=0.2, answer_without=True)
-    with pytest.raises((ShardMissing, InvalidInput), match="no shard"):  # noqa: SIM117
+    with pytest.raises(ShardMissing, match="no shard"):  # noqa: SIM117
         with Coordinator.open(path, local_transports, policy) as cluster:
             cluster.erase([f"person-{i}" for i in range(150)])
+
+
+# ---------------------------------------------------------------- refusals do not wait
+
+
+@pytest.fixture
+def unwaiting(monkeypatch):
+    """A policy whose long deadline nobody may wait for: a second attempt at a shard fails."""
+
+    def sleep(seconds):  # noqa: ARG001 (as time.sleep)
+        pytest.fail("a refusal was taken for silence")
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr(_fan_out, "time", clock)
+    return MissingShardPolicy(deadline=30.0)
+
+
+def doubled(path):
+    """Put a copy of shard 0, that looks for the same witness, in the place of shard 1."""
+    (path / "shard-1").rename(path / "aside")
+    shutil.copytree(path / "shard-0", path / "shard-1")
+
+
+def damaged(path):
+    """Flip a bit of a label on shard 1."""
+    labels = path / "shard-1" / "records" / "labels"
+    content = bytearray(labels.read_bytes())
+    content[0] ^= 1
+    labels.write_bytes(content)
+
+
+def absent(path):
+    (path / "shard-1").rename(path / "aside")
+
+
+DAMAGE = [
+    (doubled, StoreOutdated, "Shard 1 is another shard"),
+    (damaged, ShardDamaged, "Shard 1: The file labels"),
+    (absent, ShardDamaged, "Shard 1: There is no shard"),
+]
+
+
+@pytest.mark.parametrize(("damage", "error", "match"), DAMAGE)
+def test_a_shard_that_cannot_open_is_refused_at_once(path, unwaiting, damage, error, match):
+    """Fails if the coordinator waits for what does not get better, or does not say what it is."""
+    damage(path)
+    with pytest.raises(error, match=match):
+        Coordinator.open(path, local_transports, unwaiting)
+
+
+@pytest.mark.parametrize(("damage", "error", "match"), DAMAGE)
+def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
+    path, tmp_path, unwaiting, damage, error, match
+):
+    """Fails if a folder that was replaced while the cluster runs is waited for, or taken."""
+    with shard_tools.local(path, unwaiting) as cluster:
+        cluster._transports[1].transport.close()  # as when its process has died
+        shutil.copytree(path / "shard-1", tmp_path / "right")
+        damage(path)
+        for _ in range(2):
+            with pytest.raises(error, match=match):
+                cluster.predict(tools.Q[10:14])
+        assert match.split(":")[0] in cluster.health()[1]
+        shutil.rmtree(path / "shard-1", ignore_errors=True)
+        shutil.copytree(tmp_path / "right", path / "shard-1")
+        assert cluster.predict(tools.Q[10:14]).charged == 4
+
+
+@pytest.mark.parametrize("damage", [damaged, absent])
+def test_a_damaged_shard_is_done_without_if_the_policy_says_so(path, unwaiting, damage):
+    """Fails if the policy for missing shards does not hold for damaged ones."""
+    damage(path)
+    policy = dataclasses.replace(unwaiting, answer_without=True)
+    with shard_tools.local(path, policy) as cluster:
+        assert cluster.predict(tools.Q[10:14]).missing == (1,)
+        with pytest.raises(ShardDamaged):
+            cluster.erase(["person-3"])
 
 
 # ---------------------------------------------------------------- what must go on

@@ -40,7 +40,7 @@ def command(files, folder, *more, what="label"):
     return [what, *data, "--out", folder.with_suffix(".out"), *more]
 
 
-KNN = ("--labeller", "private-knn", "--neighbours", 30, "--gamma", 0.3, "--epsilon", 8)
+KNN = ("--labeller", "private-knn", "--neighbors", 30, "--gamma", 0.3, "--epsilon", 8)
 PATE = ("--labeller", "pate", "--teachers", 30, "--epsilon", 20)
 SCREEN = ("--sigma-screen", 3.0, "--threshold", 26)
 CONFIDENT = ("--sigma-screen", 10.0, "--threshold", 24)

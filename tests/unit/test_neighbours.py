@@ -23,7 +23,7 @@ from vicinal.neighbours import (
     Reference,
 )
 from vicinal.neighbours._kernels import LEVELS, unit_vectors
-from vicinal.neighbours._tiles import fill_holes
+from vicinal.neighbours._scan import fill_holes
 
 matrices = hnp.arrays(
     np.float64,

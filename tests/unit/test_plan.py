@@ -29,7 +29,8 @@ GOOD = {
         "teachers": 250, "threshold": 200, "sigma_screen": 150, "sigma_votes": 40, "answered": 3,
     },
     "smooth_release": {"beta": 0.3, "sigma": 20},
-    "ind_knn": {"epsilon": 1},
+    "ind_knn": {"epsilon": 1, "model_share": 0.5},
+    "training": {"steps": 40, "sigma": 30, "gamma": 0.5},
 }  # fmt: skip
 
 NUMBERS = (math.nan, math.inf, -math.inf, -1, "1", None, True, [])
@@ -40,6 +41,9 @@ BAD = {
     "sigma": (*NUMBERS, 0),
     "gamma": (*NUMBERS, 0, 1.01),
     "sensitivity": (*NUMBERS, 0),
+    "steps": (*NUMBERS, 0, 2.5, 10**7),
+    "model_share": (*NUMBERS, 0, 1),
+    "model_steps": (*NUMBERS, 0, 2.5, 10**7),
     "tau": (*NUMBERS, 0),
     "scale": (*NUMBERS, 0),
     "teachers": (*NUMBERS, 0, 2.5),

@@ -30,7 +30,7 @@ from vicinal.mechanisms._sampling import (
 )
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
-from vicinal.neighbours import RBF, _tiles
+from vicinal.neighbours import RBF, _scan
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
 from vicinal.predictors.pate._estimator import PATEClassifier
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
@@ -81,7 +81,7 @@ def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
 
     Whatever is drawn: everybody takes part.
     """
-    monkeypatch.setattr(_tiles, "COUNT", count)
+    monkeypatch.setattr(_scan, "THREADS", count)
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
     sample = NearestOfSample(
@@ -98,7 +98,7 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
 
     By chance with probability 2e-12, that of seven standard deviations.
     """
-    monkeypatch.setattr(_tiles, "COUNT", 2)
+    monkeypatch.setattr(_scan, "THREADS", 2)
     integers, slots, subjects = people(64)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
     sample = NearestOfSample(walk, 0.5, SystemBernoulli())

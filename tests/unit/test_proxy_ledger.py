@@ -10,12 +10,10 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
-from vicinal.predictors.ind_knn._planning import NoiseSchedule
-from vicinal.predictors.ind_knn._proxy_ledger import (
+from vicinal.predictors.ind_knn._budget_usage import RETIRED, BudgetUsage
+from vicinal.predictors.ind_knn._noise_schedule import (
     LOWEST,
-    RETIRED,
-    BudgetUsage,
-    PlannedHorizon,
+    NoiseSchedule,
     ProxyLedger,
     ProxyNoiseSchedule,
     UsageNoiseSchedule,
@@ -96,7 +94,7 @@ def test_an_empty_region_has_used_nothing():
 
 
 def test_many_public_points_are_thinned_out(monkeypatch):
-    monkeypatch.setattr("vicinal.predictors.ind_knn._proxy_ledger.WATCHED", 200)
+    monkeypatch.setattr("vicinal.predictors.ind_knn._noise_schedule.WATCHED", 200)
     classifier = fitted()
     classifier.predict(data(3, 300)[0])
     assert len(shadow_of(classifier)) == 167
@@ -108,7 +106,7 @@ def test_watching_changes_no_answer_and_no_charge(monkeypatch):
     watched = fitted()
     answers = watched.query(queries)
     monkeypatch.setattr(
-        "vicinal.predictors.ind_knn._engine_factory.watched",
+        "vicinal.predictors.ind_knn._engine_factory.with_proxies",
         lambda _settings, pace, *_others: pace,
     )
     blind = fitted()
@@ -178,13 +176,13 @@ def test_a_gate_and_a_shadow_go_together():
 
 
 def test_the_horizon_never_ends():
-    horizon = PlannedHorizon(100)
+    horizon = NoiseSchedule(1.0, 100)
     assert horizon.left() == 100
     horizon.update(60, 60)
     assert horizon.left() == 40
     horizon.update(500, 500)
     assert horizon.left() == 10
-    assert PlannedHorizon(1).left() == 1
+    assert NoiseSchedule(1.0, 1).left() == 1
 
 
 @pytest.mark.parametrize(
@@ -307,5 +305,5 @@ def test_a_shadow_that_peeks_at_private_budgets_is_caught(monkeypatch):
 
 
 def test_a_pace_that_sees_no_queries_is_the_plain_one():
-    pace = NoiseSchedule(2.0)
+    pace = NoiseSchedule(2.0, 100)
     assert pace.prepare(np.zeros((3, 2), dtype=np.int8), np.zeros(3, dtype=np.int64)) == 2.0

@@ -108,6 +108,13 @@ VARIANTS = {
     ),
     "ind_knn, epsilon": ("ind_knn", lambda rng: {"epsilon": spread(rng, 0.02, 12), "count": 1}),
     "ind_knn, B": ("ind_knn", lambda rng: {"B": spread(rng, 1e-5, 5)}),
+    "ind_knn, model": (
+        "ind_knn", lambda rng: {"B": spread(rng, 1e-5, 5), "model_share": spread(rng, 0.01, 0.99)}
+    ),
+    "training": ("training", lambda rng: {**sigma(rng), "steps": int(spread(rng, 1, 300))}),
+    "training, sampled": (
+        "training", lambda rng: {**sampled(sigma)(rng), "steps": int(spread(rng, 1, 300))}
+    ),
     "ind_knn, label": (
         "ind_knn", lambda rng: {"epsilon": spread(rng, 0.05, 8), "release": "label", "count": 1}
     ),

@@ -87,7 +87,7 @@ def test_bad_tables_are_refused_without_echo(tmp_path, content):
 
 def test_the_command_prices_correctly_and_says_that_features_are_made(table, tmp_path):
     out = tmp_path / "out"
-    asked = ("market-attributes", "--data", table, "--neighbours", 10)
+    asked = ("market-attributes", "--data", table, "--neighbors", 10)
     told = json.loads(run(*asked, "--runs", 1, "--out", out, "--json"))
     assert told["features"] == "made"
     assert told["simulation"] is True

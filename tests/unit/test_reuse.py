@@ -15,14 +15,14 @@ from vicinal.mechanisms import LabelRelease, VoteRelease
 from vicinal.neighbours import Cosine
 from vicinal.predictors.ind_knn._answer_reuse import (
     FLOOR,
-    UNKNOWN,
     AnsweredNeighbours,
     ConfidenceGate,
 )
+from vicinal.predictors.ind_knn._engine import UNKNOWN
+from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule
 from vicinal.predictors.ind_knn._planning import (
     ASKED_SHARE,
     GATE_OPENS,
-    GatedNoiseSchedule,
     asked_of,
 )
 from vicinal.predictors.ind_knn._shard import Shard

@@ -12,7 +12,7 @@ from store_tools import PLAN, Q, R, make, points
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn._proxy_ledger import WHOLE
+from vicinal.predictors.ind_knn._noise_schedule import WHOLE
 from vicinal.store import Store, _status
 
 

@@ -231,6 +231,7 @@ def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
     run("shard", store, "--out", cluster, "--shards", 2, "--yes")
     answers = json.loads(run("predict", cluster, "--data", queries, "--json"))
     assert (answers["charged"], answers["left"], answers["missing"]) == (0, left, [])
+    run("evaluate", cluster, "--data", tmp_path / "train.parquet", "--subject", "who")
 
 
 BAD = {

@@ -17,10 +17,15 @@ from vicinal.errors import PrivacyRefused
 
 # A larger value of these makes a release cheaper; of the others, dearer.
 _CHEAPER = ("sigma", "scale", "sigma_screen", "sigma_votes")
-_DEARER = ("gamma", "count", "B", "epsilon", "tau", "sensitivity")
+_DEARER = ("gamma", "count", "steps", "B", "epsilon", "tau", "sensitivity")
 FIELDS = (*_CHEAPER, *_DEARER)
 
-_LIMITS = {"scale": (1e-3, 1e6), "gamma": (1e-9, 1.0), "count": (1, 10**9), "tau": (1e-6, 1e6)}
+_WHOLE = ("count", "steps")
+
+_LIMITS = {
+    "scale": (1e-3, 1e6), "gamma": (1e-9, 1.0), "count": (1, 10**9), "steps": (1, 10**6),
+    "tau": (1e-6, 1e6),
+}  # fmt: skip
 _RANGE = (1e-2, 1e9)
 _PRECISION = 1e-5
 _CLOSE = 2e-4
@@ -84,7 +89,7 @@ def calibrate(
     checked = mapping(f"releases[{release}]", releases[release])
 
     def with_value(value: float) -> Plan:
-        given = {**checked, field: int(value) if field == "count" else value}
+        given = {**checked, field: int(value) if field in _WHOLE else value}
         return Plan.from_dict(
             {**plan, "releases": [*releases[:release], given, *releases[release + 1 :]]}
         )
@@ -95,14 +100,14 @@ def calibrate(
 
     low, high = _LIMITS.get(field, _RANGE)
     start = checked.get(field, math.sqrt(low * high))
-    search = _Search(cost, epsilon, rising=field in _DEARER, whole=field == "count")
+    search = _Search(cost, epsilon, rising=field in _DEARER, whole=field in _WHOLE)
     safe = search.between(low, high, float(start))
     if safe is None:
         raise PrivacyRefused(
             f"No value of the '{field}' parameter keeps the plan at epsilon {epsilon:g}: the other "
             "releases, or the limits of the field, do not leave room. Take a larger epsilon."
         )
-    value = int(safe) if field == "count" else safe
+    value = int(safe) if field in _WHOLE else safe
     return CalibratedPlan(field, release, value, with_value(value).price())
 
 

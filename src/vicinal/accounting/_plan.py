@@ -109,7 +109,7 @@ class Plan:
             ``lower`` (None where there is no certificate, or none is wanted), ``delta``,
             ``private`` (True if the price depends on private data and must not be published),
             ``neighbouring``, ``assumptions``, ``releases`` (each step with its ``share`` of the RDP
-            at the best order, and the epsilon of that step alone, ``alone``).
+            at the best order, the epsilon of that step alone, ``alone``, and its ``parts``).
         """
         total = self.composition()
         epsilons = {name: total.to_epsilon(self.delta, name) for name in total.methods()}
@@ -145,6 +145,12 @@ class Plan:
         )
         return (*COMMON_ASSUMPTIONS, *particular)
 
+    def _alone(self, step: Step) -> float:
+        """Return the epsilon of a step by what is known in closed form."""
+        found = step.composition()
+        closed = [method for method in ("rdp", "gdp") if method in found.methods()]
+        return min(found.to_epsilon(self.delta, method) for method in closed)
+
     def _shares(self, total: Composition) -> list[dict[str, Any]]:
         order = total.best_order(self.delta)
         costs = [float(step.composition().rdp(order)[0]) for step in self.steps]
@@ -153,7 +159,8 @@ class Plan:
             {
                 **step.shown(),
                 "share": cost / whole,
-                "alone": step.composition().to_epsilon(self.delta),
+                "alone": self._alone(step),
+                **({"parts": parts} if (parts := step.release.parts(self.delta)) else {}),
             }
             for step, cost in zip(self.steps, costs, strict=True)
         ]

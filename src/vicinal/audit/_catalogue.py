@@ -124,7 +124,7 @@ def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
         return {"private-knn-all": lambda: _fixed_plans.private_knn_without_sampling(delta)}
     if kind == "noisy_max":
         return {"private-knn": lambda: _fixed_plans.private_knn_votes(gamma, delta=delta)}
-    if kind == "gaussian":
+    if kind in ("gaussian", "training"):
         return {"noisy-sgd": lambda: NoisySGDTrial(gamma, delta=delta)}
     if kind in ("gnmax", "confident_gnmax"):
         return {"pate": lambda: _fixed_plans.pate_votes(delta=delta)}

@@ -15,7 +15,7 @@ from vicinal.audit._damage import HONEST, Damage
 from vicinal.audit._trials import AuditTrial
 from vicinal.audit._visits import Estimator, Visits, refill
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._answer_reuse import AnswerReuse, Places, PublicVotes
+from vicinal.predictors.ind_knn._engine import AnswerReuse, Places, PublicVotes
 from vicinal.predictors.ind_knn._parameter_tables import NEIGHBORS
 
 MANY, COMPANY = 30, 5

@@ -99,14 +99,19 @@ def describe(price: dict[str, Any]) -> str:
         lines.append(f"  {price['lower']:10.4f}  no analysis of these releases can go below this")
     lines += ["", "  share  alone   release"]
     for release in price["releases"]:
-        fields = {k: v for k, v in release.items() if k not in ("kind", "share", "alone")}
-        words = ", ".join(f"{key} {_short(value)}" for key, value in fields.items())
-        lines.append(
-            f"  {release['share']:5.1%}  {release['alone']:6.4g}  {release['kind']}: {words}"
-        )
+        lines.append(_release_line(release, "kind", f"{release['share']:5.1%}"))
+        parts = release.get("parts", [])
+        lines += [f"{_release_line(part, 'part', '')} (in it)" for part in parts]
     lines += ["", f"Neighbouring data sets: {price['neighbouring']}.", "Assumed:"]
     lines += [f"- {words};" for words in price["assumptions"]]
     return "\n".join(lines)
+
+
+def _release_line(release: dict[str, Any], name: str, share: str) -> str:
+    hidden = ("kind", "part", "parts", "share", "alone")
+    fields = {key: value for key, value in release.items() if key not in hidden}
+    words = ", ".join(f"{key} {_short(value)}" for key, value in fields.items())
+    return f"  {share:5}  {release['alone']:6.4g}  {release[name]}: {words}"
 
 
 def _short(value: object) -> str:

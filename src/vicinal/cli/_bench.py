@@ -125,9 +125,9 @@ def _picture(rows: list[Row]) -> bytes:
 
 
 def _threads() -> int:
-    from vicinal.neighbours import _tiles
+    from vicinal.neighbours import _scan
 
-    return _tiles.COUNT
+    return _scan.THREADS
 
 
 def _about() -> dict[str, Any]:

@@ -15,7 +15,8 @@ from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal.store import Evaluation, NoisyFigures
+    from vicinal.store import Evaluation
+    from vicinal.store._noisy_figures import NoisyFigures
 
 _NAMES = {
     "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",
@@ -49,11 +50,7 @@ def evaluate(
 
     Rows count where the same features were asked before, by `vicinal predict` or the service.
     """
-    from vicinal.store import Store
-
     with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
-        if not isinstance(opened, Store):
-            raise InvalidInput("A cluster cannot be evaluated yet. Evaluate a store.")
         columns = target_columns(opened.schema.target, label)
         dataset = read_records(data, opened.schema.extractor, label, subject, columns)
         if dataset.labels is None:

@@ -27,7 +27,12 @@ FLAG_OF = {
     "n_thresholds": "thresholds",
     "reuse_predictions": "reuse",
 }
-"""Names in Python whose option has another one, and that option's name in a command."""
+"""Parameters of plans whose option has another one, and that option's name in a command."""
+
+_ARGUMENT_OF = {"deadline": "shard_s", "labels": "label", "subjects": "subject"}
+"""The same of arguments of methods."""
+
+_OPTION_OF = FLAG_OF | _ARGUMENT_OF
 
 _NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
@@ -38,7 +43,7 @@ def with_flags(message: str, command: Any) -> str:
 
     def flag(found: re.Match[str]) -> str:
         name = found[1]
-        known = flags.get(name) or flags.get(FLAG_OF.get(name, ""))
+        known = flags.get(name) or flags.get(_OPTION_OF.get(name, ""))
         return found[0] if known is None else f"{known} option"
 
     return _NAMED.sub(flag, message)

@@ -9,7 +9,7 @@ import typer
 
 from vicinal.cli._answers import init_summary
 from vicinal.cli._options import Data, Json, Label, Ledger, Quiet, StorePath, Subject, Witness
-from vicinal.cli._output import say, warnings_said
+from vicinal.cli._output import progress_shown, say, warnings_said
 from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
 from vicinal.cli._records import (
     FROM_SCHEMA,
@@ -38,12 +38,12 @@ Columns = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="timm architecture, folder of a text model, or .onnx file; image without it: "
-        "efficientnet-lite0. Public."
+        help="timm architecture, folder of a text model or minilm (without torch), or .onnx file; "
+        "image without it: efficientnet-lite0. Public."
     ),
 ]
 
-_PLANNED = ("epsilon", "delta", "n_queries", "release")
+_PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
 
 
 def init(
@@ -118,7 +118,7 @@ def init(
         public, [*apart, *columns_of_y],
     )  # fmt: skip
     wish = ReferenceWish(public, reference, reference_rows, reference_share, target, plan)
-    with warnings_said(), spread(plain, ray) as unmapped:
+    with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
         if not quiet and target.kind == CLASSES:
             _say_before(plan, features, reference)
         dataset = read_records(data, unmapped, label, subject, columns_of_y)
@@ -149,11 +149,10 @@ init.command_class = PlanCommand  # type: ignore[attr-defined]
 def _request(plan: dict[str, Any]) -> PlanRequest:
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 
-    told = {name: plan.get(name, default_of(name)) for name in (*_PLANNED, "reuse_predictions")}
-    epsilon, delta, n_queries, release = (told[name] for name in _PLANNED)
-    gate = told["reuse_predictions"] == "gate"
+    told = {name: plan.get(name, default_of(name)) for name in _PLANNED}
+    gate = plan.get("reuse_predictions") == "gate"
     size = plan.get("n_records") or 1
-    return PlanRequest(size, n_queries, epsilon, delta, len(plan["classes"]), release, gate)
+    return PlanRequest(n_records=size, n_classes=len(plan["classes"]), gate=gate, **told)
 
 
 def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> None:

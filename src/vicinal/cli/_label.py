@@ -55,7 +55,7 @@ def label(
     release: Annotated[str, typer.Option(help="'votes', or 'label' for labels alone.")] = "votes",
     records: Records = None,
     labeller: _labellers.Labeller = _labellers.IND_KNN,
-    neighbours: _labellers.Neighbours = None,
+    neighbors: _labellers.Neighbors = None,
     gamma: _labellers.Gamma = None,
     teachers: _labellers.Teachers = None,
     sigma_votes: _labellers.SigmaVotes = None,
@@ -76,7 +76,7 @@ def label(
 
     names = class_names(classes)
     choice = _labellers.LabellerOptions(
-        labeller, epsilon, delta, release, records, neighbours, gamma, teachers, sigma_votes,
+        labeller, epsilon, delta, release, records, neighbors, gamma, teachers, sigma_votes,
         sigma_screen, threshold, model_share,
     )  # fmt: skip
     dataset, pool = load(private), load(public)

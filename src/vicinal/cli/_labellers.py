@@ -24,7 +24,7 @@ IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)
 
 Labeller = Annotated[str, typer.Option(help="ind-knn, private-knn or pate.")]
-Neighbours = Annotated[int | None, typer.Option(help="private-knn: how many vote; 300.")]
+Neighbors = Annotated[int | None, typer.Option(help="private-knn: how many vote; 300.")]
 Gamma = Annotated[float | None, typer.Option(help="private-knn: sampling rate of people; .15.")]
 Teachers = Annotated[int | None, typer.Option(help="pate: how many teachers; 250.")]
 SigmaVotes = Annotated[
@@ -44,7 +44,7 @@ Price = Annotated[
 ]
 
 _OPTIONS = {
-    "neighbours": (PRIVATE_KNN,),
+    "neighbors": (PRIVATE_KNN,),
     "gamma": (PRIVATE_KNN,),
     "teachers": (PATE,),
     "sigma_votes": (PRIVATE_KNN, PATE),
@@ -65,7 +65,7 @@ class LabellerOptions:
     delta: float
     release: str = "votes"
     records: int | None = None
-    neighbours: int | None = None
+    neighbors: int | None = None
     gamma: float | None = None
     teachers: int | None = None
     sigma_votes: float | None = None
@@ -136,7 +136,7 @@ class LabellerOptions:
             shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
             return PATEClassifier(classes, **shared, **self._given(n_teachers=self.teachers))
         return PrivateKNNClassifier(
-            classes, **shared, **self._given(k=self.neighbours, gamma=self.gamma)
+            classes, **shared, **self._given(k=self.neighbors, gamma=self.gamma)
         )
 
     @staticmethod

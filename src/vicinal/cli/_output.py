@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vicinal._progress import Begin, Step
+from vicinal._progress import Begin, Step, shown
 from vicinal.errors import InvalidInput
 
 
@@ -147,6 +147,13 @@ def progress(*, silent: bool = False) -> Iterator[Begin]:
             return lambda done: bars.advance(task, done)
 
         yield begin
+
+
+@contextmanager
+def progress_shown(*, silent: bool = False) -> Iterator[None]:
+    """Show bars of whatever work announces its steps by :func:`vicinal._progress.step`."""
+    with progress(silent=silent) as begin, shown(begin):
+        yield
 
 
 @contextmanager

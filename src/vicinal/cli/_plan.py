@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from vicinal.cli._verdicts import linear_model_lines, numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.predictors.ind_knn._plan_simulation import SimulationSetup
     from vicinal.reports._plan_report import Option
 
@@ -22,12 +23,18 @@ def plan(
     records: Annotated[int, typer.Option(help="Declared number of private records.")],
     queries: Annotated[int, typer.Option(help="Answers wanted.")],
     classes: Annotated[int, typer.Option(help="Number of classes.")],
+    records_per_subject: Annotated[
+        float, typer.Option(help="Public mean number of records of a subject.")
+    ] = 1.0,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     release: Annotated[str, typer.Option(help="What leaves: votes, or label.")] = "votes",
     gate: Annotated[
         bool, typer.Option("--gate", help="Let a model of earlier answers give those it knows.")
     ] = False,
+    model_share: Annotated[
+        str, typer.Option(help="Share of budgets for a private model: a number, or auto.")
+    ] = "0",
     public: Annotated[
         Path | None,
         typer.Option(help="Public points, mapped as records will be: .npz (x), .csv or .parquet."),
@@ -54,14 +61,18 @@ def plan(
     from vicinal.reports import _plan_report
 
     kind = None if plot is None else _kind(plot, public)
-    wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate)
+    several = {"records_per_subject": records_per_subject}
+    wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate, **several)
     shares = numbers("class_prior", class_prior)
-    lines = verdict_lines(wish, range(classes), shares, known=True)
+    wish.settings()  # refuses what a classifier would, before points are read
     stage = None if public is None else _stage(public, labels, classes)
-    if stage is not None:
-        lines += linear_model_lines(wish, stage.reference.points.shape[1])
+    n_features = None if stage is None else stage.reference.points.shape[1]
+    wish = replace(wish, model_share=_share(wish, model_share, n_features))
+    lines = verdict_lines(wish, range(classes), shares, known=True)
+    if n_features is not None and not wish.model_share:
+        lines += linear_model_lines(wish, n_features)
     with progress(silent=json) as begin:
-        step = begin("simulation", _plan_report.work(wish))
+        step = begin("simulation", _plan_report.work(wish, n_features))
         found = _plan_report.options(wish, stage, seed, step)
     if plot is not None and kind is not None:
         from vicinal.reports._command_plots import draw_options
@@ -72,6 +83,29 @@ def plan(
         typer.echo(as_json({"verdict": "\n".join(lines), **_result(found, real)}))
     else:
         typer.echo(f"{_plan_report.as_text(found)}\n\n" + "\n".join(lines))
+
+
+def _share(wish: PlanRequest, given: str, n_features: int | None) -> float:
+    """Return the share for a private model; "auto" is decided by the features of public points."""
+    from vicinal.predictors.ind_knn._private_model import fitting_share
+
+    if given != "auto":
+        try:
+            share = float(given)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share < 1:
+            raise InvalidInput(
+                "The 'model_share' parameter must be a number from 0 to below 1, or auto. "
+                f"Got {given!r}."
+            )
+        return share
+    if n_features is None:
+        raise InvalidInput(
+            "The 'model_share' parameter must be a number without --public: auto goes by the "
+            "number of features."
+        )
+    return fitting_share(wish.settings(), n_features)
 
 
 def _kind(plot: Path, public: Path | None) -> str:

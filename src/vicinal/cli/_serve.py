@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli._shards import AcceptLoss, Ray, opened_at
+from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, opened_at
 
 StorePath = Annotated[
     Path, typer.Argument(metavar="STORE", help="The folder of the store, or of the cluster.")
@@ -35,7 +35,7 @@ def serve(
         typer.Option(help="Longest request body. Default: what a full request can need."),
     ] = None,
     ray: Ray = None,
-    shard_s: Annotated[float, typer.Option(help="How long a block waits for a shard.")] = 30.0,
+    shard_s: ShardSeconds = 30.0,
     answer_without: Annotated[
         bool, typer.Option("--answer-without", help="Then answer without it, and say so. Public.")
     ] = False,

@@ -25,6 +25,14 @@ Ray = Annotated[
         "local (start one). Default: in this process."
     ),
 ]
+ShardSeconds = Annotated[
+    float,
+    typer.Option(
+        "--shard-s",
+        min=0.01,
+        help="Seconds that a block waits for a cluster's shards; the first, also for their start.",
+    ),
+]
 AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
 ]

@@ -25,7 +25,15 @@ from vicinal.cli._options import (
     Subject,
     Witness,
 )
-from vicinal.cli._output import Yes, as_json, confirm, say, warnings_said, write_file
+from vicinal.cli._output import (
+    Yes,
+    as_json,
+    confirm,
+    progress_shown,
+    say,
+    warnings_said,
+    write_file,
+)
 from vicinal.cli._records import (
     identified,
     naming,
@@ -33,7 +41,7 @@ from vicinal.cli._records import (
     read_records,
     target_columns,
 )
-from vicinal.cli._shards import AcceptLoss, Ray, opened_at
+from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, opened_at
 from vicinal.cli._subjects import listed_ids
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
@@ -52,7 +60,11 @@ def add(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
-    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
+    with (
+        warnings_said(),
+        progress_shown(),
+        opened_at(store, accept_loss=accept_loss) as opened,
+    ):
         columns = target_columns(opened.schema.target, label)
         dataset = read_records(data, opened.schema.extractor, label, subject, columns)
         if dataset.labels is None:
@@ -77,15 +89,20 @@ def predict(
     ] = None,
     quiet: Quiet = False,
     ray: Ray = None,
+    shard_s: ShardSeconds = 30.0,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries; new ones spend budgets, durably before they are shown."""
+    from vicinal.distributed import MissingShardPolicy
+
     check_format(out)
+    policy = MissingShardPolicy(shard_s)
     with (
         warnings_said(),
+        progress_shown(silent=json),
         local_file(data) as path,
-        opened_at(store, ray, accept_loss=accept_loss) as opened,
+        opened_at(store, ray, policy, accept_loss=accept_loss) as opened,
     ):
         first, dataset = read_queries(path, opened.schema.extractor, name)
         with naming(path):

@@ -52,7 +52,7 @@ def transfer(
     delta: Delta = 1e-5,
     records: Records = None,
     labeller: _labellers.Labeller = _labellers.IND_KNN,
-    neighbours: _labellers.Neighbours = None,
+    neighbors: _labellers.Neighbors = None,
     gamma: _labellers.Gamma = None,
     teachers: _labellers.Teachers = None,
     sigma_votes: _labellers.SigmaVotes = None,
@@ -78,7 +78,7 @@ def transfer(
     start = time.perf_counter()
     names = class_names(classes)
     choice = _labellers.LabellerOptions(
-        labeller, epsilon, delta, "votes", records, neighbours, gamma, teachers, sigma_votes,
+        labeller, epsilon, delta, "votes", records, neighbors, gamma, teachers, sigma_votes,
         sigma_screen, threshold,
     )  # fmt: skip
     dataset, pool = load(private), load(public)

@@ -26,7 +26,7 @@ from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, g
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import Add, Erase, KnownSubjects, OpenAudience, Ping, Task
 from vicinal.distributed._splitting import place_by_hash
-from vicinal.errors import PrivacyRefused, StorageFailed
+from vicinal.errors import PrivacyRefused, StoreDamaged
 from vicinal.ledger._files import guarded, replace_file, sync_folder
 from vicinal.ledger._ledger import Ledger
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -110,7 +110,7 @@ class ClusterChange:
         with guarded(path):
             content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
-            raise StorageFailed(f"{path} is not the change that was decided. Restore a backup.")
+            raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             described = json.loads(arrays["said"].tobytes())
             subjects = [repaired(subject) for subject in described["subjects"]]
@@ -156,6 +156,11 @@ class ClusterChanges:
         self._pending = int(clock)
         if not self._pending:
             _wipe(self._path)  # of a change that was never decided
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards there are."""
+        return len(self._transports)
 
     @property
     def pending(self) -> bool:
@@ -214,7 +219,7 @@ class ClusterChanges:
         """
         database, version = self._ledger.database, self._ledger.version + 1
         subjects = self._new_numbers(len(records)) if records.ids is None else records.ids
-        places = self._places(subjects, self.on_all(KnownSubjects(subjects)))
+        places = self.places_of(subjects)
 
         def decide() -> ClusterChange:
             if addition is not None:
@@ -225,6 +230,16 @@ class ClusterChanges:
             return ClusterChange(ADD, subjects, records.integers, records.rows, places)
 
         return decide
+
+    def places_of(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.int32]:
+        """Return the shard of every subject, int32 (subjects,): the one that knows them, if any.
+
+        Raises
+        ------
+        ShardMissing
+            If a shard is missing: it may know one of them.
+        """
+        return self._places(subjects, self.on_all(KnownSubjects(subjects)))
 
     def _on(
         self, shards: Mapping[int, CheckedTransport], task: Task | Sequence[Task]

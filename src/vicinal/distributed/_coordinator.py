@@ -8,8 +8,8 @@ answer before it leaves here; then shards delete the votes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ from vicinal.distributed._messages import (
     Join,
     KnownSubjects,
     Ping,
+    Steps,
     Verify,
 )
 from vicinal.distributed._remote_shards import RemoteShards
@@ -41,15 +42,25 @@ from vicinal.distributed._sharded_audiences import (
     without_model,
 )
 from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
+from vicinal.distributed._sharded_tally import tally_on_shards
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
-from vicinal.errors import PrivacyRefused, ShardMissing, StorageFailed, VicinalError
+from vicinal.errors import (
+    PrivacyRefused,
+    ShardDamaged,
+    ShardMissing,
+    StorageFailed,
+    VicinalError,
+)
+from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
+from vicinal.ledger._memory import ForkSafeLock
+from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import Presence, Verification
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
+from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._idempotent_adds import Addition, forget_additions
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
@@ -139,7 +150,8 @@ class Coordinator(BaseStore):
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
-            If a change of the data was broken off, and a shard that it needs is missing.
+            If a change of the data was broken off, and a shard that it needs is missing; or
+            ShardDamaged, if one is damaged and the policy is not to answer without it.
         """
         place = Path(path)
         if accept_loss and cls._lost(place):
@@ -191,6 +203,14 @@ class Coordinator(BaseStore):
     def _note_answered(self) -> None:
         self._parts.mark()  # before shards delete the votes
         self._delete_votes()
+
+    @contextmanager
+    def _collect(
+        self, audience: Audience, tally: NoisyTally, counted: CountedRows
+    ) -> Iterator[Steps]:
+        sums = tally_on_shards(self._ledger, self._changes, audience, tally, counted)
+        with self._ledger.release(audience):
+            yield sums
 
     # ------------------------------------------------------------ the data
 
@@ -320,9 +340,12 @@ class Coordinator(BaseStore):
 
     def _compare(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
-        policy = MissingShardPolicy(min(_OPENING, self._policy.deadline), answer_without=True)
-        with suppress(ShardMissing):
+        policy = dataclasses.replace(self._policy, deadline=min(_OPENING, self._policy.deadline))
+        try:
             gather(dict(enumerate(self._transports)), Ping(), policy)
+        except ShardMissing as error:
+            if isinstance(error, ShardDamaged) and not policy.answer_without:
+                raise
 
     def _delete_votes(self) -> None:
         """Have shards delete the votes of answers that are durable; a later one may do it, too."""

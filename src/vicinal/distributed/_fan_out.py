@@ -11,7 +11,7 @@ from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import Message, ShardAnswer, ShardState, Task
 from vicinal.distributed._transport import PendingReply, ShardTransport
-from vicinal.errors import ShardMissing, ShardUnreachable
+from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""
@@ -106,11 +106,14 @@ class RetriedTask:
         Who is to do what.
     reason : str
         Why the shard was last unreachable, in public words; empty if it only took too long.
+    is_damaged : bool
+        Whether asking it again is no help.
     """
 
     shard: TaskTransport
     task: Task
     reason: str = ""
+    is_damaged: bool = False
     _pending: PendingReply | None = None
 
     def send(self) -> None:
@@ -128,6 +131,9 @@ class RetriedTask:
                 return (self._pending or self.shard.send(self.task)).result(max(left, work)), True
             except ShardUnreachable as error:
                 self._pending, self.reason = None, str(error) or self.reason
+            except StoreDamaged as error:
+                self.reason, self.is_damaged = str(error), True
+                return None, False
             if left <= _PAUSE:
                 return None, False
             time.sleep(_PAUSE)
@@ -156,6 +162,7 @@ def gather(
     ------
     ShardMissing
         If a shard is missing and the policy is to refuse, or if all are. It says which, and why.
+        ShardDamaged if one is damaged, for which nobody waits.
     """
     tasks = task if isinstance(task, Sequence) else [task] * len(shards)
     until = time.monotonic() + policy.deadline
@@ -167,18 +174,22 @@ def gather(
         one.send()
     results = {number: one.result(until, work) for number, one in waiting.items()}
     found = {number: result for number, (result, came) in results.items() if came}
-    missing = {number: waiting[number].reason for number in waiting if number not in found}
+    missing = {number: waiting[number] for number in waiting if number not in found}
     if missing and (not policy.answer_without or not found):
-        raise ShardMissing(_explain(missing, len(waiting), policy))
+        raise _refusal(missing, len(waiting), policy)
     return found
 
 
-def _explain(missing: Mapping[int, str], shards: int, policy: MissingShardPolicy) -> str:
+def _refusal(
+    missing: Mapping[int, RetriedTask], shards: int, policy: MissingShardPolicy
+) -> ShardMissing:
     """Return in public words which shards are missing, and why."""
     why = " ".join(
-        f"Shard {number}: {reason or 'No answer in time.'}" for number, reason in missing.items()
+        f"Shard {number}: {one.reason or 'No answer in time.'}" for number, one in missing.items()
     )
-    return (
+    if any(one.is_damaged for one in missing.values()):
+        return ShardDamaged(f"A shard is damaged, so nothing is answered. {why}")
+    return ShardMissing(
         f"{len(missing)} of {shards} shards did not come back within {policy.deadline:g} seconds, "
         f"so nothing is answered. Ask again once they are there. {why}"
     )

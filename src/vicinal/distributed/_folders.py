@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.errors import InvalidInput, StoreDamaged
 from vicinal.ledger._files import PRIVATE_FOLDER, guarded, replace_file
 from vicinal.mechanisms import fresh_key
 from vicinal.store._folder import KEY, Folder
@@ -168,7 +168,7 @@ def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
     digest = found.pop("digest", None)
     plain = known == _UNDIGESTED and digest is None
     if set(found) != names or not (plain or digest == _digest(found)):
-        raise StorageFailed(f"{path} is not what was written. Restore a backup.")
+        raise StoreDamaged(f"{path} is not what was written. Restore a backup.")
     return found
 
 

@@ -25,8 +25,9 @@ from vicinal.neighbours._kernels import IntegerMatrix
 
 Steps = npt.NDArray[np.int64]
 
-VOTES, COUNT, COUNTED = "votes", "count", "counted"
-"""Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those."""
+VOTES, COUNT, COUNTED, TALLY = "votes", "count", "counted", "tally"
+"""Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those;
+what the people of an evaluation add."""
 
 _NAME_BYTES = 16
 
@@ -64,12 +65,74 @@ class VoteRequest:
     thresholds: Steps
     scales: Steps
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what comes back, -1 for what it does not tell."""
+        return (len(self.queries), -1) if len(self.scales) else (-1,)
+
     def digest(self) -> bytes:
         """Return a digest of everything that charges follow from."""
         parts = [self.name, self.clock.to_bytes(8), self.audience.encode(), self.round.encode()]
         for array in (self.queries, self.thresholds, self.scales):
             parts += [f"{array.dtype} {array.shape}".encode(), array.tobytes()]
-        return hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
+        return _digest(parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TallyRequest:
+    """Charge people of this shard for being evaluated; answered with int64 (all cells,) sums.
+
+    Attributes
+    ----------
+    name : bytes
+        Names the tally, and everything in it by a keyed digest. It is charged once.
+    clock : int
+        The coordinator's clock when it made the request.
+    audience : str
+        Whose answers are evaluated, and whose budgets pay.
+    sizes : tuple of int
+        Cells of each table.
+    share : float
+        Part of a full budget that a person pays at most.
+    scale : int
+        Noise scale in grid steps, which the price follows from.
+    cells : int64 (rows, tables)
+        The cell of every row in every table. Private.
+    subjects : list of int or str
+        Whose each row is. Private.
+    """
+
+    name: bytes
+    clock: int
+    audience: str
+    sizes: tuple[int, ...]
+    share: float
+    scale: int
+    cells: Steps
+    subjects: list[SubjectId]
+
+    @property
+    def round(self) -> str:
+        """:data:`TALLY`."""
+        return TALLY
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what comes back."""
+        return (sum(self.sizes),)
+
+    def digest(self) -> bytes:
+        """Return a digest of what is public, and of the name, which the rest follows from."""
+        public = f"{TALLY} {self.clock} {self.audience} {self.sizes} {self.share!r} {self.scale}"
+        return _digest([self.name, public.encode()])
+
+
+SumRequest = VoteRequest | TallyRequest
+"""What a shard charges and sums, once for each name and round."""
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+    return hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
 
 
 def block_name(*parts: bytes) -> bytes:
@@ -162,8 +225,8 @@ class Backup:
 
 
 Task = (
-    VoteRequest | DeleteVotes | Add | Erase | OpenAudience | Join | Ping | KnownSubjects | Verify
-    | Facts | Backup
+    VoteRequest | TallyRequest | DeleteVotes | Add | Erase | OpenAudience | Join | Ping
+    | KnownSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""
 

@@ -29,6 +29,7 @@ from vicinal.errors import (
     MissingExtra,
     PrivacyRefused,
     StorageFailed,
+    StoreDamaged,
     VicinalError,
 )
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -76,7 +77,7 @@ def run_quietly(work: Callable[[], Any]) -> CallResult:
     """Do some work; return its result, or a public sentence why there is none."""
     try:
         return DONE, work()
-    except (InvalidInput, PrivacyRefused) as error:
+    except (InvalidInput, PrivacyRefused, StoreDamaged) as error:
         return type(error).__name__, str(error)
     except VicinalError as error:
         return UNREACHABLE, str(error)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._messages import Message, Task
-from vicinal.distributed._shard_server import ShardServer
-from vicinal.errors import ShardUnreachable, StorageFailed, StoreInUse
+from vicinal.distributed._shard_server import ShardServer, another_shard
+from vicinal.errors import (
+    InvalidInput,
+    ShardUnreachable,
+    StorageFailed,
+    StoreDamaged,
+    StoreInUse,
+)
 
 
 class ReopeningShard:
@@ -30,15 +37,32 @@ class ReopeningShard:
         ------
         ShardUnreachable
             If the disk fails, or if another process has the folder: it may not have let go of it
-            yet. Any other refusal is the shard's own, and comes as it is.
+            yet.
+        StoreDamaged
+            If the folder is missing or damaged: later it would be no better.
+        StoreOutdated
+            If it is another shard's. Any further refusal is the shard's own, and comes as it is.
         """
         try:
             if self._server is None:
-                self._server = ShardServer.open(self._path)
+                self._server = self._opened(message)
             return self._server.handle(message)
+        except StoreDamaged:
+            self.close()
+            raise
         except (StorageFailed, StoreInUse) as error:
             self.close()
             raise ShardUnreachable(str(error)) from None
+
+    def _opened(self, message: Message | Task) -> ShardServer:
+        """Open the folder, unless it is another shard's: a copy of one shares the other's lock."""
+        try:
+            found = ShardFolder.read(self._path)
+            if isinstance(message, Message) and found.folder.identity != message.shard:
+                raise another_shard(message.number)
+            return ShardServer.open(self._path)
+        except InvalidInput as error:
+            raise StoreDamaged(f"{error} Bring it back, or restore a backup.") from None
 
     def close(self) -> None:
         """Let go of the folder; the next message opens it again."""

@@ -24,14 +24,16 @@ from vicinal.distributed._messages import (
     ShardAnswer,
     ShardState,
     Steps,
+    SumRequest,
+    TallyRequest,
     Task,
     VoteRequest,
 )
-from vicinal.distributed._vote_charging import charge
+from vicinal.distributed._vote_charging import charge, charge_tally
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, open_audience_state
 from vicinal.store._checksums import write_digests
@@ -43,11 +45,15 @@ from vicinal.store._verify import Verification, traces, verify
 _CHANGED = "changed"
 """Where the database keeps the clock of the last change that was made."""
 
-_ANOTHER = (
-    "Shard {} is another shard, of this cluster or of another one. Bring back the folder that "
-    "belongs there."
-)
 _ALL = tasks.Verify()
+
+
+def another_shard(number: int) -> StoreOutdated:
+    """Return the refusal of a folder that lies in the place of shard `number` and is not it."""
+    return StoreOutdated(
+        f"Shard {number} is another shard, of this cluster or of another one. Bring back the "
+        "folder that belongs there."
+    )
 
 
 class ShardServer:
@@ -146,19 +152,19 @@ class ShardServer:
                 with self._durable():
                     join(database, task.cluster, task.number)
             if member_of(database) != (task.cluster, task.number):
-                raise StoreOutdated(_ANOTHER.format(task.number))
+                raise another_shard(task.number)
             return self._parts.folder.identity, ShardState.of(database)
 
     # ------------------------------------------------------------ votes
 
-    def charge_and_sum(self, request: VoteRequest) -> Steps:
-        """Charge a block, or find what it gave when it came first.
+    def charge_and_sum(self, request: SumRequest) -> Steps:
+        """Charge a block or an evaluation, or find what it gave when it came first.
 
         Returns
         -------
-        int64 (q, c) or (q,)
-            Sums of votes, or counts, in grid steps. **Private**: for the coordinator, which adds
-            the noise.
+        int64 (q, c), (q,) or (cells,)
+            Sums of votes, counts, or tables, in grid steps. **Private**: for the coordinator, which
+            adds the noise.
 
         Raises
         ------
@@ -173,7 +179,13 @@ class ShardServer:
             found = self._journal.find(request)
             if found is None:
                 self._journal.check(request)
-                found = self._charge_durably(request)
+                if request.audience not in self._audience_states:
+                    raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+                if isinstance(request, TallyRequest):
+                    found = self._tally(request)
+                else:
+                    found = self._charge_durably(request)
+                self._journal.note_durable(request.clock)
         return found.sums
 
     def delete_votes(self, task: tasks.DeleteVotes) -> None:
@@ -267,7 +279,7 @@ class ShardServer:
         number, database = message.number, self._parts.database
         mine = (member_of(database), self._parts.folder.identity)
         if mine != ((message.cluster, number), message.shard):
-            raise StoreOutdated(_ANOTHER.format(number))
+            raise another_shard(number)
         if links_after(database, message.seen) is None:
             raise StoreOutdated(
                 f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
@@ -301,8 +313,6 @@ class ShardServer:
             self._journal.note_durable(clock)
 
     def _charge_durably(self, request: VoteRequest) -> ChargedVotes:
-        if request.audience not in self._audience_states:
-            raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
         state, ledger = self._audience_states[request.audience], self._parts.ledger
         try:
             votes = charge(state, request, self._journal)
@@ -314,8 +324,14 @@ class ShardServer:
             ledger.write_charges(state.audience, 0)
             self._parts.database.put("clock", str(ledger.clock))
             self._journal.write(request, votes)
-        self._journal.note_durable(request.clock)
         return votes
+
+    def _tally(self, request: TallyRequest) -> ChargedVotes:
+        state, ledger = self._audience_states[request.audience], self._parts.ledger
+        with ledger.release(state.audience):
+            sums = charge_tally(ledger, state, request)
+            self._journal.write(request, sums)
+        return sums
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
@@ -352,6 +368,7 @@ _UNCHECKED = (tasks.Join, tasks.Ping)
 
 _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     VoteRequest: ShardServer.charge_and_sum,
+    TallyRequest: ShardServer.charge_and_sum,
     tasks.DeleteVotes: ShardServer.delete_votes,
     tasks.Add: ShardServer.add,
     tasks.Erase: ShardServer.erase,

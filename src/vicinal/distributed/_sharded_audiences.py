@@ -9,7 +9,7 @@ from typing import Any
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Audience
-from vicinal.predictors._common.lock import ForkSafeLock
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.store._audience_state import AudienceState, open_audience_state, pinned_plan
 from vicinal.store._opening import OpenStore

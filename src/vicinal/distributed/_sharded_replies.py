@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.ledger._answer_blocks import AnswerBlock
+from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._request_batch import RequestBatch
@@ -28,6 +30,13 @@ class CoordinatorLedger(Ledger):
         super().__init__(database, key)
         self._shards = shards
         self._records = records
+
+    @contextmanager
+    def release(self, audience: Audience) -> Iterator[None]:
+        """Make what the body writes durable, and how far the shards are that paid for it."""
+        with super().release(audience):
+            yield
+            self._records.write()
 
     def _enter(self, block: AnswerBlock) -> None:
         super()._enter(block)

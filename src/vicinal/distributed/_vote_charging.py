@@ -1,16 +1,19 @@
-"""What a vote request costs the subjects of a shard, charged in memory at the mechanism's price."""
+"""What a request costs the subjects of a shard, charged in memory at the mechanism's price."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.distributed._messages import COUNT, COUNTED, VoteRequest
+from vicinal.distributed._messages import COUNT, COUNTED, TallyRequest, VoteRequest
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger._ledger import Ledger
+from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
 from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
 from vicinal.store._audience_state import AudienceState
+from vicinal.store._evaluation_charges import CountedRows, charge_people
 
 _NOBODY = np.zeros(0, dtype=np.bool_)
 _NO_SCALES = np.zeros(0, dtype=np.int64)
@@ -38,6 +41,25 @@ def charge(state: AudienceState, request: VoteRequest, journal: VoteJournal) -> 
         return ChargedVotes(paid.charge_and_sum(release), _NOBODY)
     sums = shard.charge_and_sum(release, request.queries, request.thresholds)
     return ChargedVotes(sums, _NOBODY)
+
+
+def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) -> ChargedVotes:
+    """Charge people for being evaluated, inside a release, and return their sum.
+
+    Raises
+    ------
+    PrivacyRefused
+        If the coordinator's noise is not what they would pay for here. Nobody was charged.
+    """
+    settings = state.settings
+    plan = TallyPlan(request.sizes, request.share, settings.spendable, settings.grid_delta)
+    # The coordinator adds the noise, and charges what the grid costs.
+    unmetered = DeltaSlackAccountant(settings.grid_delta, needed=False)
+    tally = NoisyTally(plan, state.engine.votes.noise, unmetered)
+    if tally.scale != request.scale:
+        raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
+    counted = CountedRows(plan, request.cells, request.subjects)
+    return ChargedVotes(charge_people(ledger, state.audience, tally, counted), _NOBODY)
 
 
 def _payers(request: VoteRequest, journal: VoteJournal) -> npt.NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.distributed._messages import Steps, VoteRequest
+from vicinal.distributed._messages import Steps, SumRequest
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._database import Database
 
@@ -23,12 +23,12 @@ _CLOCK = "turn"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChargedVotes:
-    """What a vote request gave; private.
+    """What a request gave; private.
 
     Attributes
     ----------
     sums : int64
-        Votes (q, c) or counts (q,), in grid steps.
+        Votes (q, c), counts (q,) or tables (cells,), in grid steps.
     payers : bool (hits,)
         Which hits could pay for being counted; empty for votes.
     """
@@ -50,7 +50,7 @@ class VoteJournal:
         self._database = database
         self.clock = int(database.get(_CLOCK) or 0)
 
-    def find(self, request: VoteRequest) -> ChargedVotes | None:
+    def find(self, request: SumRequest) -> ChargedVotes | None:
         """Return what a request gave when it came first, or None.
 
         Raises
@@ -70,18 +70,17 @@ class VoteJournal:
                 "The block must be the one that its name was given to. Another block was charged "
                 "under this name."
             )
-        found = np.frombuffer(sums, dtype="<i8").astype(np.int64)
-        shape = (len(request.queries), -1) if len(request.scales) else (-1,)
-        return ChargedVotes(found.reshape(shape), np.frombuffer(payers, dtype=np.bool_))
+        found = np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
+        return ChargedVotes(found, np.frombuffer(payers, dtype=np.bool_))
 
-    def check(self, request: VoteRequest) -> None:
+    def check(self, request: SumRequest) -> None:
         """Raise PrivacyRefused for a late request of a block that is over: nobody is charged."""
         if request.clock < self.clock:
             raise PrivacyRefused(
                 "The block is over: the coordinator has gone on since. Nothing was charged for it."
             )
 
-    def write(self, request: VoteRequest, votes: ChargedVotes) -> None:
+    def write(self, request: SumRequest, votes: ChargedVotes) -> None:
         """Record votes, inside the transaction that writes their charges."""
         self.delete_before(request.clock)
         self._database.execute(

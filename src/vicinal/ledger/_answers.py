@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import StorageFailed
+from vicinal.errors import StoreDamaged
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 
@@ -103,7 +103,7 @@ class AnswerLog:
                 ((content, digests),) = self._database.execute(query, (seq,))
                 self._keep(seq, self._unpacked(content, len(digests) // DIGEST))
             except (ValueError, TypeError):
-                raise StorageFailed(
+                raise StoreDamaged(
                     "A stored answer is damaged. Close the store and restore a backup."
                 ) from None
         self._recent.move_to_end(seq)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from vicinal.errors import StorageFailed
+from vicinal.errors import StoreDamaged
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import keyed_digest
 
@@ -192,9 +192,9 @@ def attach(database: Database, key: bytes) -> Chain:
         last, *earlier = [_link_of(row) for row in rows]
         total = _total(database, chain)
         if not _agree(database, chain, total, last):
-            raise StorageFailed(f"{_OTHER_ROWS} Restore a backup.")
+            raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
         if not last.follows(earlier[0] if earlier else _NO_LINK):
-            raise StorageFailed(
+            raise StoreDamaged(
                 "The ledger is not what was written: its last link differs. Restore a backup."
             )
         chain.resume(total, last)
@@ -277,7 +277,7 @@ def _links_backward(database: Database, batch: int = 256) -> Iterator[ChainLink]
 def _link_of(row: Sequence[Any]) -> ChainLink:
     counts = all(isinstance(value, int) and 0 <= value < 1 << 63 for value in row[:2])
     if not counts or not all(isinstance(value, bytes) for value in row[2:]):
-        raise StorageFailed(
+        raise StoreDamaged(
             "The ledger is not what was written: a link of its chain differs. Restore a backup."
         )
     return ChainLink(*row)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vicinal.errors import StorageFailed
+from vicinal.errors import StorageFailed, StoreDamaged
 from vicinal.ledger._writes import Write, WriteKind, write_of
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Database(ABC):
         try:
             return int(found or 0)
         except (ValueError, TypeError):
-            raise StorageFailed(
+            raise StoreDamaged(
                 "The ledger is not what was written: a number is none. Restore a backup."
             ) from None
 

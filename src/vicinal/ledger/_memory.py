@@ -1,13 +1,19 @@
-"""Budgets in memory: one int64 per subject, a journal of sums, and hashes of those who left."""
+"""Budgets in memory: one int64 per subject, a journal of sums, and hashes of those who left.
+
+Whoever touches them holds a :class:`ForkSafeLock`.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
+from vicinal.errors import PrivacyRefused
 from vicinal.ledger._id_encoding import keyed_hash
 from vicinal.ledger._protocols import Slots, Units
 from vicinal.ledger._slot_table import SlotTable
@@ -90,3 +96,27 @@ def grown(units: Units, size: int) -> Units:
     larger = np.zeros(size, dtype=np.int64)
     larger[: len(units)] = units
     return larger
+
+
+class ForkSafeLock:
+    """One thread of one process at a time: ``with lock: ...``.
+
+    A forked process has a copy of all budgets, which it could spend once more; it is refused.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+
+    def __enter__(self) -> None:
+        """Wait for the lock; refuse it to a fork."""
+        if os.getpid() != self._process:
+            raise PrivacyRefused(
+                "A forked process holds a copy of the budgets and could spend them again. Use the "
+                "classifier in the process that fitted it, or fit it in this one."
+            )
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Release the lock."""
+        self._lock.release()

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from vicinal.errors import DamagedWitness, StorageFailed
+from vicinal.errors import DamagedWitness, StorageFailed, StoreDamaged
 from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._files import PRIVATE_FILE, guarded, sync_folder
 from vicinal.ledger._lock import locked
@@ -184,7 +184,7 @@ class RollbackGuard:
             locked(self._descriptor, path, _IN_USE.format(path))
             self.state = WitnessState.read(path)
             if identity not in (None, self.state.identity):
-                raise StorageFailed(f"{path} is the witness of another store.")
+                raise StoreDamaged(f"{path} is the witness of another store.")
         except BaseException:
             os.close(self._descriptor)
             raise

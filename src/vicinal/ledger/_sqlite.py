@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger._database import BATCH, Database, Row, Value
 from vicinal.ledger._files import PRIVATE_FILE, guarded
+
+_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "UnicodeDecodeError")
+"""What SQLite says of a file that is not what it wrote."""
 
 _SETTINGS = (
     "journal_mode = WAL",
@@ -190,6 +193,10 @@ class SQLiteDatabase(Database):
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:  # damage in names of columns, too
             name = getattr(error, "sqlite_errorname", type(error).__name__)
+            if name.startswith(_DAMAGE):
+                raise StoreDamaged(
+                    f"The ledger's database is damaged ({name}). Restore a backup."
+                ) from None
             raise StorageFailed(
                 f"The ledger's database does not take this ({name}). Nothing was answered. See to "
                 "the disk, then open the store again."

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.neighbours import NeighbourLists, _tiles
+from vicinal.neighbours import NeighbourLists, _scan
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._poisson_knn import NOBODY, Chosen, PoissonKNN
 from vicinal.noise import bernoulli
@@ -91,10 +91,10 @@ class NearestOfSample:
         One independent coin for every pair of query and subject. A subject stands there with its
         nearest record; ``NOBODY`` fills up where the sample was smaller than k.
         """
-        pieces = 1 if self._source.ordered else min(_tiles.COUNT, len(near))
+        pieces = 1 if self._source.ordered else min(_scan.THREADS, len(near))
         edges = [piece * len(near) // max(pieces, 1) for piece in range(pieces + 1)]
         parts = [near.of(*between) for between in pairwise(edges)] or [near]
-        drawn = list(_tiles.mapped(self._drawn, parts))
+        drawn = list(_scan.map_in_threads(self._drawn, parts))
         tossed, chosen = (np.concatenate(found) for found in zip(*drawn, strict=True))
         short = (chosen[:, -1] == NOBODY) & (np.diff(near.starts) < len(self.walk))
         for j in np.flatnonzero(short):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.accounting._budget import UNITS, charge, unit_rate
+from vicinal.accounting._gaussian import grid_slack
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
 
@@ -57,7 +58,7 @@ class NoisyTally:
 
     Contribution: each of a subject's m rows adds 1 / m to one cell of every table, rounded down to
     whole steps; all of it is scaled down to what the subject can still pay. Made before anybody is
-    charged; one object is one release.
+    charged; one object is one release. Sums of several shards add up before noise is added, once.
 
     Parameters
     ----------
@@ -67,6 +68,11 @@ class NoisyTally:
         Where noise comes from.
     slack : DeltaSlackAccountant
         Meters what the grid costs.
+
+    Attributes
+    ----------
+    scale : int
+        Noise scale in grid steps. Public.
 
     Raises
     ------
@@ -88,21 +94,19 @@ class NoisyTally:
         tables, cells = len(plan.sizes), sum(plan.sizes)
         sigma = max(1.0, math.sqrt(tables / (2 * share * plan.budget)) * (1 + 1e-12))
         self._grid = VoteGrid.fitting(sigma, _PLANNED, cells, plan.delta)
-        self._scale = self._grid.scale(sigma)
-        self._rate = unit_rate(self._scale, plan.budget)
-        self._sizes, self._noise = plan.sizes, noise
+        self.scale = self._grid.scale(sigma)
+        self._rate = unit_rate(self.scale, plan.budget)
+        self._sizes, self._noise, self._slack = plan.sizes, noise, slack
         self._most = math.floor(share * UNITS)
-        slack.charge([self._scale], cells)
+        slack.check(cells * grid_slack(self.scale))
 
     @property
     def noise(self) -> float:
         """Standard deviation of the noise of a cell, in subjects. Public."""
-        return self._scale / self._grid.steps
+        return self.scale / self._grid.steps
 
-    def release(
-        self, cells: Steps, people: Steps, remaining: Units
-    ) -> tuple[list[npt.NDArray[np.float64]], int]:
-        """Charge everybody for what they add, and return noisy tables and all charges.
+    def collect(self, cells: Steps, people: Steps, remaining: Units) -> Steps:
+        """Charge everybody for what they add, and return the sum, int64 (all cells,); private.
 
         Parameters
         ----------
@@ -112,13 +116,6 @@ class NoisyTally:
             Whose each row is: a place in `remaining`.
         remaining : int64 (subjects,)
             Units left; charged in place.
-
-        Returns
-        -------
-        tables : list of float64 (size,)
-            In subjects; may leave once the charges are durable.
-        spent : int
-            All charges together, in units; private.
         """
         flat = cells + np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
         owners = np.repeat(people, len(self._sizes))
@@ -127,22 +124,23 @@ class NoisyTally:
         places, which = np.unique(owners * size + flat.ravel(), return_inverse=True)
         values = np.zeros(len(places), dtype=np.int64)
         np.add.at(values, which, weight)
-        spent = self._charge(values, places // size, remaining)
+        self._charge(values, places // size, remaining)
         sums = np.zeros(size, dtype=np.int64)
         np.add.at(sums, places % size, values)
-        noisy = (sums + self._noise.discrete_gaussian(self._scale, size)) / self._grid.steps
-        return np.split(noisy, np.cumsum(self._sizes)[:-1]), spent
+        return sums
 
-    def _charge(self, values: Steps, owners: Steps, remaining: Units) -> int:
-        """Scale contributions to what their owners can pay, in place; return all charges."""
+    def publish(self, sums: Steps) -> list[npt.NDArray[np.float64]]:
+        """Add noise and return the tables, in subjects; they may leave once charges are durable."""
+        self._slack.charge([self.scale], len(sums))
+        noisy = (sums + self._noise.discrete_gaussian(self.scale, len(sums))) / self._grid.steps
+        return np.split(noisy, np.cumsum(self._sizes)[:-1])
+
+    def _charge(self, values: Steps, owners: Steps, remaining: Units) -> None:
+        """Scale contributions to what their owners can pay, and charge it, both in place."""
         starts = np.flatnonzero(np.diff(owners, prepend=-1))
-        spent = 0
         for start, stop in pairwise([*starts, len(owners)]):
             owner, mine = owners[start], values[start:stop]
-            cost = self._fitted(mine, min(int(remaining[owner]), self._most))
-            remaining[owner] -= cost
-            spent += cost
-        return spent
+            remaining[owner] -= self._fitted(mine, min(int(remaining[owner]), self._most))
 
     def _fitted(self, mine: Steps, allowed: int) -> int:
         """Shrink one contribution in place until it costs at most `allowed`; return its cost."""

@@ -17,7 +17,7 @@ from vicinal.neighbours._kernels import (
 )
 from vicinal.neighbours._lsh import HyperplaneLSH
 from vicinal.neighbours._radius import LEAST_COUNT, AdaptiveRadius, FixedRadius, Radius, Reference
-from vicinal.neighbours._tiles import NeighbourLists
+from vicinal.neighbours._scan import NeighbourLists
 
 __all__ = [
     "FLOAT32",

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 from vicinal.neighbours._index import FeatureRows, Index
 from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix, Kernel, unit_vectors
 from vicinal.neighbours._radius import Radius, Reference
-from vicinal.neighbours._tiles import Hits, fill_holes
+from vicinal.neighbours._scan import Hits, fill_holes
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 
 LEAST_PER_CELL = 8
@@ -301,9 +301,9 @@ class PublicCentroids(Index):
         def scan(cells: list[int]) -> list[list[Hits] | None]:
             return [self._scan_cell(cell, block, probed[:, cell], room) for cell in cells]
 
-        together = max(_TOGETHER, -(-len(looked) // (_tiles.COUNT * _TASKS)))
+        together = max(_TOGETHER, -(-len(looked) // (_scan.THREADS * _TASKS)))
         tasks = [looked[at : at + together] for at in range(0, len(looked), together)]
-        found = [parts for some in _tiles.mapped(scan, tasks) for parts in some]
+        found = [parts for some in _scan.map_in_threads(scan, tasks) for parts in some]
         return None if None in found else [hits for parts in found if parts for hits in parts]
 
     def _scan_cell(

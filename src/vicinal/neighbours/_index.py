@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._tiles import Hits, NeighbourLists, joined_hits
+from vicinal.neighbours._scan import Hits, NeighbourLists, joined_hits, widened
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
 
 MOST_HITS = 1 << 24
@@ -97,7 +97,7 @@ class Index(ABC):
     def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
         """Erase `rows` physically; the records at `movers` take over the numbers of the holes.
 
-        See :func:`vicinal.neighbours._tiles.fill_holes` for how the two are chosen. Nothing of an
+        See :func:`vicinal.neighbours._scan.fill_holes` for how the two are chosen. Nothing of an
         erased record stays in memory: its bytes are overwritten by another record's or by zeros.
         """
 
@@ -153,7 +153,8 @@ class Index(ABC):
     ) -> NeighbourLists | None:
         own = self.kernel.offsets(queries)
         floors = np.clip(thresholds, -_FARTHEST, _FARTHEST) + own.astype(np.int64)
-        block = self.engine.prepare(queries, floors, self.kernel.product_factor, self.stride)
+        rows = widened(queries, self.stride)
+        block = self.engine.prepare(rows, floors, self.kernel.product_factor)
         with self.engine.threads():
             parts = self._scan(queries, block, room)
         return None if parts is None else joined_hits(parts, own)
@@ -259,13 +260,13 @@ class ExactIndex(RowIndex):
         def scan(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, room) if room else None
 
-        parts = list(_tiles.mapped(scan, list(self.store.parts(self._rows()))))
+        parts = list(_scan.map_in_threads(scan, list(self.store.parts(self._rows()))))
         found = [part for part in parts if part is not None]
         return found if len(found) == len(parts) else None
 
     def _rows(self) -> int:
         """Return how many records to hand to a thread at a time."""
-        share = -(-len(self) // (_tiles.COUNT * _TASKS))
+        share = -(-len(self) // (_scan.THREADS * _TASKS))
         return min(self._tile, max(share, _LEAST))
 
 
@@ -362,7 +363,7 @@ class FeatureRows:
             part = integers[start : start + step]
             at = self._size
             self._offsets.write(at, self._kernel.offsets(part))
-            self._features.write(at, _widened(part, self.stride))
+            self._features.write(at, widened(part, self.stride))
             self._names.write(at, names[start : start + step])
             self._size += len(part)
 
@@ -394,12 +395,3 @@ class FeatureRows:
             whole = ScanRecords(features[:size], offsets[:size], names[:size])
             for start in range(0, size, rows):
                 yield whole[start : min(start + rows, size)]
-
-
-def _widened(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
-    """Return rows filled up with zeros to the stored width."""
-    if integers.shape[1] == stride:
-        return integers
-    wide = np.zeros((len(integers), stride), dtype=integers.dtype)
-    wide[:, : integers.shape[1]] = integers
-    return wide

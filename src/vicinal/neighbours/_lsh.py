@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 from vicinal.neighbours._index import GrowableArray, RowIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._tiles import Hits
+from vicinal.neighbours._scan import Hits
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 
 _STEPS = 1 << 16
@@ -113,7 +113,7 @@ class HyperplaneLSH(RowIndex):
             hits = [part for part in found if part is not None]
             return hits if len(hits) == len(found) else None
 
-        found = list(_tiles.mapped(scan, range(len(queries))))
+        found = list(_scan.map_in_threads(scan, range(len(queries))))
         parts = [part for part in found if part is not None]
         return [_in_turn(parts)] if len(parts) == len(found) else None
 

@@ -23,7 +23,7 @@ from vicinal._compiled import compiled
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._radius import Reference
-from vicinal.neighbours._tiles import NeighbourLists
+from vicinal.neighbours._scan import NeighbourLists
 
 NOBODY = -1
 """Stands in a row of chosen records where the sample held fewer than k subjects."""

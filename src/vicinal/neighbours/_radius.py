@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._tiles import rank_th_largest
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
@@ -102,7 +102,7 @@ class Reference:
     ) -> npt.NDArray[np.int64]:
         """Return the same by looking at what reaches `lower`; all are looked at where it fails."""
         near = self._index.search(queries, lower)
-        found = rank_th_largest(near.starts, near.similarities, rank)
+        found = _rank_th_largest(near.starts, near.similarities, rank)
         short = np.diff(near.starts) < rank
         if short.any():
             found[short] = self.ranked(queries[short], rank)
@@ -252,3 +252,13 @@ class AdaptiveRadius(Radius):
     def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return `n_neighbors` for every query."""
         return np.full(len(queries), float(self._count))
+
+
+@compiled
+def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
+    """Return the `rank`-th largest of each query's values, int64 (q,); 0 where there are fewer."""
+    found = np.zeros(len(starts) - 1, dtype=np.int64)
+    for j in range(len(found)):
+        if starts[j + 1] - starts[j] >= rank:
+            found[j] = np.sort(values[starts[j] : starts[j + 1]])[-rank]
+    return found

@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vicinal._progress import Step
+from vicinal.accounting._plan import Plan
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
+from vicinal.predictors.ind_knn._private_model import fitting_share
 from vicinal.reports._text import percent
 
 MOST_QUERIES = 2000
@@ -22,6 +24,7 @@ ENOUGH = 4000
 MOST_ROUNDS = 10
 
 AS_WISHED = "as wished"
+MODEL = "beside a private model"
 FEWER, MORE = "half the neighbours", "twice the neighbours"
 
 _WIDTH = 100
@@ -52,12 +55,18 @@ class Option:
         }
 
 
-def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
-    """Return the wish and what else could be wished for, by name."""
+def wishes(wish: PlanRequest, n_features: int | None = None) -> dict[str, PlanRequest]:
+    """Return the wish and what else could be wished for, by name.
+
+    A private model is among them where the rule would train one on so many features.
+    """
+    trained = 0.0 if n_features is None else fitting_share(wish.settings(), n_features)
+    beside = replace(wish, release="label", gate=False, model_share=wish.model_share or trained)
     others = {
-        "votes": replace(wish, release="votes", gate=False),
-        "label alone": replace(wish, release="label", gate=False),
-        "label, behind a gate": replace(wish, release="label", gate=True),
+        MODEL: beside if trained or wish.model_share else wish,
+        "votes": replace(wish, release="votes", gate=False, model_share=0.0),
+        "label alone": replace(wish, release="label", gate=False, model_share=0.0),
+        "label, behind a gate": replace(wish, release="label", gate=True, model_share=0.0),
         "half the queries": replace(wish, n_queries=max(1, wish.n_queries // 2)),
         "twice the queries": replace(wish, n_queries=2 * wish.n_queries),
         "half the epsilon": replace(wish, epsilon=wish.epsilon / 2),
@@ -71,21 +80,23 @@ def options(
 ) -> list[Option]:
     """Plan every wish, as a classifier would, and simulate it where there are public points."""
     reference = None if stage is None else stage.reference
-    choices = {name: PlanChoice.of(other, reference) for name, other in wishes(wish).items()}
+    wanted = wishes(wish, None if reference is None else reference.points.shape[1])
+    choices = {name: PlanChoice.of(other, reference) for name, other in wanted.items()}
     k = choices[AS_WISHED].n_neighbors
     for name, other in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, wish.n_records))):
         choices[name] = PlanChoice.of(wish, reference, other)
     found = []
     for name, choice in choices.items():
-        outlook = None if stage is None else _simulated(stage, choice, seed)
+        played = stage is not None and not choice.request.model_share
+        outlook = _simulated(stage, choice, seed) if stage is not None and played else None
         found.append(Option(name, choice, outlook))
         step(1)
     return found
 
 
-def work(wish: PlanRequest) -> int:
+def work(wish: PlanRequest, n_features: int | None = None) -> int:
     """Return how many options there are, for a progress bar."""
-    return len(wishes(wish)) + 2
+    return len(wishes(wish, n_features)) + 2
 
 
 def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
@@ -101,7 +112,10 @@ def as_text(found: Sequence[Option]) -> str:
     wished = found[0]
     facts = "\n".join(
         textwrap.fill(words, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
-        for name, words in [*_plan(wished.choice), *_expected(wished.outlook)]
+        for name, words in [
+            *_plan(wished.choice),
+            *_expected(wished.outlook, trained=wished.choice.request.model_share > 0),
+        ]
     )
     lines = [_heading(wished.choice.request), "", facts, "", *_table(found)]
     if wished.outlook is not None:
@@ -126,14 +140,35 @@ def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
     )
     lasts = f"a busy record lasts for {choice.lasts:,} questions, {_AS_PUBLIC}"
     return [
+        *([("model", _model(choice.request))] if choice.request.model_share else []),
         ("neighbours", f"k = {choice.n_neighbors:,}: {_NEIGHBOURS}"),
         ("noise", f"{scale}: {_NOISE}"),
-        ("release", _RELEASES[choice.request.release, choice.request.gate]),
+        ("release", _release(choice.request)),
         ("records", used),
         ("wear", lasts),
     ]
 
 
+def _model(wish: PlanRequest) -> str:
+    """Return what training takes and gives away, by the plan that `vicinal account` prices."""
+    share = wish.model_share
+    filtered = {"kind": "ind_knn", "epsilon": wish.epsilon, "model_share": share}
+    release = {**filtered, "release": wish.release}
+    priced = Plan.from_dict({"delta": wish.delta, "releases": [release]}).price(lower=False)
+    training = priced["releases"][0]["parts"][0]
+    return (
+        f"{training['steps']} noisy gradients, of scale {training['sigma']:.4g} clipping bounds, "
+        f"take at most {percent(share, 0)} of a budget (14 to 25 % on average on images); epsilon "
+        f"{training['alone']:.3g} for the model alone, {wish.epsilon:g} with all answers"
+    )
+
+
+def _release(wish: PlanRequest) -> str:
+    words = _RELEASES[wish.release, wish.gate]
+    return f"{words}; {_BESIDE}" if wish.model_share else words
+
+
+_BESIDE = "only the quarter that the model is least sure of is asked"
 _UNCHANGED = (
     "Unchanged is by comparison with the same neighbours without noise: it says what noise and "
     "wear cost, and not which number of neighbours answers best. Accuracy does, by real labels."
@@ -151,16 +186,20 @@ _NOTHING_PLAYED = (
     "nothing, for want of public points; kernel weights count as the largest there are, and with "
     "points (--public) the noise comes out smaller"
 )
+_NOT_TRAINED = (
+    "nothing: what a model learns depends on labels. The noise is planned for the least that "
+    "training leaves of a budget; fit plans by public points, and takes less"
+)
 _CLUSTERS = (
     "cannot be told: clusters of the public points played the classes. Classes that overlap more "
     "than clusters do lose more to noise. Labels of public points (--labels) would tell"
 )
 
 
-def _expected(outlook: SimulationResult | None) -> list[tuple[str, str]]:
+def _expected(outlook: SimulationResult | None, *, trained: bool) -> list[tuple[str, str]]:
     """Return what to expect, in words that claim no more than was simulated."""
     if outlook is None:
-        return [("simulated", _NOTHING_PLAYED)]
+        return [("simulated", _NOT_TRAINED if trained else _NOTHING_PLAYED)]
     played = (
         f"{percent(outlook.agreement)} (± {percent(2 * outlook.error)}) of {outlook.answers:,} "
         "answers on public points come out as without noise and wear, "

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.neighbours import _tiles
+from vicinal.neighbours import _scan
 from vicinal.neighbours._centroids import PublicCentroids, learn_cells
 from vicinal.neighbours._index import ExactIndex, Index
 from vicinal.neighbours._kernels import Cosine, int8_precision
@@ -175,11 +175,10 @@ def _torch_product(asked: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[]
     from vicinal.neighbours.engines._products import TorchEngine
 
     engine = TorchEngine()
-    width = asked.shape[1]
-    block = engine.prepare(asked, np.zeros(len(asked), dtype=np.int64), 1, width)
+    block = engine.prepare(asked, np.zeros(len(asked), dtype=np.int64), 1)
 
     def product() -> None:
-        for _ in _tiles.mapped(lambda tile: engine.multiply(block.packed, tile), tiles):
+        for _ in _scan.map_in_threads(lambda tile: engine.multiply(block.packed, tile), tiles):
             pass
 
     return product

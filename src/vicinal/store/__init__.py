@@ -3,7 +3,6 @@
 from vicinal.store._base_store import DEFAULT
 from vicinal.store._evaluation import Evaluation
 from vicinal.store._extractors import StoreExtractor
-from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._requests import LabelSetReply, NumberReply, Query, Reply
 from vicinal.store._status import Presence, Quota
 from vicinal.store._store import Store
@@ -15,7 +14,6 @@ __all__ = [
     "Evaluation",
     "LabelSetEvaluation",
     "LabelSetReply",
-    "NoisyFigures",
     "NumberEvaluation",
     "NumberReply",
     "Presence",

@@ -16,17 +16,17 @@ from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
 from vicinal.ledger._answers import AnswerLog, Places
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._metric_shard import MetricShard
+from vicinal.predictors.ind_knn._noise_schedule import ProxyLedger, ProxyNoiseSchedule, Shares
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
-from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger, ProxyNoiseSchedule, Shares
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
@@ -110,11 +110,10 @@ class AudienceState:
 
     def answer(self, rows: IntegerMatrix) -> QueryAnswers:
         """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
-        sequential = self.settings.sequential
         if (model := self.private_model) is None:
-            return self.engine.answer(rows, sequential=sequential)
+            return self.engine.answer(rows)
         mapped, prior = model.integers(rows), model.prior(rows)
-        return self.engine.answer(mapped, sequential=sequential, prior=prior)
+        return self.engine.answer(mapped, prior=prior)
 
     def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
         """Return what was released, by block and place in it."""
@@ -267,7 +266,7 @@ def pinned_plan(plan: str, settings: SharedSettings, assembled: PlannedEngine) -
 
 
 def open_audience_state(
-    parts: OpenStore, audience: Audience, version: int, turn: ForkSafeLock
+    parts: OpenStore, audience: Audience, version: int, lock: ForkSafeLock
 ) -> tuple[AudienceState, PlannedEngine]:
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
     plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
@@ -284,7 +283,7 @@ def open_audience_state(
     n_classes = None if settings.label_only else settings.n_coordinates
     width = n_classes if n_classes is None or model is None else 2 * n_classes
     answers = AnswerLog(database, audience, width, version)
-    engine = dataclasses.replace(assembled.engine, lock=turn)
+    engine = dataclasses.replace(assembled.engine, lock=lock)
     reuse_replay = None
     if settings.reuse != NO_REUSE:
         reuse_replay = ReuseReplay(database, audience, schema, engine, n_classes)

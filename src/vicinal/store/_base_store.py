@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
@@ -15,17 +15,23 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger._answers import digests_of
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._memory import ForkSafeLock
+from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store._audience_state import AudienceState, new_plan
+from vicinal.store._evaluation import SHARE, LabelledRows, evaluate
+from vicinal.store._evaluation_charges import CountedRows, Steps
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming
+from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
+from vicinal.store._vector_evaluation import LARGEST_ERROR
 from vicinal.store._verify import Verification
 
 DEFAULT = "default"
@@ -53,6 +59,12 @@ class BaseStore(ABC):
     @abstractmethod
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add checked records durably."""
+
+    @abstractmethod
+    def _collect(
+        self, audience: Audience, tally: NoisyTally, counted: CountedRows
+    ) -> AbstractContextManager[Steps]:
+        """Charge people for an evaluation, see ``Collect`` of ``_evaluation_charges``."""
 
     @abstractmethod
     def _open_audience(self, name: str, written: str) -> None:
@@ -158,6 +170,56 @@ class BaseStore(ABC):
             if self._parts.ledger.clock > before:
                 self._note_answered()
         return replies
+
+    def evaluate(
+        self,
+        X: Any,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+        *,
+        audience: str = DEFAULT,
+        share: float = SHARE,
+        largest_error: float = LARGEST_ERROR,
+    ) -> NoisyFigures:
+        """Return how good released answers were, as noisy counts that labelled people pay for.
+
+        A row counts where the same features were asked before: its label is compared with the
+        answer. Rows that were never asked count for nothing.
+
+        Parameters
+        ----------
+        X, y, subjects
+            Rows as the store's extractor takes them, a label for each, and whose they are. People
+            need not have records here; what they pay is kept.
+        audience : str
+            Whose answers, and whose budgets.
+        share : float
+            Part of a full budget that a person pays at most. Noise falls with its square root.
+        largest_error : float
+            Of numbers: the share of the distance between the bounds that errors are counted up to.
+            Larger ones count as this large. Noise on RMSE and R2 grows with its square.
+
+        Returns
+        -------
+        Evaluation, NumberEvaluation or LabelSetEvaluation
+            As the records carry classes, numbers or several labels.
+
+        Raises
+        ------
+        InvalidInput
+            If anything is unusable, or the store's records have no ids. Nothing was charged.
+        PrivacyRefused
+            If the grid's cost does not fit.
+        ShardMissing
+            If a shard of a cluster is missing. The same can be asked again: whoever was charged is
+            charged once.
+        """
+        with self._whole():
+            state = audience_state(self._audience_states, audience)
+            given = LabelledRows(X, y, subjects, largest_error)
+            found = evaluate(self._parts, state, given, share, self._collect)
+            self._note_answered()
+            return found
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vicinal._checks import SubjectId
-from vicinal.predictors._common.lock import ForkSafeLock
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.store._audience_state import (
     AudienceState,
     open_audience_state,
@@ -38,7 +38,7 @@ def add_records(parts: OpenStore, records: StoredRecords, addition: Addition | N
         write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 
-def add_audience(parts: OpenStore, turn: ForkSafeLock, name: str, plan: str) -> AudienceState:
+def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> AudienceState:
     """Give every subject a budget for a new audience, plan for it, and return its state.
 
     What planning costs (the estimate of the size, the training of a private model) is charged in
@@ -47,7 +47,7 @@ def add_audience(parts: OpenStore, turn: ForkSafeLock, name: str, plan: str) -> 
     with parts.ledger.change("audience"):
         audience = parts.ledger.open_audience(name, plan)
         audience.plan = settled_plan(parts, audience)
-        args = (parts, audience, parts.ledger.version + 1, turn)
+        args = (parts, audience, parts.ledger.version + 1, lock)
         state, assembled = open_audience_state(*args)
         state.close(parts.shard)
         audience.plan = pinned_plan(audience.plan, state.settings, assembled)

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from vicinal.errors import StorageFailed
+from vicinal.errors import StoreDamaged
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import guarded
 from vicinal.store._extractors import MAP
@@ -42,7 +42,7 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
     rows: dict[str, bytes] = dict(database.execute("SELECT name, digest FROM files"))
     for name in names:
         if name in rows and (not (folder / name).is_file() or _digest(folder / name) != rows[name]):
-            raise StorageFailed(
+            raise StoreDamaged(
                 f"The file {name} is missing, or not what was written. Restore a backup."
             )
 

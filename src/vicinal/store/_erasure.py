@@ -30,7 +30,7 @@ from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import RollbackGuard
-from vicinal.neighbours._tiles import fill_holes
+from vicinal.neighbours._scan import fill_holes
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store._checksums import write_digests
 from vicinal.store._idempotent_adds import forget_additions

@@ -21,12 +21,12 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answers import DIGEST, digests_of
 from vicinal.ledger._id_encoding import check_length
-from vicinal.ledger._visitors import keep_visitors, visitor_units
 from vicinal.mechanisms import NoisyTally, TallyPlan
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
 from vicinal.store._audience_state import AudienceState
+from vicinal.store._evaluation_charges import Collect, CountedRows
 from vicinal.store._naming import check_naming
 from vicinal.store._noisy_figures import Floats, NoisyFigures, known
 from vicinal.store._opening import OpenStore
@@ -57,6 +57,15 @@ class Evaluation(NoisyFigures):
         probability. None where labels alone leave.
     means : float64 (b,) or None
         Mean probability of the released answers in each bin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import Evaluation
+    >>> confusion = np.array([[803.2, 95.1], [51.9, 149.8]])
+    >>> result = Evaluation(["no", "yes"], confusion, None, None, noise=4.0, share=0.1)
+    >>> result.people
+    1100.0
     """
 
     classes: list[Any]
@@ -108,16 +117,26 @@ class Evaluation(NoisyFigures):
         return {**super().to_dict(), "calibration": bins}
 
 
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Rows whose answers are evaluated: what a store's extractor takes, labels, ids; private.
+
+    Errors of numbers count up to `largest_error`, a share of the distance between the bounds.
+    """
+
+    X: Any
+    y: npt.ArrayLike
+    subjects: Any
+    largest_error: float
+
+
 def evaluate(
-    parts: OpenStore,
-    state: AudienceState,
-    X: Any,
-    y: npt.ArrayLike,
-    subjects: Any,
-    share: float,
-    largest_error: float,
+    parts: OpenStore, state: AudienceState, given: LabelledRows, share: float, collect: Collect
 ) -> NoisyFigures:
     """Compare released answers with labels, charge the people evaluated, return noisy counts.
+
+    `collect` charges people where their budgets are. What it charged, and what its body writes,
+    becomes durable at its end, before the counts leave.
 
     Raises
     ------
@@ -126,21 +145,21 @@ def evaluate(
     """
     share = _checks.real("share", share, above=0, most=1)
     schema, settings = parts.schema, state.settings
-    vectors = schema.vectors(X)
-    largest_error = _checks.real("largest_error", largest_error, above=0, most=1)
+    vectors = schema.vectors(given.X)
+    most = _checks.real("largest_error", given.largest_error, above=0, most=1)
     place_of, where = _asked(parts, state)
-    released = _released(parts, state, where, largest_error)
-    truth = released.checked(y, len(vectors))
-    ids = _ids(parts, subjects, len(vectors))
+    released = _released(parts, state, where, most)
+    truth = released.checked(given.y, len(vectors))
+    ids = _ids(parts, given.subjects, len(vectors))
     places = [place_of.get(digest) for digest in digests_of(schema.kernel_of(None).encode(vectors))]
     rows = [row for row, place in enumerate(places) if place is not None]
     at = np.array([place for place in places if place is not None], dtype=np.int64)
     cells = released.cells(truth[rows], at)
     plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
-    with parts.ledger.release(state.audience):
-        tables = _charged(parts, state, tally, cells, [ids[row] for row in rows])
-        found = released.evaluation(tables, tally.noise, share)
+    counted = CountedRows(plan, cells, [ids[row] for row in rows])
+    with collect(state.audience, tally, counted) as sums:
+        found = released.evaluation(tally.publish(sums), tally.noise, share)
         state.audience.slack = state.slack.spent
         parts.database.put(_name(state), json.dumps([*evaluations(parts, state), found.to_dict()]))
     return found
@@ -166,30 +185,6 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
     check_length(ids)
     check_naming(parts.database, given=True)
     return ids
-
-
-def _charged(
-    parts: OpenStore, state: AudienceState, tally: NoisyTally, cells: Places, ids: list[SubjectId]
-) -> list[Floats]:
-    """Charge people, enrolled or not, inside a release; return noisy tables."""
-    ledger, account = parts.ledger, state.audience.account
-    people = list(dict.fromkeys(ids))
-    place_of = {who: place for place, who in enumerate(people)}
-    here = [who in ledger.slot_table.slot_of for who in people]
-    enrolled = np.flatnonzero(here)
-    slots = ledger.slot_table.slots_of([people[place] for place in enrolled])
-    visitors = [who for who, known in zip(people, here, strict=True) if not known]
-    remaining = np.zeros(len(people), dtype=np.int64)
-    remaining[enrolled] = account.remaining[slots]
-    remaining[~np.array(here, dtype=np.bool_)] = visitor_units(ledger, state.audience, visitors)
-    before = remaining.copy()
-    owners = np.array([place_of[who] for who in ids], dtype=np.int64)
-    tables, _ = tally.release(cells, owners, remaining)
-    account.remaining[slots] = remaining[enrolled]
-    account.note_charged_total(int((before - remaining)[enrolled].sum()))
-    away = ~np.array(here, dtype=np.bool_)
-    keep_visitors(ledger, state.audience, visitors, before[away], remaining[away])
-    return tables
 
 
 def _asked(

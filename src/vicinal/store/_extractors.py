@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.features import (
     HOGFeatures,
     ImageFeatures,
     Lite0Features,
+    MiniLMFeatures,
     OnnxFeatures,
     PublicMap,
     ScatteringFeatures,
@@ -25,8 +27,9 @@ from vicinal.features import (
     TableFeatures,
 )
 from vicinal.features._lite0 import LITE0, packaged_weights
+from vicinal.features._minilm import MINILM
 from vicinal.features._table_features import as_schema
-from vicinal.features._text import model_folder
+from vicinal.features._text import PACKAGED_MODEL
 from vicinal.store._folder import copy_file
 from vicinal.store._models import digest_of
 
@@ -40,12 +43,17 @@ def _image_features(model: str = LITE0, weights: str | None = None, **options: A
     return ImageFeatures(model, weights, **options)
 
 
+def _text_features(model: str = PACKAGED_MODEL, **options: Any) -> Any:
+    """Return the packaged network without torch, or one of sentence-transformers."""
+    return MiniLMFeatures(**options) if model == MINILM else SentenceFeatures(model, **options)
+
+
 KINDS: dict[str, Callable[..., Any] | None] = {
     "columns": None,
     "hog": HOGFeatures,
     "scattering": ScatteringFeatures,
     "image": _image_features,
-    "text": SentenceFeatures,
+    "text": _text_features,
     "onnx": OnnxFeatures,
     "table": TableFeatures,
 }
@@ -116,7 +124,7 @@ class StoreExtractor:
         """SHA-256 of the model, in hexadecimal digits; None where there is none."""
         if self.kind in _COPIED:
             return digest_of(Path(self.options[_COPIED[self.kind]]))
-        return digest_of(model_folder(self._rows.model)) if self.kind == "text" else None
+        return digest_of(self._rows.model_folder) if self.kind == "text" else None
 
     @property
     def edition(self) -> int:
@@ -207,4 +215,6 @@ class StoreExtractor:
             ) from None
 
     def _numbers(self, raw: Any) -> Any:
-        return raw if self._rows is None else self._rows.transform(raw)
+        if self.kind in ("columns", "table"):
+            return raw if self._rows is None else self._rows.transform(raw)
+        return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))

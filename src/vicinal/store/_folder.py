@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote
 
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, replace_file
 from vicinal.ledger._postgres import PostgresDatabase
@@ -128,7 +128,7 @@ def read_config(path: Path) -> dict[str, Any]:
     if isinstance(form, int) and form > _FORMAT:
         raise InvalidInput(f"The store {path} was written by a later version of vicinal.")
     if not _is_config(config) or (check != _check_of(config) and form != _UNCHECKED):
-        raise StorageFailed(f"{path / CONFIG} is damaged. Restore a backup.")
+        raise StoreDamaged(f"{path / CONFIG} is damaged. Restore a backup.")
     return config
 
 

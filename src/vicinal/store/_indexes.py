@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.errors import StorageFailed
+from vicinal.errors import StorageFailed, StoreDamaged
 from vicinal.ledger._files import guarded, replace_file
 from vicinal.neighbours import (
     IndexFactory,
@@ -82,4 +82,4 @@ def _load(path: Path) -> CentroidCells:
             factor, margin = stored["numbers"].tolist()
             return CentroidCells(stored["centroids"], stored["offsets"], int(factor), margin)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile, StorageFailed):
-        raise StorageFailed(f"{path} is damaged. Restore a backup.") from None
+        raise StoreDamaged(f"{path} is damaged. Restore a backup.") from None

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.errors import DamagedWitness, PrivacyRefused, StorageFailed, StoreInUse, StoreOutdated
+from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
@@ -156,12 +156,12 @@ def _checked(
     """
     found = database.faults()
     if found:
-        raise StorageFailed("The ledger's database is damaged. Restore a backup.")
+        raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
-        raise StorageFailed("The ledger's database belongs to another store.")
+        raise StoreDamaged("The ledger's database belongs to another store.")
     digested = has_digests(database)
     if digested and schema_version(database) < DIGESTED:
-        raise StorageFailed("The ledger is not what was written: it lacks a table.")
+        raise StoreDamaged("The ledger is not what was written: it lacks a table.")
     if digested:
         check_files(database, folder.path, [KEY])
         attach(database, folder.key())
@@ -179,13 +179,13 @@ def _check_budgets(ledger: Ledger) -> None:
     free = free_slots(ledger)
     for audience in ledger.audiences.values():
         if faults := list(budget_faults(ledger.database, audience, free)):
-            raise StorageFailed(" ".join([*faults, "Restore a backup."]))
+            raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
 
 
 def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:
     faults = record_file_faults(database, record_files, database.number("records"), longer=longer)
     if faults:
-        raise StorageFailed(" ".join([*faults, "Restore a backup."]))
+        raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
 
 
 def _first_writing(folder: Folder, database: Database, ledger: Ledger | None) -> Ledger:

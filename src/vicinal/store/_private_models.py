@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import StorageFailed
+from vicinal.errors import StoreDamaged
 from vicinal.ledger._answer_blocks import bytes_of, text_of
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._models import PUT, read_parts, write_parts
@@ -118,7 +118,7 @@ def stored_model(
         return None
     found, public = read_parts(parts.database, audience.number), parts.schema.public
     if public is None or not {_WEIGHTS, _USED, PUT} <= found.keys():
-        raise StorageFailed("The ledger lacks a private model. Restore a backup.")
+        raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     weights = np.frombuffer(bytes_of(found[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
     rows = _numbers(parts.schema.kernel_of(None).encode(public))
     used = np.frombuffer(bytes_of(found[_USED]), "<f8")

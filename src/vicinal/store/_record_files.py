@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import StorageFailed
+from vicinal.errors import StoreDamaged
 from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, sync_folder
 
 TILE = 8192
@@ -75,7 +75,7 @@ class RecordFile:
         if size == 0:
             return np.zeros((0, self.width), dtype=self.dtype)
         if self.size() < size * self.bytes:
-            raise StorageFailed(f"{self.path} is shorter than the store. Restore a backup.")
+            raise StoreDamaged(f"{self.path} is shorter than the store. Restore a backup.")
         mode = "r+" if change else "r"
         with guarded(self.path):
             return np.memmap(self.path, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]

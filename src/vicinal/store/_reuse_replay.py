@@ -18,8 +18,7 @@ import numpy.typing as npt
 from vicinal.ledger._answer_blocks import ReuseEntry, bytes_of
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
-from vicinal.predictors.ind_knn._answer_reuse import observe
-from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
+from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine, observe
 from vicinal.store._store_schema import StoreSchema
 
 Places = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._departed import EVALUATED, Standing
 from vicinal.ledger._ledger import Ledger
-from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
+from vicinal.predictors.ind_knn._budget_usage import QUANTILES
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation import evaluations
 from vicinal.store._opening import OpenStore

@@ -6,7 +6,8 @@ answer is returned. See store.md for what a reader of the folder finds where.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,24 +16,24 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import StorageFailed
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._memory import ForkSafeLock
+from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._changes import add_audience, add_records, start_index
 from vicinal.store._digests import note_files
-from vicinal.store._evaluation import SHARE, evaluate
+from vicinal.store._evaluation_charges import CountedRows, Steps, charge_people
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
 from vicinal.store._idempotent_adds import Addition
-from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import StoredRecords
-from vicinal.store._request_batch import RequestBatch, audience_state
+from vicinal.store._request_batch import RequestBatch
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
-from vicinal.store._vector_evaluation import LARGEST_ERROR
 from vicinal.store._verify import Verification, traces, verify
 
 
@@ -268,52 +269,13 @@ class Store(BaseStore):
     def _batch(self) -> RequestBatch:
         return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
 
-    def evaluate(
-        self,
-        X: Any,
-        y: npt.ArrayLike,
-        subjects: npt.ArrayLike | None,
-        *,
-        audience: str = DEFAULT,
-        share: float = SHARE,
-        largest_error: float = LARGEST_ERROR,
-    ) -> NoisyFigures:
-        """Return how good released answers were, as noisy counts that labelled people pay for.
-
-        A row counts where the same features were asked before: its label is compared with the
-        answer. Rows that were never asked count for nothing.
-
-        Parameters
-        ----------
-        X, y, subjects
-            Rows as the store's extractor takes them, a label for each, and whose they are. People
-            need not have records here; what they pay is kept.
-        audience : str
-            Whose answers, and whose budgets.
-        share : float
-            Part of a full budget that a person pays at most. Noise falls with its square root.
-        largest_error : float
-            Of numbers: the share of the distance between the bounds that errors are counted up to.
-            Larger ones count as this large. Noise on RMSE and R2 grows with its square.
-
-        Returns
-        -------
-        Evaluation, NumberEvaluation or LabelSetEvaluation
-            As the records carry classes, numbers or several labels.
-
-        Raises
-        ------
-        InvalidInput
-            If anything is unusable, or the store's records have no ids. Nothing was charged.
-        PrivacyRefused
-            If the grid's cost does not fit.
-        """
-        with self._whole():
-            state = audience_state(self._audience_states, audience)
-            try:
-                return evaluate(self._parts, state, X, y, subjects, share, largest_error)
-            finally:
-                self._parts.mark()
+    @contextmanager
+    def _collect(
+        self, audience: Audience, tally: NoisyTally, counted: CountedRows
+    ) -> Iterator[Steps]:
+        ledger = self._parts.ledger
+        with ledger.release(audience):
+            yield charge_people(ledger, audience, tally, counted)
 
     # ------------------------------------------------------------ care
 

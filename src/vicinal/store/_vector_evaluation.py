@@ -48,6 +48,17 @@ class NumberEvaluation(NoisyFigures):
         Edges of the bins.
     centre : float64 (p,)
         Means of the answers, which are public.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import NumberEvaluation
+    >>> counts, edges = np.array([[1.8, 498.0, 503.1, -0.9]]), np.array([[-8.0, -2, 0, 2, 8]])
+    >>> result = NumberEvaluation(
+    ...     ["age"], "linear", counts, counts, edges, 2 * edges, np.zeros(1), 3.0, 0.05
+    ... )
+    >>> round(result.people)
+    1002
     """
 
     targets: list[Any]
@@ -96,6 +107,15 @@ class LabelSetEvaluation(NoisyFigures):
         Names of c labels.
     tables : float64 (c, 2, 2)
         People by truth (rows) and answer (columns) of each label, with noise; may be below 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import LabelSetEvaluation
+    >>> tables = np.array([[[700.4, 99.6], [50.2, 149.8]], [[448.0, 52.0], [103.0, 397.0]]])
+    >>> result = LabelSetEvaluation(["left", "up"], tables, noise=4.0, share=0.1)
+    >>> round(result.figures["up accuracy"][0], 2)
+    0.84
     """
 
     labels: list[Any]

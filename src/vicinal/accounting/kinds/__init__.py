@@ -17,6 +17,7 @@ from vicinal.accounting.kinds._private_knn import (
     PlannedNoisyMax,
     PlannedScreening,
 )
+from vicinal.accounting.kinds._training import PlannedTraining
 
 __all__ = ["KINDS", "PlannedRelease"]
 
@@ -32,6 +33,7 @@ KINDS: dict[str, type[PlannedRelease]] = {
         PlannedConfidentGNMax,
         PlannedSmoothRelease,
         PlannedIndKNN,
+        PlannedTraining,
     )
 }
 """Every kind of release, by the name that a plan gives it."""

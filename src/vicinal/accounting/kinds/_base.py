@@ -169,6 +169,10 @@ class PlannedRelease(ABC):
         """Return laws that some neighbouring data sets give, bad at `order`; None if not known."""
         return None
 
+    def parts(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return what one release is made of, each with its epsilon `alone` at `delta`."""
+        return []
+
     @abstractmethod
     def assumptions(self) -> tuple[str, ...]:
         """Return what must be true for the cost to hold."""

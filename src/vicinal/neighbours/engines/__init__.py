@@ -1,6 +1,6 @@
 """Product engines: who multiplies integer features, and how fast; the answers are the same."""
 
-from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords
+from vicinal.neighbours._scan import HitBudget, QueryBlock, ScanEngine, ScanRecords
 from vicinal.neighbours.engines._choice import ENGINES, engine_for, proven_engines
 
 __all__ = [

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._tiles import Hits
-from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanRecords, padded
+from vicinal.neighbours._scan import Floors, HitBudget, Hits, QueryBlock, ScanRecords
 from vicinal.neighbours.engines._intrinsics import lowest_bit
 from vicinal.neighbours.engines._tile_code import (
     FOUND,
@@ -84,24 +83,18 @@ class AMXEngine(VNNIEngine):
         self._address = scan_address()
         self._shapes = tile_shapes()
 
-    def prepare(
-        self,
-        queries: IntegerMatrix,
-        floors: npt.NDArray[np.int64],
-        factor: int,
-        stride: int,
-    ) -> QueryBlock:
+    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
         """Return the block with queries packed for tiles, or for vectors if they are few."""
         if len(queries) <= FEW:
-            return super().prepare(queries, floors, factor, stride)
-        return _block(padded(queries, stride), floors, factor)
+            return super().prepare(queries, floors, factor)
+        return _block(queries, floors, factor)
 
     def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
         """Return a block of some of the queries."""
         if not isinstance(block.packed, QueryTiles):
             return super().pick(block, chosen)
         rows, floors = block.packed.rows[chosen], block.floors[chosen]
-        return self.prepare(rows, floors, block.factor, rows.shape[1])
+        return self.prepare(rows, floors, block.factor)
 
     def _scan(
         self,
@@ -122,7 +115,7 @@ class AMXEngine(VNNIEngine):
         return lists_of(hits, len(block), room)
 
 
-def _block(rows: npt.NDArray[np.int8], floors: npt.NDArray[np.int64], factor: int) -> QueryBlock:
+def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBlock:
     """Return the block of queries as wide as stored rows."""
     floors = np.ascontiguousarray(floors, dtype=np.int64)
     groups, steps = -(-len(rows) // SIDE), -(-rows.shape[1] // STEP)

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import INT8_LIMIT, Precision
+from vicinal.neighbours._scan import HitBudget, ScanEngine, ScanRecords
 from vicinal.neighbours.engines._amx import AMXEngine
-from vicinal.neighbours.engines._base import HitBudget, ScanEngine, ScanRecords
 from vicinal.neighbours.engines._products import Float32Engine, TorchEngine
 from vicinal.neighbours.engines._vnni import VNNIEngine
 
@@ -112,7 +112,7 @@ def _proven(name: str) -> ScanEngine | None:
 def seconds(engine: ScanEngine) -> float:
     """Return the least time of five scans: 64 queries among 2,048 records of 256 features."""
     x, q = _pattern(2048, 256, 31, INT8_LIMIT), _pattern(64, 256, 17, INT8_LIMIT)
-    block = engine.prepare(q, np.full(64, 1 << 30), 1, 256)
+    block = engine.prepare(q, np.full(64, 1 << 30), 1)
     records = ScanRecords(x, np.zeros(2048, np.int32), np.arange(2048, dtype=np.int32))
     times = []
     for _ in range(5):
@@ -145,7 +145,7 @@ def _agrees(engine: ScanEngine, size: int, queries: int, width: int, factor: int
     similarities = factor * (q.astype(np.int64) @ x.astype(np.int64).T) - offsets
     floors = np.sort(similarities, axis=1)[:, size // 2].copy()
     names = np.arange(size, dtype=np.int32) + 100
-    block = engine.prepare(q, floors, factor, width)
+    block = engine.prepare(q, floors, factor)
     hits = engine.scan(block, ScanRecords(x, offsets, names), HitBudget(size * queries))
     who, where = np.nonzero(similarities >= floors[:, None])
     expected = np.bincount(who, minlength=queries), names[where], similarities[who, where]

@@ -11,9 +11,17 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
+from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._tiles import Hits, compress_tile, merge_tiles
-from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords, padded
+from vicinal.neighbours._scan import (
+    Floors,
+    HitBudget,
+    Hits,
+    QueryBlock,
+    ScanEngine,
+    ScanRecords,
+    merge_tiles,
+)
 
 TILE = 2048
 """Records in a tile: with 256 queries its products fill 2 MiB, a core's share of cache."""
@@ -32,7 +40,7 @@ class ProductEngine(ScanEngine):
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
             products = self.multiply(block.packed, tile.features)
-            hits = compress_tile(products, tile.offsets, tile.row_ids, block.floors, block.factor)
+            hits = _compress_tile(products, tile.offsets, tile.row_ids, block.floors, block.factor)
             room.left -= len(hits[1])
             if not room:
                 return None
@@ -49,15 +57,9 @@ class Float32Engine(ProductEngine):
 
     name = "float32"
 
-    def prepare(
-        self,
-        queries: IntegerMatrix,
-        floors: npt.NDArray[np.int64],
-        factor: int,
-        stride: int,
-    ) -> QueryBlock:
+    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
         """Return the block with queries in float32."""
-        return QueryBlock(floors, factor, padded(queries, stride).astype(np.float32))
+        return QueryBlock(floors, factor, queries.astype(np.float32))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
         """Return exact float32 products."""
@@ -79,15 +81,9 @@ class TorchEngine(ProductEngine):
         self._torch = torch
         self._openmp = ThreadpoolController()
 
-    def prepare(
-        self,
-        queries: IntegerMatrix,
-        floors: npt.NDArray[np.int64],
-        factor: int,
-        stride: int,
-    ) -> QueryBlock:
+    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
         """Return the block with queries as a tensor."""
-        return QueryBlock(floors, factor, self._torch.from_numpy(padded(queries, stride)))
+        return QueryBlock(floors, factor, self._torch.from_numpy(np.array(queries)))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
         """Return exact int32 products."""
@@ -109,3 +105,67 @@ def joined(parts: list[Hits], n_queries: int) -> Hits:
     """Return the hits of consecutive tiles as those of one."""
     starts, names, values = merge_tiles(parts, n_queries)
     return np.diff(starts), names, values
+
+
+_CHUNK = 64
+"""Products looked at together: most chunks hold no hit and are passed over whole."""
+
+
+@compiled
+def _compress_tile(products, offsets, names, floors, factor):  # type: ignore[no-untyped-def]
+    """Keep the pairs with ``factor * products - offsets >= floors``.
+
+    Products (q, rows) are exact integers of a block of queries and a tile of records; `offsets` and
+    `names` are the records'; `floors` (q,) are radii plus the queries' own offsets. Returns the
+    hits of each query, who they are, and their similarities before the query's own offset, query by
+    query.
+    """
+    n_queries, n_rows = products.shape
+    counts = np.zeros(n_queries, dtype=np.int64)
+    # One chunk to spare: the branchless loop writes before it knows whether to keep.
+    kept = np.empty(4 * _CHUNK, dtype=np.int32)
+    values = np.empty(4 * _CHUNK, dtype=np.int32)
+    least_offset = offsets.min() if n_rows else np.int32(0)
+    at = 0
+    for j in range(n_queries):
+        # No product below this can reach the floor, whatever the record's offset.
+        bar = _ceil_div(floors[j] + least_offset, factor)
+        before = at
+        for first in range(0, n_rows, _CHUNK):
+            last = min(first + _CHUNK, n_rows)
+            if not _reaches(products[j, first:last], bar):
+                continue
+            if at + _CHUNK > len(kept):
+                kept, values = _doubled(kept, at), _doubled(values, at)
+            for i in range(first, last):
+                value = np.int32(products[j, i]) * factor - offsets[i]
+                kept[at] = names[i]
+                values[at] = value
+                at += value >= floors[j]
+        counts[j] = at - before
+    return counts, kept[:at].copy(), values[:at].copy()
+
+
+@compiled
+def _reaches(products, bar):  # type: ignore[no-untyped-def]
+    """Tell whether any of a chunk's products is at least `bar`."""
+    # Exact in float32 as in int32: products are below 2^24, and a bar is cut to where none is.
+    level = products.dtype.type(min(max(bar, -(1 << 25)), 1 << 25))
+    found = 0
+    for i in range(len(products)):
+        found |= products[i] >= level
+    return found != 0
+
+
+@compiled
+def _ceil_div(value, factor):  # type: ignore[no-untyped-def]
+    """Return value / factor rounded up; `factor` is at least 1."""
+    return -((-value) // factor)
+
+
+@compiled
+def _doubled(array, size):  # type: ignore[no-untyped-def]
+    """Return a copy twice as long that keeps the first `size` entries."""
+    larger = np.empty(2 * len(array), dtype=array.dtype)
+    larger[:size] = array[:size]
+    return larger

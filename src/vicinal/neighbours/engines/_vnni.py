@@ -22,8 +22,15 @@ import numpy.typing as npt
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._tiles import Hits, by_query
-from vicinal.neighbours.engines._base import HitBudget, QueryBlock, ScanEngine, ScanRecords, padded
+from vicinal.neighbours._scan import (
+    Floors,
+    HitBudget,
+    Hits,
+    QueryBlock,
+    ScanEngine,
+    ScanRecords,
+    by_query,
+)
 from vicinal.neighbours.engines._intrinsics import (
     LANES,
     ROWS,
@@ -70,15 +77,9 @@ class VNNIEngine(ScanEngine):
         if not supported():
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
-    def prepare(
-        self,
-        queries: IntegerMatrix,
-        floors: npt.NDArray[np.int64],
-        factor: int,
-        stride: int,
-    ) -> QueryBlock:
+    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
         """Return the block with queries packed for registers."""
-        rows = padded(queries, stride).view(np.uint8) ^ np.uint8(0x80)
+        rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         return _block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
 
     def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
@@ -151,7 +152,7 @@ def aligned(size: int) -> npt.NDArray[np.uint8]:
     return spare[first : first + size]
 
 
-def _block(rows: npt.NDArray[np.uint8], floors: npt.NDArray[np.int64], factor: int) -> QueryBlock:
+def _block(rows: npt.NDArray[np.uint8], floors: Floors, factor: int) -> QueryBlock:
     """Return the block of unsigned queries."""
     limits = sum_limits(floors, factor, LANES)
     panels = aligned(len(limits) * rows.shape[1])
@@ -159,7 +160,7 @@ def _block(rows: npt.NDArray[np.uint8], floors: npt.NDArray[np.int64], factor: i
     return QueryBlock(floors, factor, Packed(rows, panels, limits))
 
 
-def sum_limits(floors: npt.NDArray[np.int64], factor: int, group: int) -> npt.NDArray[np.int32]:
+def sum_limits(floors: Floors, factor: int, group: int) -> npt.NDArray[np.int32]:
     """Return ceil(floor / factor) of each query, and what no sum reaches up to a whole group."""
     limits = aligned(-(-len(floors) // group) * group * 4).view(np.int32)
     limits[:] = _MOST

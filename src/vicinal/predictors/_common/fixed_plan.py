@@ -16,9 +16,9 @@ from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.html import GuaranteeDisplay
-from vicinal.predictors._common.lock import ForkSafeLock
 from vicinal.predictors._common.parameter_checks import (
     AUTO,
     SEED,
@@ -312,7 +312,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def _start(
         self, settings: Answering, records: inputs.FitInputs, targets: npt.NDArray[Any]
     ) -> None:
-        self._release, self._turn = settings.start(records, targets), ForkSafeLock()
+        self._release, self._lock = settings.start(records, targets), ForkSafeLock()
         self.vote_noise_ = settings.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
@@ -322,7 +322,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         """Return who was answered, bool (q,), and their answers."""
         check_is_fitted(self)
         queries = inputs.features(self, X)
-        with self._turn:
+        with self._lock:
             self._release.check(len(queries))
             claims.release(self)
             parts = []

@@ -1,12 +1,12 @@
 """What a classifier makes of its own earlier answers; they are public, so it costs nothing.
 
 Everything here sees queries, released answers and public facts, and nothing else: whatever it
-decides is post-processing of the public transcript.
+decides is post-processing of the public transcript. What the engine asks of it, and the class that
+reuses nothing, stand beside the engine (:class:`~vicinal.predictors.ind_knn._engine.AnswerReuse`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from vicinal.neighbours import ExactIndex, Kernel
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._planning import GATE_OPENS, NoiseSchedule
+from vicinal.predictors.ind_knn._engine import UNKNOWN, AnswerReuse, PublicVotes
+from vicinal.predictors.ind_knn._planning import GATE_OPENS
 from vicinal.predictors.ind_knn._public_model import PublicModel
 from vicinal.predictors.ind_knn._reference_neighborhoods import (
     LocatedQueries,
@@ -23,82 +24,6 @@ from vicinal.predictors.ind_knn._reference_neighborhoods import (
 
 Places = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.int64]
-
-UNKNOWN = -1
-"""Where :meth:`AnswerReuse.known` has no answer of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublicVotes:
-    """Public votes for a block of queries, which join the private ones.
-
-    Attributes
-    ----------
-    votes : int64 (q, c)
-        Sums of kernel weights, in grid steps.
-    counts : int64 (q,)
-        How many earlier answers took part.
-    """
-
-    votes: Steps
-    counts: Places
-
-    def of(self, part: slice) -> PublicVotes:
-        """Return the support of consecutive queries."""
-        return PublicVotes(self.votes[part], self.counts[part])
-
-
-class AnswerReuse(ABC):
-    """What earlier answers do for later queries.
-
-    ``block`` queries at most are answered between two lessons, so that answers are put to use.
-    """
-
-    block: int
-    unsure: float | None = None
-    """Share of public points that it would ask about; None where nothing tells."""
-
-    @abstractmethod
-    def reusable(self, queries: IntegerMatrix) -> Places:
-        """Return answers that need not be asked for, int64 (q,), or `UNKNOWN`."""
-
-    @abstractmethod
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes | None:
-        """Return the public votes on queries inside their radii; None for none at all."""
-
-    @abstractmethod
-    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Take in queries that were asked, and the answers that were released."""
-
-
-def observe(
-    reuse: AnswerReuse,
-    schedule: NoiseSchedule,
-    queries: IntegerMatrix,
-    asked: npt.NDArray[np.bool_],
-    labels: Places,
-) -> None:
-    """Update reuse and schedule by the answers of a block, and by which of it were asked."""
-    reuse.learn(queries[asked], labels[asked])
-    schedule.update(len(queries), int(asked.sum()), reuse.unsure)
-
-
-class NoReuse(AnswerReuse):
-    """Makes nothing of earlier answers."""
-
-    def __init__(self, block: int) -> None:
-        self.block = block
-
-    def reusable(self, queries: IntegerMatrix) -> Places:
-        """Return `UNKNOWN` throughout."""
-        return np.full(len(queries), UNKNOWN, dtype=np.int64)
-
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
-        """Return None."""
-        return
-
-    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Do nothing."""
 
 
 class AnsweredNeighbours(AnswerReuse):

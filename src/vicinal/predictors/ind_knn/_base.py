@@ -16,10 +16,11 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors._common.html import GuaranteeDisplay
+from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
+from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._parameter_tables import GATE, IndKNNParameters
-from vicinal.predictors.ind_knn._proxy_ledger import REGIONS, BudgetUsage, ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
@@ -99,6 +100,9 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         self._engine, self._settings = assembled.engine, settings
         self._model = assembled.model
         self.model_share_ = (settings.trained_share or 0.0) if self._model else 0.0
+        # Behind a gate or beside a model, noise is set such that budgets last.
+        lasting = settings.reuse == GATE or assembled.model is not None
+        self._planned_answers = None if lasting else settings.n_queries
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
         self.n_records_ = assembled.n_records
@@ -156,7 +160,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
             self._warn_of_far_queries(integers)
             answers = engine.answer(
                 integers,
-                sequential=self._settings.sequential,
                 progress=progress,
                 prior=None if self._model is None else self._model.prior(queries),
             )
@@ -230,12 +233,11 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
             )
 
     def _warn_beyond_plan(self, size: int) -> None:
-        """Warn once that budgets will run out; behind a gate they are made to last."""
-        if self._settings.reuse == GATE or self._model is not None:
-            return
-        if self.n_answers_ <= self._settings.n_queries < self.n_answers_ + size:
+        """Warn once that budgets will run out."""
+        planned = self._planned_answers
+        if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
             warnings.warn(
-                f"More answers are asked for than the {self._settings.n_queries} that were "
+                f"More answers are asked for than the {planned} that were "
                 "planned. The guarantee holds, but answers turn into noise as budgets run out; "
                 "plan with a larger 'n_queries'.",
                 PrivacyWarning,

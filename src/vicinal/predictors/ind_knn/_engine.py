@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,15 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteMechanism
 from vicinal.mechanisms._interactions import Interaction
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._class_decision import ClassDecision
-from vicinal.predictors._common.lock import ForkSafeLock
-from vicinal.predictors.ind_knn._answer_reuse import UNKNOWN, AnswerReuse, PublicVotes, observe
-from vicinal.predictors.ind_knn._planning import Multipliers, NoiseSchedule
+from vicinal.predictors.ind_knn._noise_schedule import Multipliers, NoiseSchedule
 from vicinal.predictors.ind_knn._private_model import Joined
 from vicinal.predictors.ind_knn._shard import Shards, Steps, TwoRounds
 
@@ -73,6 +73,83 @@ class QueryAnswers:
         )
 
 
+UNKNOWN = -1
+"""Where :meth:`AnswerReuse.reusable` has no answer of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicVotes:
+    """Public votes for a block of queries, which join the private ones.
+
+    Attributes
+    ----------
+    votes : int64 (q, c)
+        Sums of kernel weights, in grid steps.
+    counts : int64 (q,)
+        How many earlier answers took part.
+    """
+
+    votes: Steps
+    counts: Places
+
+    def of(self, part: slice) -> PublicVotes:
+        """Return the support of consecutive queries."""
+        return PublicVotes(self.votes[part], self.counts[part])
+
+
+class AnswerReuse(ABC):
+    """What earlier answers do for later queries.
+
+    ``block`` queries at most are answered between two lessons, so that answers are put to use.
+    """
+
+    block: int
+    unsure: float | None = None
+    """Share of public points that it would ask about; None where nothing tells."""
+
+    @abstractmethod
+    def reusable(self, queries: IntegerMatrix) -> Places:
+        """Return answers that need not be asked for, int64 (q,), or `UNKNOWN`."""
+
+    @abstractmethod
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes | None:
+        """Return the public votes on queries inside their radii; None for none at all."""
+
+    @abstractmethod
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Take in queries that were asked, and the answers that were released."""
+
+
+def observe(
+    reuse: AnswerReuse,
+    schedule: NoiseSchedule,
+    queries: IntegerMatrix,
+    asked: npt.NDArray[np.bool_],
+    labels: Places,
+) -> None:
+    """Update reuse and schedule by the answers of a block, and by which of it were asked."""
+    reuse.learn(queries[asked], labels[asked])
+    schedule.update(len(queries), int(asked.sum()), reuse.unsure)
+
+
+class NoReuse(AnswerReuse):
+    """Makes nothing of earlier answers."""
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+
+    def reusable(self, queries: IntegerMatrix) -> Places:
+        """Return `UNKNOWN` throughout."""
+        return np.full(len(queries), UNKNOWN, dtype=np.int64)
+
+    def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
+        """Return None."""
+        return
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueryEngine:
     """Everything that a fitted classifier answers with; scales and radii are public.
@@ -97,6 +174,8 @@ class QueryEngine:
         How noisy votes become labels and probabilities.
     least_noise : float
         No vote ever has a smaller noise scale, whatever is counted.
+    sequential : bool
+        Whether queries are answered one by one where counts are private.
     interaction : Interaction or None
         The claim on the records; None where none is needed, or the store remembers.
     joined : Joined or None
@@ -114,6 +193,7 @@ class QueryEngine:
     slack: DeltaSlackAccountant
     decision: ClassDecision
     least_noise: float
+    sequential: bool = False
     interaction: Interaction | None = None
     joined: Joined | None = None
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
@@ -122,7 +202,6 @@ class QueryEngine:
         self,
         queries: IntegerMatrix,
         *,
-        sequential: bool,
         progress: Progress | None = None,
         prior: FloatVotes | None = None,
     ) -> QueryAnswers:
@@ -144,10 +223,10 @@ class QueryEngine:
         for start in range(0, len(queries), self.reuse.block):
             block = queries[start : start + self.reuse.block]
             if prior is None:
-                parts.append(self._answer_block(block, sequential=sequential))
+                parts.append(self._answer_block(block))
             else:
                 part = prior[start : start + self.reuse.block]
-                parts.append(self._answer_with_model(block, part, sequential=sequential))
+                parts.append(self._answer_with_model(block, part))
             if progress is not None:
                 progress(len(block))
         return QueryAnswers.joined(parts)
@@ -157,10 +236,10 @@ class QueryEngine:
         counted = 0.0 if self.count is None else self.count.slack
         return counted + self.votes.slack(self.least_noise)
 
-    def _answer_block(self, block: IntegerMatrix, *, sequential: bool) -> QueryAnswers:
+    def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
         labels = self.reuse.reusable(block)
         asked = labels == UNKNOWN
-        votes, noise = self._ask(block[asked], sequential=sequential)
+        votes, noise = self._ask(block[asked])
         everything = None
         if self.votes.label_only:
             labels[asked] = votes
@@ -173,16 +252,14 @@ class QueryEngine:
         scales[asked] = noise
         return QueryAnswers(labels, everything, asked, scales)
 
-    def _answer_with_model(
-        self, block: IntegerMatrix, prior: FloatVotes, *, sequential: bool
-    ) -> QueryAnswers:
+    def _answer_with_model(self, block: IntegerMatrix, prior: FloatVotes) -> QueryAnswers:
         """Ask where the model is unsure; its scores join the votes, or stand alone."""
         assert self.joined is not None  # noqa: S101 (narrows the type: there is a prior)
         asked = self.joined.ask(prior)
         noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
         votes, chances = prior * noise[:, None], self.joined.model.shares(prior)
         labels = np.asarray(prior.argmax(axis=1))
-        released, noise[asked] = self._ask(block[asked], sequential=sequential, prior=prior[asked])
+        released, noise[asked] = self._ask(block[asked], prior=prior[asked])
         if self.votes.label_only:
             labels[asked] = released
         else:
@@ -196,9 +273,7 @@ class QueryEngine:
             return QueryAnswers(labels, None, asked, noise)
         return QueryAnswers(labels, votes, asked, noise, chances)
 
-    def _ask(
-        self, block: IntegerMatrix, *, sequential: bool, prior: FloatVotes | None = None
-    ) -> Released:
+    def _ask(self, block: IntegerMatrix, prior: FloatVotes | None = None) -> Released:
         """Return votes (q, c), or positions of labels (q,), and the noise in them (q,)."""
         if not len(block):
             shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
@@ -216,7 +291,7 @@ class QueryEngine:
             return self._published(release, sums, support)
         released = [
             self._counted(rounds, support and support.of(rounds.queries), self.count)
-            for rounds in self.shard.rounds(block, thresholds, together=not sequential)
+            for rounds in self.shard.rounds(block, thresholds, together=not self.sequential)
         ]
         votes, noise = zip(*released, strict=True)
         return np.concatenate(votes), np.concatenate(noise)

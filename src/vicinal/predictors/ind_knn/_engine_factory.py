@@ -47,19 +47,19 @@ from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn import _planning, _private_model
 from vicinal.predictors.ind_knn._answer_reuse import (
     AnsweredNeighbours,
-    AnswerReuse,
     ConfidenceGate,
-    NoReuse,
 )
-from vicinal.predictors.ind_knn._engine import BLOCK, QueryEngine
+from vicinal.predictors.ind_knn._engine import BLOCK, AnswerReuse, NoReuse, QueryEngine
 from vicinal.predictors.ind_knn._index_options import CENTROIDS, first_index, options_of
 from vicinal.predictors.ind_knn._metric_shard import MetricShard
+from vicinal.predictors.ind_knn._noise_schedule import (
+    GatedNoiseSchedule,
+    NoiseSchedule,
+    ProxyNoiseSchedule,
+    with_proxies,
+)
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS
 from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
-from vicinal.predictors.ind_knn._proxy_ledger import (
-    ProxyNoiseSchedule,
-    watched,
-)
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
@@ -191,7 +191,7 @@ def engine_on(
         settings, kernel, radius, reference, n_records, n_features, count, left
     )
     if reference is not None and not settings.private_count:
-        schedule = watched(
+        schedule = with_proxies(
             settings, schedule, Reference(kernel, reference.points), radius, n_records
         )
         if model is not None and isinstance(schedule, ProxyNoiseSchedule):
@@ -210,8 +210,9 @@ def engine_on(
     reuse = _answer_reuse(settings, votes, n_features, reference)
     joined = None if model is None else Joined(model, settings.n_asked)
     engine = QueryEngine(
-        shard, radius, votes, counter, schedule, reuse, slack, decision, least, interaction, joined
-    )
+        shard, radius, votes, counter, schedule, reuse, slack, decision, least,
+        settings.sequential, interaction, joined,
+    )  # fmt: skip
     return PlannedEngine(engine, n_records, k, settings)
 
 
@@ -320,9 +321,9 @@ def _planned_noise(
     n_features: int,
     count: float,
     left: float,
-) -> _planning.NoiseSchedule:
+) -> NoiseSchedule:
     if settings.noise_multiplier is not None:
-        return _planning.NoiseSchedule(settings.noise_multiplier)
+        return NoiseSchedule(settings.noise_multiplier, settings.n_queries)
     assert reference is not None  # noqa: S101 (checked by check_kernel)
     reference = Reference(kernel, reference.points)
     if settings.private_count:
@@ -336,8 +337,8 @@ def _planned_noise(
     multiplier = _planning.planned_multiplier(found, n_records, settings.n_asked, count, affordable)
     if settings.reuse == GATE:
         unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
-        return _planning.GatedNoiseSchedule(unit, settings.n_queries)
-    return _planning.NoiseSchedule(multiplier)
+        return GatedNoiseSchedule(unit, settings.n_queries)
+    return NoiseSchedule(multiplier, settings.n_queries)
 
 
 def _answer_reuse(

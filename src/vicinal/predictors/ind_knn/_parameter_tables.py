@@ -145,15 +145,20 @@ class IndKNNParameters:
         Choice((PLANNED, USAGE)),
         default=PLANNED,
         doc="""Whether the noise stays as planned, for queries that fall as the public points do, or
-        follows the budget usage of these points, which are charged as records are
-        (:mod:`vicinal.predictors.ind_knn._proxy_ledger`): for streams that keep to one class or one
-        region.""",
+        follows the budget usage of these points, which are charged as records are: for streams
+        that keep to one class or one region.""",
     )
     n_records: int | None = parameter(
         Unless(None, Integer(least=1)),
         default=None,
         doc="""Public size of the data. Without it the size is estimated once with noise, for .05 %
         of each record's budget.""",
+    )
+    records_per_subject: float = parameter(
+        Real(least=1, most=1e6),
+        default=1.0,
+        doc="""Public mean number of records of a subject, who has one budget for all of them: noise
+        is planned for that. Declared wrongly it costs accuracy, never privacy.""",
     )
     bandwidth: Auto[float] = parameter(
         Unless(AUTO, Real(above=0)),

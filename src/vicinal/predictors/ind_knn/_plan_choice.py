@@ -35,6 +35,10 @@ class PlanRequest:
         What leaves.
     gate : bool
         Whether a model of earlier answers gives those that it is sure of.
+    model_share : float
+        The share of a budget that trains a private model, which answers where it is sure.
+    records_per_subject : float
+        Declared mean number of records of a subject.
     """
 
     n_records: int
@@ -44,6 +48,8 @@ class PlanRequest:
     n_classes: int
     release: str = "votes"
     gate: bool = False
+    model_share: float = 0.0
+    records_per_subject: float = 1.0
 
     def settings(self) -> IndKNNSettings:
         """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
@@ -51,8 +57,10 @@ class PlanRequest:
         return IndKNNSettings.of(
             IndKNNClassifier(
                 classes, self.epsilon, self.delta, self.n_queries,
-                release=self.release, reuse_predictions=GATE if self.gate else False, model_share=0,
+                release=self.release, reuse_predictions=GATE if self.gate else False,
+                model_share=self.model_share,
                 n_records=_checks.integer("records", self.n_records, least=1),
+                records_per_subject=self.records_per_subject,
             )
         )  # fmt: skip
 
@@ -72,7 +80,8 @@ class PlanChoice:
     n_asked : int
         Questions expected to be put to private records.
     budget : float
-        What a record may spend in all, in zCDP, as a planned contribution feels it.
+        A record's part of its subject's budget for votes, in zCDP, as a planned contribution feels
+        it; beside a private model, at least.
     usage : Usage
         How records are expected to be used, as measured on public points or assumed.
     """
@@ -93,6 +102,9 @@ class PlanChoice:
     ) -> Self:
         """Choose; without public points kernel weights count as the largest there are.
 
+        Beside a private model the plan is for the least that training leaves of a budget. ``fit``
+        plans for what it would have left public points, and so with less noise.
+
         Parameters
         ----------
         request : PlanRequest
@@ -108,20 +120,22 @@ class PlanChoice:
             Naming the first requested value that a classifier would refuse.
         """
         settings, n = request.settings(), request.n_records
+
+        def affordable(shift: float = 0.0) -> float:
+            return (1 - request.model_share) * settings.affordable(shift)
+
         points = n if reference is None else len(reference)
-        k = n_neighbors or _neighbors(settings, n, reference)
+        k = n_neighbors or _neighbors(settings, n, reference, affordable())
         k = max(k, math.ceil(n / points))
         usage = _planning.ReferenceUsage(LARGEST_WEIGHT, _planning.TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = _planning.usage(reference, AdaptiveRadius(reference, k, n), width)
-        multiplier = _planning.planned_multiplier(
-            usage, n, settings.n_asked, k, settings.affordable
-        )
+        multiplier = _planning.planned_multiplier(usage, n, settings.n_asked, k, affordable)
         if request.gate:
             multiplier *= math.sqrt(_planning.GATE_HEADROOM / _planning.HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
-        return cls(request, k, multiplier, settings.n_asked, settings.affordable(shift), usage)
+        return cls(request, k, multiplier, settings.n_asked, affordable(shift), usage)
 
     @property
     def noise(self) -> float:
@@ -145,8 +159,10 @@ class PlanChoice:
         return math.floor(1 / (busy * self.cost))
 
 
-def _neighbors(settings: IndKNNSettings, n_records: int, reference: Reference | None) -> int:
-    plan = n_records, settings.n_asked, settings.affordable(), len(settings.class_names)
+def _neighbors(
+    settings: IndKNNSettings, n_records: int, reference: Reference | None, budget: float
+) -> int:
+    plan = n_records, settings.n_asked, budget, len(settings.class_names)
     if reference is None:
         return _planning.expected_neighbors(*plan, n_records)
     return _planning.fitting_neighbors(reference, *plan)

@@ -28,17 +28,11 @@ from vicinal.neighbours import (
     learn_cells,
 )
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._answer_reuse import (
-    UNKNOWN,
-    AnswerReuse,
-    ConfidenceGate,
-    NoReuse,
-    observe,
-)
-from vicinal.predictors.ind_knn._engine import BLOCK
+from vicinal.predictors.ind_knn._answer_reuse import ConfidenceGate
+from vicinal.predictors.ind_knn._budget_usage import RETIRED
+from vicinal.predictors.ind_knn._engine import BLOCK, UNKNOWN, AnswerReuse, NoReuse, observe
+from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule, NoiseSchedule
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice
-from vicinal.predictors.ind_knn._planning import GatedNoiseSchedule, NoiseSchedule
-from vicinal.predictors.ind_knn._proxy_ledger import RETIRED
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -291,7 +285,7 @@ def _habits(
 ) -> tuple[AnswerReuse, NoiseSchedule]:
     """Return what becomes of earlier answers, and the noise."""
     if not choice.request.gate:
-        return NoReuse(BLOCK), NoiseSchedule(choice.multiplier)
+        return NoReuse(BLOCK), NoiseSchedule(choice.multiplier, n_queries)
     kernel = stage.reference.kernel
     scale = kernel.precision.scale(stage.reference.points.shape[1])
     unit = choice.multiplier**2 / choice.n_asked * (choice.request.n_queries / n_queries)

@@ -23,14 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import Radius, Reference
-from vicinal.neighbours._kernels import IntegerMatrix
-
-Multipliers = float | npt.NDArray[np.float64]
-"""sigma2 for all queries of a block, or for each of them, (q,)."""
 
 NEIGHBORS_PER_NOISE = 20
 """k over the noise multiplier in units of the kernel weight, for each dimension of the data."""
@@ -158,108 +152,6 @@ def planned_multiplier(
     return fitting(math.sqrt(usage.weight / count) / fitting(0.0))
 
 
-class NoiseSchedule:
-    """The noise multiplier of every block: one for all of them.
-
-    Parameters
-    ----------
-    multiplier : float
-        sigma2.
-    """
-
-    def __init__(self, multiplier: float) -> None:
-        self.multiplier = multiplier
-
-    @property
-    def least(self) -> float:
-        """The smallest multiplier that will ever be used."""
-        return self.multiplier
-
-    def prepare(
-        self,
-        queries: IntegerMatrix,  # noqa: ARG002 (the same for all)
-        thresholds: npt.NDArray[np.int64],  # noqa: ARG002
-    ) -> Multipliers:
-        """Return sigma2 for a block that is about to be asked, given its public radii."""
-        return self.multiplier
-
-    def charge_proxies(self, release: BlockRelease) -> None:
-        """Take note of the release that was made for the block just prepared."""
-
-    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
-        """Take note of a block.
-
-        Parameters
-        ----------
-        answered, asked : int
-            How many queries were answered, and how many of them were asked.
-        unsure : float, optional
-            The share of public points that would be asked for now.
-        """
-
-
-class GatedNoiseSchedule(NoiseSchedule):
-    """The multiplier for a gate, which leaves an unknown number of questions to be asked.
-
-    Before every block, noise is set to what lasts for the questions still to be expected, given
-    what a busy record has spent so far by plan: sigma2^2 = u E / (1 - spent), with sigma2^2 = u T
-    the noise of T questions and `spent` the sum of u / sigma2^2 over the questions asked. All of it
-    is public: the stream of queries and released answers decides, never a budget. Once the planned
-    queries are through, a tenth more are planned for, again and again: it never has to stop.
-
-    Parameters
-    ----------
-    unit : float
-        u, the squared multiplier of a plan of one question.
-    n_queries : int
-        Answers planned for.
-    """
-
-    def __init__(self, unit: float, n_queries: int) -> None:
-        self._unit = unit
-        self._n_queries = n_queries
-        self._answered = 0
-        self._asked = 0
-        self._gated = 0
-        self._passed = 0
-        self._spent = 0.0
-        self._forecast = ASKED_SHARE
-        super().__init__(self._fitting())
-        self._least = self.multiplier / _LEAST_PACE
-
-    @property
-    def least(self) -> float:
-        """The smallest multiplier that will ever be used."""
-        return self._least
-
-    @property
-    def unit(self) -> float:
-        """u, the squared multiplier of a plan of one question."""
-        return self._unit
-
-    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
-        """Take note of a block and set the multiplier of the next."""
-        if unsure is not None:
-            self._forecast = unsure
-        self._spent += asked * self._unit / self.multiplier**2
-        if self._asked >= GATE_OPENS:
-            self._gated += answered
-            self._passed += asked
-        self._answered += answered
-        self._asked += asked
-        self.multiplier = max(self._fitting(), self._least)
-
-    def left(self) -> float:
-        """Return the questions still to be expected."""
-        left = max(self._n_queries - self._answered, self._n_queries // 10)
-        rate = (self._passed + _PRIOR_WEIGHT * self._forecast) / (self._gated + _PRIOR_WEIGHT)
-        expected = asked_of(left, max(0, GATE_OPENS - self._asked), rate)
-        return max(expected, _FEWEST_LEFT)
-
-    def _fitting(self) -> float:
-        return math.sqrt(self._unit * self.left() / (1 - self._spent))
-
-
 GATE_HEADROOM = 1.2
 """The same as `HEADROOM` behind a gate, whose noise follows what is asked (decision 10)."""
 
@@ -268,10 +160,6 @@ GATE_OPENS = 200
 
 ASKED_SHARE = 0.4
 """Share of queries that is asked behind a gate, until public points tell it."""
-
-_PRIOR_WEIGHT = 300
-_LEAST_PACE = 4.0
-_FEWEST_LEFT = 256  # twice any block, so that no block can spend everything
 
 
 def asked_of(n_queries: int, ungated: int = GATE_OPENS, rate: float = ASKED_SHARE) -> int:

@@ -9,6 +9,7 @@ docs/decisions/0053-private-model.md has the measurements behind the constants.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,7 +21,7 @@ from vicinal.ledger import Account
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient, whole_weights
-from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+from vicinal.neighbours._kernels import FLOAT32
 from vicinal.predictors.ind_knn._model_features import (
     BIAS,
     FloatMatrix,
@@ -75,15 +76,20 @@ class LinearModel:
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""
-        features = ModelFeatures.of_weights(X.shape[1], self.weights)
-        chunks = (X[start : start + _CHUNK] for start in range(0, len(X), _CHUNK))
-        parts = [scores_of(features.rows(chunk), self.weights, features.unit) for chunk in chunks]
+        parts = [scores for _, _, scores in self.scored(X)]
         return np.concatenate([np.zeros((0, self.weights.shape[1])), *parts])
 
+    def scored(self, X: FloatMatrix) -> Iterator[tuple[int, IntegerRows, Floats]]:
+        """Yield where some rows begin, what the model makes of them, and their scores."""
+        features = ModelFeatures.of_weights(X.shape[1], self.weights)
+        for start in range(0, len(X), _CHUNK):
+            rows = features.rows(X[start : start + _CHUNK])
+            yield start, rows, scores_of(rows, self.weights, features.unit)
 
-def scores_of(rows: IntegerRows, whole: Floats, unit: float) -> Floats:
+
+def scores_of(rows: IntegerRows | Floats, whole: Floats, unit: float) -> Floats:
     """Return the scores of integer rows under whole weights: exact in any company."""
-    return np.asarray(rows.astype(np.float64) @ whole / (unit * WEIGHT_STEPS))
+    return np.asarray(rows.astype(np.float64, copy=False) @ whole / (unit * WEIGHT_STEPS))
 
 
 class PrivateModel:
@@ -119,9 +125,13 @@ class PrivateModel:
 
     def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
-        away = (self.model.scores(X) - self._center) * (METRIC / self._length)
-        unit = unit_vectors(X) / np.float32(FLOAT32.scale(X.shape[1]))
-        return np.hstack([unit, away.astype(np.float32)])
+        n_features, n_classes = X.shape[1], self.model.weights.shape[1]
+        found = np.empty((len(X), n_features + n_classes), dtype=np.float32)
+        for start, rows, scores in self.model.scored(X):
+            part = slice(start, start + len(rows))
+            found[part, :n_features] = rows[:, :n_features] / np.float32(FLOAT32.scale(n_features))
+            found[part, n_features:] = (scores - self._center) * (METRIC / self._length)
+        return found
 
     def prior(self, X: FloatMatrix) -> Floats:
         """Return what joins the votes, float64 (n, c), in units of their noise."""
@@ -252,7 +262,9 @@ def train(
         start = started(settings.class_shares, features.width)
         rate = min(LARGEST_RATE, RATE * math.sqrt((X.shape[1] + 1) * n_classes))
         rows = features.rows(public)
-        weights, used = _descended(gradient, sigma, people, account, rows, n_records, start, rate)
+        weights, used = _descended(
+            gradient, sigma, people, account, rows, n_records, start, rate, settings.subject_use
+        )
         noise_left = WeightNoise(sigma * CLIP / n_records, rate, MOMENTUM, STEPS, STEPS // 2)
         chances = _softmax(scores_of(rows, whole_weights(weights), features.unit))
         weights = shrunk(weights, features, rows, chances, noise_left)
@@ -277,13 +289,17 @@ def _descended(
     n_records: int,
     weights: Floats,
     rate: float,
+    use: float,
 ) -> tuple[Floats, Floats]:
     """Return weights averaged over the second half, and the zCDP that public rows would pay."""
-    used = np.zeros(len(rows))
+    used, wide = np.zeros(len(rows)), rows.astype(np.float64)
+    # Of a subject's gradient, which is longer than that of one of its records.
+    lengths = np.square(wide).sum(axis=1) * (use / gradient.unit**2)
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(STEPS):
         release = gradient.release(sigma)
-        used += release_cost(whole_weights(weights), rows, gradient.unit, release.noise)
+        scores = scores_of(wide, whole_weights(weights), gradient.unit)
+        used += release_cost(scores, lengths, release.noise)
         sums, spent = release.collect(weights, people.remaining)
         account.note_charged_total(spent)
         velocity = MOMENTUM * velocity + release.publish(sums) * (CLIP / n_records)
@@ -298,10 +314,12 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def release_cost(whole: Floats, rows: IntegerRows, unit: float, noise: float) -> Floats:
-    """Return the zCDP that public integer rows would pay for a step, as the model labels them."""
-    chances = _softmax(scores_of(rows, whole, unit))
-    lengths = np.square(rows, dtype=np.float64).sum(axis=1) / unit**2
+def release_cost(scores: Floats, lengths: Floats, noise: float) -> Floats:
+    """Return the zCDP that public rows of squared `lengths` (m,) would pay for a step.
+
+    They are labelled as the model expects by its `scores`, (m, c).
+    """
+    chances = _softmax(scores)
     squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
     norms = np.minimum(squares * lengths[:, None] / CLIP**2, 1.0)
     return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))

@@ -27,7 +27,7 @@ from vicinal.mechanisms._record_vectors import RecordTargets, joined
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, NeighbourLists
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._tiles import fill_holes
+from vicinal.neighbours._scan import fill_holes
 
 Steps = npt.NDArray[np.int64]
 

@@ -37,6 +37,11 @@ ASKED = 0.25
 """Share of queries that is put to the vote beside a private model: those it is least sure of."""
 
 
+ALIKE = 1.5
+"""A subject with r records is charged r to this power of what one record would be: half-way between
+records that never are near the same query (1) and those that always are (2). Decision 96."""
+
+
 class SharedSettings(Settings, IndKNNParameters):
     """Checked parameters that every Ind-KNN estimator has; None stands for "auto"."""
 
@@ -212,8 +217,18 @@ class SharedSettings(Settings, IndKNNParameters):
         return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
 
     def affordable(self, shift: float = 0.0) -> float:
-        """Return the budget that planned contributions of `shift` noise scales feel like."""
-        return self.spendable / (self.charges.share(shift) if self.label_only else 1.0)
+        """Return a record's part of a budget, as contributions of `shift` noise scales feel it."""
+        price = self.charges.share(shift) if self.label_only else 1.0
+        return self.spendable / (price * self.subject_use)
+
+    @property
+    def subject_use(self) -> float:
+        """What a subject is charged, over what each of its records would be.
+
+        r records that are near the same queries, with the same label, pay r^2 together; r that
+        never are pay r.
+        """
+        return float(self.records_per_subject**ALIKE)
 
     @property
     def n_asked(self) -> int:

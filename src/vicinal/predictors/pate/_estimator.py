@@ -146,7 +146,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
                 "The cost can be published after answers were given by a classifier with "
                 "'smooth_cost'."
             )
-        with self._turn:
+        with self._lock:
             published: dict[str, float] = self._release.publish_cost(given)
         return published
 
@@ -171,7 +171,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
         if not getattr(self, "n_asked_", 0):
             raise InvalidInput("The cost that depends on votes needs queries that were answered.")
         given = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
-        with self._turn:
+        with self._lock:
             total = self._settings.composition_at(self._release.largest, self._release.votes)
         epsilon = total.to_epsilon(given, "rdp")
         return {"epsilon": epsilon, "delta": given, "method": "rdp", "private": True}

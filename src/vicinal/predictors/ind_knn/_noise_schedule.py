@@ -1,16 +1,14 @@
-"""A proxy ledger: public points that are charged as records are, to estimate budget usage.
+"""The noise of every block of queries, planned or after the public points that are charged along.
 
 The true budgets are private; nothing may depend on them. But points of the public reference lie
 where records lie, and every release is public: its queries, radii and noise. So the same charging
 rule is run on the points, with the very object that charges the records, and what they have left
-estimates what records around them have left. It is a function of public things alone: whatever
-is decided from it is post-processing.
-
-Noise that follows the budget usage of public points, see the module ``_proxy_ledger``.
+estimates what records around them have left. This proxy ledger is a function of public things
+alone: whatever is decided from it is post-processing.
 
 A plan's multiplier sigma2 = sqrt(u T) lasts for T queries that fall as the public points do. At a
 query q with R questions still expected, points around it that have the share r left, and that were
-asked g times as often as planned,
+asked g times as often as planned, noise that follows usage is
 
     sigma2(q) = sqrt(u R g / r),
 
@@ -20,8 +18,7 @@ docs/decisions/0011-proxy-ledger.md has the measurements.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -40,13 +37,12 @@ from vicinal.neighbours import (
     learn_cells,
 )
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._planning import (
-    GatedNoiseSchedule,
-    Multipliers,
-    NoiseSchedule,
-    usage,
-)
+from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
+from vicinal.predictors.ind_knn._planning import ASKED_SHARE, GATE_OPENS, asked_of, usage
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
+
+Multipliers = float | npt.NDArray[np.float64]
+"""sigma2 for all queries of a block, or for each of them, (q,)."""
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -62,52 +58,130 @@ WATCHED = 2048
 FOLLOWED = 8192
 """The same where the noise of every query follows the points around it."""
 
-REGIONS = 16
-"""Regions that budget usage is estimated for by default."""
 
-RETIRED = 0.99
-"""Share of a budget from which on it counts as spent: what is left buys next to no vote."""
+class NoiseSchedule:
+    """The noise multiplier of every block: one for all of them.
 
-QUANTILES = (0.5, 0.9, 0.99)
-"""Quantiles of budget usage that are stated."""
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetUsage:
-    """How much of their budgets subjects have used, estimated from public things; public.
-
-    Attributes
+    Parameters
     ----------
-    used : float
-        Mean share of a budget that is used.
-    quantiles : tuple of float
-        Of that share, at `QUANTILES`.
-    retired : float
-        Share of subjects that have used at least `RETIRED` of their budget.
-    regions : tuple of float
-        Mean share used in each region around a public centroid.
-    points : tuple of int
-        Public points that stand for each region.
+    multiplier : float
+        sigma2.
+    n_queries : int
+        Answers planned for. Once they are given a tenth more are expected, again and again.
     """
 
-    used: float
-    quantiles: tuple[float, ...]
-    retired: float
-    regions: tuple[float, ...]
-    points: tuple[int, ...]
+    def __init__(self, multiplier: float, n_queries: int) -> None:
+        self.multiplier = multiplier
+        self.n_queries = n_queries
+        self._answered = 0
 
-    @classmethod
-    def of(cls, used: Floats, homes: npt.NDArray[np.int32], regions: int) -> BudgetUsage:
-        """Sum up shares used (n,) and regions (n,); a region without anybody has used nothing."""
-        sizes = np.bincount(homes, minlength=regions)
-        sums = np.bincount(homes, weights=used, minlength=regions)
-        return cls(
-            float(used.mean()),
-            tuple(np.quantile(used, QUANTILES).tolist()),
-            float((used >= RETIRED).mean()),
-            tuple((sums / np.maximum(sizes, 1)).tolist()),
-            tuple(sizes.tolist()),
-        )
+    @property
+    def least(self) -> float:
+        """The smallest multiplier that will ever be used."""
+        return self.multiplier
+
+    @property
+    def unit(self) -> float:
+        """u, the squared multiplier of a plan of one question."""
+        return self.multiplier**2 / self.n_queries
+
+    def left(self) -> float:
+        """Return the questions still to be expected, the next block's included."""
+        return max(self.n_queries - self._answered, self.n_queries / 10, 1.0)
+
+    def prepare(
+        self,
+        queries: IntegerMatrix,  # noqa: ARG002 (the same for all)
+        thresholds: npt.NDArray[np.int64],  # noqa: ARG002
+    ) -> Multipliers:
+        """Return sigma2 for a block that is about to be asked, given its public radii."""
+        return self.multiplier
+
+    def charge_proxies(self, release: BlockRelease) -> None:
+        """Take note of the release that was made for the block just prepared."""
+
+    def update(
+        self,
+        answered: int,
+        asked: int,  # noqa: ARG002 (all are)
+        unsure: float | None = None,  # noqa: ARG002
+    ) -> None:
+        """Take note of a block.
+
+        Parameters
+        ----------
+        answered, asked : int
+            How many queries were answered, and how many of them were asked.
+        unsure : float, optional
+            The share of public points that would be asked for now.
+        """
+        self._answered += answered
+
+
+_PRIOR_WEIGHT = 300
+_LEAST_PACE = 4.0
+_FEWEST_LEFT = 256  # twice any block, so that no block can spend everything
+
+
+class GatedNoiseSchedule(NoiseSchedule):
+    """The multiplier for a gate, which leaves an unknown number of questions to be asked.
+
+    Before every block, noise is set to what lasts for the questions still to be expected, given
+    what a busy record has spent so far by plan: sigma2^2 = u E / (1 - spent), with sigma2^2 = u T
+    the noise of T questions and `spent` the sum of u / sigma2^2 over the questions asked. All of it
+    is public: the stream of queries and released answers decides, never a budget. Once the planned
+    queries are through, a tenth more are planned for, again and again: it never has to stop.
+
+    Parameters
+    ----------
+    unit : float
+        u, the squared multiplier of a plan of one question.
+    n_queries : int
+        Answers planned for.
+    """
+
+    def __init__(self, unit: float, n_queries: int) -> None:
+        super().__init__(math.nan, n_queries)
+        self._unit = unit
+        self._asked = 0
+        self._gated = 0
+        self._passed = 0
+        self._spent = 0.0
+        self._forecast = ASKED_SHARE
+        self.multiplier = self._fitting()
+        self._least = self.multiplier / _LEAST_PACE
+
+    @property
+    def least(self) -> float:
+        """The smallest multiplier that will ever be used."""
+        return self._least
+
+    @property
+    def unit(self) -> float:
+        """u, as it was given: the multiplier moves."""
+        return self._unit
+
+    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
+        """Take note of a block and set the multiplier of the next."""
+        if unsure is not None:
+            self._forecast = unsure
+        self._spent += asked * self._unit / self.multiplier**2
+        if self._asked >= GATE_OPENS:
+            self._gated += answered
+            self._passed += asked
+        super().update(answered, asked)
+        self._asked += asked
+        self.multiplier = max(self._fitting(), self._least)
+
+    def left(self) -> float:
+        """Return the questions still to be expected."""
+        left = max(self.n_queries - self._answered, self.n_queries // 10)
+        rate = (self._passed + _PRIOR_WEIGHT * self._forecast) / (self._gated + _PRIOR_WEIGHT)
+        expected = asked_of(left, max(0, GATE_OPENS - self._asked), rate)
+        return max(expected, _FEWEST_LEFT)
+
+    def _fitting(self) -> float:
+        return math.sqrt(self._unit * self.left() / (1 - self._spent))
 
 
 class ProxyLedger:
@@ -121,20 +195,25 @@ class ProxyLedger:
         Which points take part in a query: as for records.
     most : int
         Where there are more points, an even choice of so many is charged.
+    use : float
+        What a subject is charged, over what each of its records would be: a point stands for one.
     """
 
-    def __init__(self, reference: Reference, radius: Radius, most: int = FOLLOWED) -> None:
+    def __init__(
+        self, reference: Reference, radius: Radius, most: int = FOLLOWED, use: float = 1.0
+    ) -> None:
         points = reference.points[:: -(-len(reference) // most)]
         self._points = Reference(reference.kernel, points)
         self._radius = radius
         self._index = ExactIndex(reference.kernel, points.shape[1])
         self._index.add(points)
         size = len(points)
+        self._full = math.floor(UNITS / use)
         self._people = SubjectTable(
             targets=np.zeros(size, dtype=np.int32),
             slots=np.arange(size, dtype=np.int32),
             records=np.ones(size, dtype=np.int32),
-            remaining=np.full(size, UNITS, dtype=np.int64),
+            remaining=np.full(size, self._full, dtype=np.int64),
         )
         self._counts = np.zeros(size, dtype=np.int64)
         self.asked = 0
@@ -147,7 +226,7 @@ class ProxyLedger:
     @property
     def used(self) -> Floats:
         """The share of its virtual budget that every point has used, (m,)."""
-        return np.asarray(1 - self._people.remaining / UNITS)
+        return np.asarray(1 - self._people.remaining / self._full)
 
     @property
     def shares(self) -> Shares:
@@ -164,13 +243,12 @@ class ProxyLedger:
         """
         if len(shares) not in (0, len(self)):
             raise InvalidInput(f"Shares must be one for each of {len(self)} points.")
-        used = np.zeros(len(self)) if not len(shares) else shares / WHOLE
-        self._people.remaining[:] = np.floor((1 - used) * UNITS).astype(np.int64)
+        self.start(shares / WHOLE if len(shares) else np.zeros(len(self)))
 
     def start(self, used: Floats) -> None:
         """Take off shares that every reference point (m,) has used before the first query."""
         used = used[:: -(-len(used) // len(self))]
-        self._people.remaining[:] = np.floor((1 - used) * UNITS).astype(np.int64)
+        self._people.remaining[:] = np.floor((1 - used) * self._full).astype(np.int64)
 
     def near(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
@@ -223,43 +301,6 @@ _LOUDEST = 64.0  # over the plan's noise; far more than this is no answer, and s
 _PER_OCTAVE = 16
 
 
-class Horizon(Protocol):
-    """How many questions are still to be expected."""
-
-    def left(self) -> float:
-        """Return the questions still to be expected, the next block's included."""
-
-    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
-        """Take note of a block, as ``NoiseSchedule.update`` of ``_planning`` does."""
-
-
-class PlannedHorizon:
-    """Expects what was planned, and then a tenth of it more, again and again.
-
-    Parameters
-    ----------
-    n_queries : int
-        Queries planned for.
-    """
-
-    def __init__(self, n_queries: int) -> None:
-        self._n_queries = n_queries
-        self._answered = 0
-
-    def left(self) -> float:
-        """Return the questions still to be expected."""
-        return max(self._n_queries - self._answered, self._n_queries / 10, 1.0)
-
-    def update(
-        self,
-        answered: int,
-        asked: int,  # noqa: ARG002 (all are)
-        unsure: float | None = None,  # noqa: ARG002
-    ) -> None:
-        """Take note of a block."""
-        self._answered += answered
-
-
 class ProxyNoiseSchedule(NoiseSchedule):
     """Any schedule, with a proxy ledger beside it; the noise does not follow it.
 
@@ -272,7 +313,7 @@ class ProxyNoiseSchedule(NoiseSchedule):
     """
 
     def __init__(self, schedule: NoiseSchedule, proxies: ProxyLedger) -> None:
-        super().__init__(schedule.multiplier)
+        super().__init__(schedule.multiplier, schedule.n_queries)
         self.proxies = proxies
         self._schedule = schedule
         self._near: NeighbourLists | None = None
@@ -281,6 +322,15 @@ class ProxyNoiseSchedule(NoiseSchedule):
     def least(self) -> float:
         """The smallest multiplier that will ever be used."""
         return self._schedule.least
+
+    @property
+    def unit(self) -> float:
+        """u, the squared multiplier of a plan of one question."""
+        return self._schedule.unit
+
+    def left(self) -> float:
+        """Return the questions still to be expected, the next block's included."""
+        return self._schedule.left()
 
     def prepare(self, queries: IntegerMatrix, thresholds: Places) -> Multipliers:
         """Look up who of the public points takes part; return its own multiplier."""
@@ -306,28 +356,16 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
     Parameters
     ----------
     schedule : NoiseSchedule
-        The plan's; its multiplier is where this one starts from.
+        The plan's: its multiplier is where this one starts from, and it knows how many questions
+        are still expected.
     proxies : ProxyLedger
         The virtual budgets.
-    horizon : Horizon
-        How many questions are expected.
-    unit : float
-        u, the squared multiplier of a plan of one question.
     rate : float
         How often a public point near a query takes part in another, by plan.
     """
 
-    def __init__(
-        self,
-        schedule: NoiseSchedule,
-        proxies: ProxyLedger,
-        horizon: Horizon,
-        unit: float,
-        rate: float,
-    ) -> None:
+    def __init__(self, schedule: NoiseSchedule, proxies: ProxyLedger, rate: float) -> None:
         super().__init__(schedule, proxies)
-        self._horizon = horizon
-        self._unit = unit
         self._rate = rate
         self._least = min(schedule.least, LOWEST * schedule.multiplier)
         self._most = _LOUDEST * schedule.multiplier
@@ -342,23 +380,13 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
         super().prepare(queries, thresholds)
         assert self._near is not None  # noqa: S101 (narrows the type: just set)
         left = np.maximum(self.proxies.left(self._near), _LEAST_LEFT)
-        squares = self._unit * self._horizon.left() * self._crowding(self._near) / left
+        squares = self.unit * self.left() * self._crowding(self._near) / left
         return self._in_steps(np.clip(np.sqrt(squares), self._least, self._most))
-
-    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
-        """Take note of a block."""
-        super().update(answered, asked, unsure)
-        if not isinstance(
-            self._horizon, NoiseSchedule
-        ):  # else it is the schedule, which has just been updated
-            self._horizon.update(answered, asked, unsure)
 
     def _crowding(self, near: NeighbourLists) -> Floats:
         """Return how much more often than planned the points near each query are asked, (q,)."""
-        seen = (self.proxies.asked_near(near) / self._rate + _PRIOR_QUERIES) / (
-            self.proxies.asked - 1 + _PRIOR_QUERIES
-        )
-        return np.asarray(seen)
+        times = self.proxies.asked_near(near) / self._rate + _PRIOR_QUERIES
+        return np.asarray(times / (self.proxies.asked - 1 + _PRIOR_QUERIES))
 
     def _in_steps(self, multipliers: Floats) -> Floats:
         """Round up to a sixteenth of an octave, so that a block has few noise scales."""
@@ -366,7 +394,7 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
         return np.asarray(self._least * np.exp2(np.ceil(octaves * _PER_OCTAVE) / _PER_OCTAVE))
 
 
-def watched(
+def with_proxies(
     settings: SharedSettings,
     schedule: NoiseSchedule,
     reference: Reference,
@@ -374,12 +402,10 @@ def watched(
     n_records: int,
 ) -> NoiseSchedule:
     """Return the schedule beside a proxy ledger, which the noise follows if that is wanted."""
+    use = settings.subject_use
     if not settings.follows_usage:
-        return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED))
-    proxies = ProxyLedger(reference, radius)
+        return ProxyNoiseSchedule(schedule, ProxyLedger(reference, radius, WATCHED, use))
+    proxies = ProxyLedger(reference, radius, use=use)
     typical = usage(reference, radius, reference.points.shape[1])
     rate = typical.spread * float(radius.expected(reference.points[:1])[0]) / n_records
-    if isinstance(schedule, GatedNoiseSchedule):
-        return UsageNoiseSchedule(schedule, proxies, schedule, schedule.unit, rate)
-    unit = schedule.multiplier**2 / settings.n_queries
-    return UsageNoiseSchedule(schedule, proxies, PlannedHorizon(settings.n_queries), unit, rate)
+    return UsageNoiseSchedule(schedule, proxies, rate)

@@ -1,0 +1,62 @@
+"""Features of public data, each computed once: kept in a folder under a name made of their content.
+
+Of public data only: kept features outlive what they were made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import InvalidInput
+
+Vectors = npt.NDArray[np.float32]
+
+
+def cached(
+    folder: Path, name: str, content: bytes, size: int, make: Callable[[], Vectors]
+) -> Vectors:
+    """Return features (size, d), from the folder if they were made of this `content` before.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they are kept.
+    name : str
+        How their files begin.
+    content : bytes
+        All that they depend on.
+    size : int
+        How many rows there are.
+    make : callable
+        Makes them.
+
+    Raises
+    ------
+    InvalidInput
+        If the file that should hold them holds something else.
+    """
+    stored = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.npz"
+    if stored.is_file():
+        return _stored(stored, size)
+    vectors = make()
+    unfinished = stored.with_suffix(".part.npz")
+    np.savez(unfinished, features=vectors)
+    unfinished.replace(stored)
+    return vectors
+
+
+def _stored(path: Path, size: int) -> Vectors:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            vectors = file["features"]
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        vectors = None
+    if vectors is None or len(vectors) != size:
+        raise InvalidInput(f"{path} holds no features of these data. Delete it to start again.")
+    return np.asarray(vectors, dtype=np.float32)

@@ -1,0 +1,310 @@
+"""What a scan takes and gives: records, blocks of queries, the engine between them, hits and lists.
+
+Compiled work on hits orders them by query and stitches parts together. One pool of threads a
+process is there for work that holds no lock of the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._compiled import compiled
+from vicinal.neighbours._kernels import IntegerMatrix
+
+Floors = npt.NDArray[np.int64]
+
+Hits = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]
+"""Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRecords:
+    """Records to be scanned; a view of an index's own memory, never a copy.
+
+    Attributes
+    ----------
+    features : int8 or float32 (n, stride)
+        Integer features, C-contiguous, zeros beyond the features that there are.
+    offsets : int32 (n,)
+        What each record takes off its similarity; at least 0.
+    row_ids : int32 (n,)
+        The number by which each record is known outside.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours.engines import ScanRecords
+    >>> offsets, row_ids = np.zeros(2, np.int32), np.arange(2, dtype=np.int32)
+    >>> ScanRecords(np.eye(2, dtype=np.float32), offsets, row_ids).row_ids
+    array([0, 1], dtype=int32)
+    """
+
+    features: IntegerMatrix
+    offsets: npt.NDArray[np.int32]
+    row_ids: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.row_ids)
+
+    def __getitem__(self, part: slice) -> ScanRecords:
+        """Return consecutive records."""
+        return ScanRecords(self.features[part], self.offsets[part], self.row_ids[part])
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBlock:
+    """A block of queries, made ready for one engine; good for any number of scans.
+
+    Attributes
+    ----------
+    floors : int64 (q,)
+        ``factor * <x, q_j> - offset(x)`` must reach ``floors[j]``.
+    factor : int
+        The kernel's product factor, at least 1.
+    packed : object
+        The queries' integers as the engine wants them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Precision
+    >>> from vicinal.neighbours.engines import engine_for
+    >>> queries = 100 * np.eye(4, dtype=np.float32)
+    >>> engine_for(Precision(), "float32").prepare(queries, np.full(4, 5000), 1).floors
+    array([5000, 5000, 5000, 5000])
+    """
+
+    floors: Floors
+    factor: int
+    packed: Any
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.floors)
+
+
+class HitBudget:
+    """How many more hits may be kept, shared by the scans of one search.
+
+    The count is taken without a lock, between tiles, by compiled code of several threads. It can
+    lag behind by a few tiles; it bounds memory and decides nothing else.
+
+    Examples
+    --------
+    >>> from vicinal.neighbours.engines import HitBudget
+    >>> room = HitBudget(1 << 20)
+    """
+
+    def __init__(self, hits: int) -> None:
+        self.left = np.array([hits], dtype=np.int64)
+
+    def __bool__(self) -> bool:
+        """Tell whether nothing has been given up for lack of room."""
+        return bool(self.left[0] >= 0)
+
+
+class ScanEngine(ABC):
+    """Finds the pairs (record, query) with ``factor * <x, q> - offset(x) >= floor(q)``, exactly.
+
+    All engines return the same hits, bit for bit, because every product of integer features is
+    exact whatever computes it (:mod:`vicinal.neighbours._kernels`). An engine knows
+    nothing of labels, budgets or noise, and takes no decision from what it sees.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Precision
+    >>> from vicinal.neighbours.engines import HitBudget, ScanRecords, engine_for
+    >>> rows = 100 * np.eye(4, dtype=np.float32)
+    >>> records = ScanRecords(rows, np.zeros(4, np.int32), np.arange(4, dtype=np.int32))
+    >>> engine = engine_for(Precision(), "float32")
+    >>> block = engine.prepare(rows[:1], floors=np.array([5000]), factor=1)
+    >>> engine.scan(block, records, HitBudget(100)) is not None
+    True
+    """
+
+    name: str
+
+    @abstractmethod
+    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
+        """Return the block of `queries`, int8 or float32, as wide as records are stored.
+
+        `floors` and `factor` are those of :class:`QueryBlock`. See :func:`widened`.
+        """
+
+    @abstractmethod
+    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
+        """Return a block of the queries at `chosen`, int64 ascending, of the same factor."""
+
+    @abstractmethod
+    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
+        """Return the hits of every query in the records' order, or None if they need more room.
+
+        Safe to call from several threads at a time; it holds no lock of the interpreter while it
+        multiplies.
+        """
+
+    def threads(self) -> AbstractContextManager[Any]:
+        """Return a context for a search, in which a product takes no more than its own thread."""
+        return nullcontext()
+
+    def scan_some(
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        chosen: npt.NDArray[np.int32],
+        room: HitBudget,
+    ) -> Hits | None:
+        """Scan only the records at the positions `chosen`, int32 ascending."""
+        some = ScanRecords(
+            records.features[chosen], records.offsets[chosen], records.row_ids[chosen]
+        )
+        return self.scan(block, some, room)
+
+
+def widened(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
+    """Return rows filled up with zeros to the width of stored rows."""
+    if integers.shape[1] == stride:
+        return integers
+    wide = np.zeros((len(integers), stride), dtype=integers.dtype)
+    wide[:, : integers.shape[1]] = integers
+    return wide
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourLists:
+    """Who lies inside the radius of each query of a block, as a ragged array.
+
+    Attributes
+    ----------
+    starts : int64 (q + 1,)
+        The neighbours of query j stand at ``starts[j]:starts[j + 1]``.
+    rows : int32 (hits,)
+        Positions of records, each at most once a query; the index says in which order.
+    similarities : int32 (hits,)
+        The kernel's exact integer similarity of each hit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import NeighbourLists
+    >>> rows, similarities = np.array([4, 7, 7], np.int32), np.array([90, 80, 85], np.int32)
+    >>> lists = NeighbourLists(np.array([0, 2, 3]), rows, similarities)
+    >>> lists.one(0).rows
+    array([4, 7], dtype=int32)
+    """
+
+    starts: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int32]
+    similarities: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.starts) - 1
+
+    def of(self, first: int, stop: int) -> NeighbourLists:
+        """Return the neighbours of the queries from `first` to before `stop`."""
+        hits = slice(self.starts[first], self.starts[stop])
+        starts = self.starts[first : stop + 1] - self.starts[first]
+        return NeighbourLists(starts, self.rows[hits], self.similarities[hits])
+
+    def one(self, query: int) -> NeighbourLists:
+        """Return the neighbours of a single query as a block of one."""
+        return self.of(query, query + 1)
+
+    def keep(self, part: npt.NDArray[np.bool_]) -> NeighbourLists:
+        """Return only the hits that `part`, bool (hits,), marks."""
+        kept = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(part, dtype=np.int64)])
+        return NeighbourLists(kept[self.starts], self.rows[part], self.similarities[part])
+
+
+@compiled
+def by_query(hits, n_queries):  # type: ignore[no-untyped-def]
+    """Order hits (query, name, value), int32 (hits, 3), by query and else as they come."""
+    counts = np.zeros(n_queries, dtype=np.int64)
+    for hit in range(len(hits)):
+        counts[hits[hit, 0]] += 1
+    targets = np.cumsum(counts) - counts
+    names = np.empty(len(hits), dtype=np.int32)
+    values = np.empty(len(hits), dtype=np.int32)
+    for hit in range(len(hits)):
+        query = hits[hit, 0]
+        names[targets[query]] = hits[hit, 1]
+        values[targets[query]] = hits[hit, 2]
+        targets[query] += 1
+    return counts, names, values
+
+
+def joined_hits(parts: Sequence[Hits], own: npt.NDArray[np.int32]) -> NeighbourLists:
+    """Return the hits of all parts, in the order of the parts.
+
+    The queries' `own` offsets are still to be taken off the similarities.
+    """
+    starts, rows, similarities = merge_tiles(parts, len(own))
+    if own.any():
+        similarities -= np.repeat(own, np.diff(starts))
+    return NeighbourLists(starts, rows, similarities)
+
+
+def merge_tiles(parts: Sequence[Hits], n_queries: int) -> Hits:
+    """Join the hits of consecutive parts, query by query: (starts, names, similarities)."""
+    starts = np.zeros(n_queries + 1, dtype=np.int64)
+    if not parts:
+        return starts, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+    np.cumsum(sum(part[0] for part in parts), out=starts[1:])
+    if len(parts) == 1:
+        return starts, *parts[0][1:]
+    names, values = (np.empty(starts[-1], dtype=np.int32) for _ in range(2))
+    targets = starts[:-1].copy()
+    for part in parts:
+        _place(*part, targets, names, values)
+    return starts, names, values
+
+
+@compiled
+def _place(counts, names, values, targets, placed, similarities):  # type: ignore[no-untyped-def]
+    """Put the hits of a part where those of each query go on, and move these places forward."""
+    source = 0
+    for j in range(len(counts)):
+        count, target = counts[j], targets[j]
+        for i in range(count):
+            placed[target + i] = names[source + i]
+            similarities[target + i] = values[source + i]
+        targets[j] += count
+        source += count
+
+
+def fill_holes(rows: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """Return which of the last of `size` records fill the holes of the removed, sorted `rows`."""
+    tail = np.arange(size - len(rows), size)
+    return tail[~np.isin(tail, rows)]
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+THREADS = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+"""Threads that a search may use: the processors that this process may run on."""
+
+
+def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+    """Return ``function(task)`` for all tasks, in their order, worked on side by side."""
+    if len(tasks) <= 1 or THREADS == 1:
+        return map(function, tasks)
+    return _pool(os.getpid()).map(function, tasks)
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 (a fork inherits no threads)
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="vicinal")

@@ -1,0 +1,57 @@
+"""How much of their budgets subjects have used, as public points that are charged along tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+REGIONS = 16
+"""Regions that budget usage is estimated for by default."""
+
+RETIRED = 0.99
+"""Share of a budget from which on it counts as spent: what is left buys next to no vote."""
+
+QUANTILES = (0.5, 0.9, 0.99)
+"""Quantiles of budget usage that are stated."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUsage:
+    """How much of their budgets subjects have used, estimated from public things; public.
+
+    Attributes
+    ----------
+    used : float
+        Mean share of a budget that is used.
+    quantiles : tuple of float
+        Of that share, at `QUANTILES`.
+    retired : float
+        Share of subjects that have used at least `RETIRED` of their budget.
+    regions : tuple of float
+        Mean share used in each region around a public centroid.
+    points : tuple of int
+        Public points that stand for each region.
+    """
+
+    used: float
+    quantiles: tuple[float, ...]
+    retired: float
+    regions: tuple[float, ...]
+    points: tuple[int, ...]
+
+    @classmethod
+    def of(cls, used: Floats, homes: npt.NDArray[np.int32], regions: int) -> BudgetUsage:
+        """Sum up shares used (n,) and regions (n,); a region without anybody has used nothing."""
+        sizes = np.bincount(homes, minlength=regions)
+        sums = np.bincount(homes, weights=used, minlength=regions)
+        return cls(
+            float(used.mean()),
+            tuple(np.quantile(used, QUANTILES).tolist()),
+            float((used >= RETIRED).mean()),
+            tuple((sums / np.maximum(sizes, 1)).tolist()),
+            tuple(sizes.tolist()),
+        )

@@ -1,0 +1,64 @@
+"""Who pays for an evaluation: the people evaluated, where their budgets are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._checks import SubjectId
+from vicinal.ledger._audiences import Audience
+from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._visitors import keep_visitors, visitor_units
+from vicinal.mechanisms import NoisyTally, TallyPlan
+
+Steps = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class CountedRows:
+    """What is counted of rows that were asked before, and at which price; private but for the plan.
+
+    Attributes
+    ----------
+    plan : TallyPlan
+        Tables, and price.
+    cells : int64 (rows, tables)
+        The cell of every row in every table.
+    subjects : list of int or str
+        Whose each row is.
+    """
+
+    plan: TallyPlan
+    cells: Steps
+    subjects: list[SubjectId]
+
+
+Collect = Callable[[Audience, NoisyTally, CountedRows], AbstractContextManager[Steps]]
+"""Charges everybody counted, and gives the private sum; at its end all is durable."""
+
+
+def charge_people(
+    ledger: Ledger, audience: Audience, tally: NoisyTally, counted: CountedRows
+) -> Steps:
+    """Charge people, enrolled in this ledger or not, inside a release; return the private sum."""
+    account = audience.account
+    people = list(dict.fromkeys(counted.subjects))
+    place_of = {who: place for place, who in enumerate(people)}
+    here = np.array([who in ledger.slot_table.slot_of for who in people], dtype=np.bool_)
+    enrolled = np.flatnonzero(here)
+    slots = ledger.slot_table.slots_of([people[place] for place in enrolled])
+    visitors = [who for who, known in zip(people, here, strict=True) if not known]
+    remaining = np.zeros(len(people), dtype=np.int64)
+    remaining[enrolled] = account.remaining[slots]
+    remaining[~here] = visitor_units(ledger, audience, visitors)
+    before = remaining.copy()
+    owners = np.array([place_of[who] for who in counted.subjects], dtype=np.int64)
+    sums = tally.collect(counted.cells, owners, remaining)
+    account.remaining[slots] = remaining[enrolled]
+    account.note_charged_total(int((before - remaining)[enrolled].sum()))
+    keep_visitors(ledger, audience, visitors, before[~here], remaining[~here])
+    return sums

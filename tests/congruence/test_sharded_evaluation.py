@@ -1,0 +1,220 @@
+"""A cluster is evaluated as a store is: the same counts, the same charges, each of them once."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import shard_tools
+import store_tools as tools
+from made_up import NoNoise
+from vicinal import Store
+from vicinal.accounting._budget import UNITS
+from vicinal.cli._main import app
+from vicinal.distributed import Coordinator, ShardMissing, ShardServer, local_transports, split
+from vicinal.distributed._folders import shard_paths
+from vicinal.distributed._messages import TallyRequest
+from vicinal.errors import PrivacyRefused, ShardUnreachable, StorageFailed
+from vicinal.ledger._sqlite import SQLiteDatabase
+
+SHARDS = 3
+_, TRUTH = tools.points(60, 2)
+ROWS = np.vstack([tools.Q, tools.Q[:20], tools.X[:4]])
+LABELS = np.concatenate([TRUTH, TRUTH[:20], tools.Y[:4]])
+WHO = [*tools.PEOPLE[:30], *(f"visitor-{i}" for i in range(30)), *tools.PEOPLE[:10], *["one"] * 14]
+"""People with records, people without, some of them with several rows, some never asked."""
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """A store that has answered, closed."""
+    path = tmp_path_factory.mktemp("sharded")
+    with tools.make(path / "store", class_prior=[0.3, 0.3, 0.4]) as store:
+        store.predict(tools.Q)
+    return path
+
+
+@pytest.fixture
+def path(answered, tmp_path):
+    """A copy of the store, and a cluster that another copy was split into; closed."""
+    for place in (tmp_path, tmp_path / "other"):
+        shutil.copytree(answered, place, dirs_exist_ok=True)
+    split(tmp_path / "other" / "store", tmp_path / "cluster", SHARDS)
+    return tmp_path
+
+
+def silenced(opened):
+    opened._audience_states["default"].engine.votes.noise = NoNoise()
+    return opened
+
+
+def evaluated(opened, who=WHO, share=0.3):
+    return silenced(opened).evaluate(ROWS, LABELS, who, share=share)
+
+
+def of_store(path):
+    with Store.open(path / "store") as store:
+        found = evaluated(store)
+        left = {person: tools.units(store, person) for person in set(tools.PEOPLE)}
+        assert store.verify()
+    return found, left
+
+
+def test_a_cluster_counts_and_charges_as_a_store(path):
+    with shard_tools.local(path / "cluster") as cluster:
+        found = evaluated(cluster)
+        (kept,) = cluster.facts()["audiences"]["default"]["evaluations"]
+        assert cluster.verify()
+    expected, left = of_store(path)
+    np.testing.assert_array_equal(found.confusion, expected.confusion)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    assert (found.noise, found.share) == (expected.noise, expected.share)
+    assert found.people == pytest.approx(46, abs=1e-4), "15 and 30 people, and one with many rows"
+    assert kept == expected.to_dict()
+    assert shard_tools.budgets(path / "cluster") == left
+    assert min(left.values()) < 0.71 * UNITS
+
+
+def test_the_noise_is_added_once_however_many_shards(path):
+    with shard_tools.local(path / "cluster") as cluster:
+        draws = []
+
+        class Counting(NoNoise):
+            def discrete_gaussian(self, scale, size):
+                draws.append((scale, size))
+                return super().discrete_gaussian(scale, size)
+
+        cluster._audience_states["default"].engine.votes.noise = Counting()
+        found = cluster.evaluate(ROWS, LABELS, WHO)
+    assert [size for _, size in draws] == [found.confusion.size + found.scores.size]
+
+
+def test_visitors_have_one_budget_whichever_shard_they_come_to(path):
+    with shard_tools.local(path / "cluster") as cluster:
+        for _ in range(2):
+            cluster.evaluate(ROWS[:1], LABELS[:1], ["visitor"], share=0.4)
+        cluster.add(tools.Q[:1], TRUTH[:1], ["visitor"])
+        assert cluster.presence(["visitor"]).enrolled == 1
+    assert shard_tools.budgets(path / "cluster")["visitor"] < 0.21 * UNITS
+
+
+def refusing(cluster, commit=SQLiteDatabase._commit):
+    def failing(database):
+        if database is cluster._parts.database:
+            raise sqlite3.OperationalError("disk full")
+        commit(database)
+
+    return failing
+
+
+def test_an_evaluation_that_was_broken_off_is_charged_once(path, monkeypatch):
+    """The shards had paid when the coordinator's disk failed; the same again finds their sums."""
+    cluster = shard_tools.local(path / "cluster")
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteDatabase, "_commit", refusing(cluster))
+        with pytest.raises(StorageFailed):
+            evaluated(cluster)
+    cluster.close()
+    expected, left = of_store(path)
+    assert shard_tools.budgets(path / "cluster") == left
+    with shard_tools.local(path / "cluster") as again:
+        assert not again.facts()["audiences"]["default"]["evaluations"]
+        np.testing.assert_array_equal(evaluated(again).confusion, expected.confusion)
+        slack = again._audience_states["default"].slack.spent
+    assert shard_tools.budgets(path / "cluster") == left
+    with shard_tools.local(path / "cluster") as again:
+        assert again._audience_states["default"].slack.spent == slack
+        evaluated(again)  # another one, which costs again
+    assert shard_tools.budgets(path / "cluster") != left
+
+
+class Interrupted:
+    """A way that loses the answer to a tally, once, after the shard has paid."""
+
+    def __init__(self, link, lost):
+        self.link, self.lost = link, lost
+
+    def send(self, message):
+        reply = self.link.send(message)
+        if isinstance(getattr(message, "task", None), TallyRequest) and self.lost:
+            self.lost.pop()
+            reply.result(60)
+            return self
+        return reply
+
+    def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
+        raise ShardUnreachable
+
+    def close(self):
+        self.link.close()
+
+
+def test_a_shard_that_is_lost_on_the_way_pays_once(path):
+    def links(paths):
+        first, *others = local_transports(paths)
+        return [Interrupted(first, ["once"]), *others]
+
+    with Coordinator.open(path / "cluster", links, shard_tools.PATIENCE) as cluster:
+        found = evaluated(cluster)
+    expected, left = of_store(path)
+    np.testing.assert_array_equal(found.confusion, expected.confusion)
+    assert shard_tools.budgets(path / "cluster") == left
+
+
+def test_without_a_shard_nobody_is_evaluated_or_charged(path):
+    class Gone(Interrupted):
+        def send(self, message):
+            return self if self.lost else self.link.send(message)
+
+    lost = ["for now"]
+
+    def links(paths):
+        first, *others = local_transports(paths)
+        return [Gone(first, lost), *others]
+
+    before = shard_tools.budgets(path / "cluster")
+    policy = dataclasses.replace(shard_tools.PATIENCE, deadline=0.05, answer_without=True)
+    with Coordinator.open(path / "cluster", links, policy) as cluster:
+        with pytest.raises(ShardMissing):
+            evaluated(cluster)
+        lost.clear()
+        assert evaluated(cluster).people > 40
+    assert shard_tools.budgets(path / "cluster") != before
+
+
+def test_sums_without_noise_do_not_outlive_the_evaluation(path):
+    with shard_tools.local(path / "cluster") as cluster:
+        evaluated(cluster)
+    for folder in shard_paths(path / "cluster", SHARDS):
+        server = ShardServer.open(folder)
+        assert not len(server._journal)
+        server.close()
+
+
+def test_a_shard_refuses_noise_that_nobody_paid_for(path):
+    server = ShardServer.open(shard_paths(path / "cluster", SHARDS)[0])
+    request = TallyRequest(
+        b"x" * 16, 99, "default", (9, 4), 0.3, 1, np.zeros((1, 2), dtype=np.int64), ["somebody"]
+    )
+    with pytest.raises(PrivacyRefused, match="another plan"):
+        server.charge_and_sum(request)
+    server.close()
+    left = shard_tools.budgets(path / "cluster")
+    assert max(left.values()) <= UNITS
+
+
+def test_the_command_evaluates_a_cluster(path):
+    lines = [
+        ",".join(map(repr, row)) + f",{label},{who}"
+        for row, label, who in zip(tools.Q.tolist(), TRUTH, WHO, strict=False)
+    ]
+    (path / "rows.csv").write_text("a,b,c,d,y,who\n" + "\n".join(lines))
+    options = ["--data", path / "rows.csv", "--label", "y", "--subject", "who", "--share", 1]
+    result = CliRunner().invoke(app, [str(x) for x in ["evaluate", path / "cluster", *options]])
+    assert result.exit_code == 0, result.output
+    assert "Balanced accuracy" in result.stdout
