@@ -294,8 +294,6 @@ class Shift(AuditTrial):
 
 TARGETS = {
     "numbers": {"kind": "bounds", "bounds": {"age": [0, 110], "stay": [0, 30]}},
-    "log": {"kind": "bounds", "bounds": [1, 110], "scale": "log", "n_thresholds": 5},
-    "labels": {"kind": "labels", "labels": ["a", "b", "c"]},
     "tau": {"kind": "labels", "labels": ["a", "b", "c", "d"], "tau": 2.0},
 }
 SURE = 1 - 1e-10
