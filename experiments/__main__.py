@@ -31,6 +31,7 @@ class Experiments(CommandGroup):
         "keywords": "experiments.commands.vectors:keywords",
         "market-attributes": "experiments.commands.attributes:market_attributes",
         "planning": "experiments.commands.planning:planning",
+        "rare-classes": "experiments.commands.rare_classes:rare_classes",
         "regression": "experiments.commands.vectors:regression",
         "robustness": "experiments.commands.methods:robustness",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",

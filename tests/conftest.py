@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from vicinal.cli import _output
 from vicinal.mechanisms import _interactions
 
 pytest_plugins = ["entropy", "distribution", "processor_time", "ray_engine", "scratch", "steady"]
@@ -30,6 +31,8 @@ settings.register_profile(
 )
 settings.register_profile("soak", settings.get_profile("fixed"), derandomize=False)
 settings.load_profile("fixed")
+
+_output.PATIENCE = 24 * 3600.0  # or commands on a busy machine say that they go on
 
 
 def pytest_addoption(parser):

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
+from scipy.stats import binom
 
 from vicinal.accounting._budget import gdp_epsilon
 from vicinal.audit import Guesses, epsilon_from_guesses, mu_from_guesses
@@ -25,7 +27,7 @@ PINS = (
 """Canaries, guesses and right ones; delta; the epsilon that was printed, or None."""
 
 _HEAD = (
-    "canaries", "guesses", "right", "delta", "printed",
+    "canaries", "guesses", "right", "delta", "printed", "their rule",
     "delta = 0", "epsilon", "mu", "as eps", "recursion",
 )  # fmt: skip
 
@@ -39,6 +41,7 @@ class Compared:
     right: int
     delta: float
     printed: float | None
+    their_rule: float
     without_delta: float
     epsilon: float
     mu: float
@@ -51,7 +54,10 @@ class Compared:
 
     def text(self) -> str:
         """Return it as a line of the table."""
-        figures = (self.without_delta, self.epsilon, self.mu, self.mu_as_epsilon, self.recursion)
+        figures = (
+            self.their_rule, self.without_delta, self.epsilon, self.mu, self.mu_as_epsilon,
+            self.recursion,
+        )  # fmt: skip
         printed = "" if self.printed is None else f"{self.printed:.3f}"
         cells = (self.canaries, self.guesses, self.right, f"{self.delta:g}", printed)
         return "".join(f"{cell:>11}" for cell in (*cells, *(f"{value:.3f}" for value in figures)))
@@ -66,10 +72,27 @@ def _compared(guesses: Guesses, delta: float, printed: float | None) -> Compared
     mu = mu_from_guesses(guesses, _CONFIDENCE)
     return Compared(
         guesses.canaries, guesses.guessed, guesses.right, delta, printed,
+        rule_of_2023(guesses, 1 - _CONFIDENCE, delta),
         epsilon_from_guesses(guesses, 0.0, _CONFIDENCE),
         epsilon_from_guesses(guesses, delta, _CONFIDENCE),
         mu, gdp_epsilon(mu, delta), recursion(guesses, 1 - _CONFIDENCE, delta),
     )  # fmt: skip
+
+
+def rule_of_2023(guesses: Guesses, failure: float, delta: float) -> float:
+    """Return epsilon by the rule printed in 2023, with delta; decision 71 says why it is not ours.
+
+    The chance of v right guesses of r is taken to be at most P(W >= v) for a binomial W, and
+    2 m delta times the largest P(v > W >= v - i) / i.
+    """
+    m, r, v = guesses.canaries, guesses.guessed, guesses.right
+
+    def left_over(epsilon: float) -> float:
+        law = binom(r, 1 / (1 + np.exp(-epsilon)))
+        below = np.cumsum(law.pmf(np.arange(v - 1, -1, -1))) / np.arange(1, v + 1)
+        return float(law.sf(v - 1) + 2 * m * delta * below.max()) - failure
+
+    return float(brentq(left_over, 1e-6, 40))
 
 
 def recursion(guesses: Guesses, failure: float, delta: float) -> float:

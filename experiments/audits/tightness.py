@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 
 from scipy.special import ndtr, ndtri
 
-from vicinal.audit import AuditResult, AuditTrial, IndKNNAudit, all_trials, carry_out
+from experiments.audits.kept import Makers, RunFolder
+from vicinal.audit import AuditResult, IndKNNAudit, all_trials, carry_out
 from vicinal.audit._bounds import CHOOSING
 
-Makers = dict[str, Callable[[], AuditTrial]]
+_STRETCH = 10_000
 
 _HEAD = ("attack", "claim", "lower", "ratio", "possible", "eps claim", "eps lower", "runs", "s")
 
 
 def cases(n_classes: int, epsilon: float) -> Makers:
     """Return all attacks, and labels of two classes, where their price is exact."""
-    made = dict(all_trials(IndKNNAudit(n_classes, epsilon)))
+    made = all_trials(IndKNNAudit(n_classes, epsilon))
     return {**made, "labels-two-classes": IndKNNAudit(2, epsilon).labels}
 
 
-def measured(makers: Makers, runs: int, seconds: float) -> Iterator[tuple[str, AuditResult]]:
-    """Carry out attacks by name, each until it has `runs` of each world or its seconds are over."""
+def measured(
+    makers: Makers, runs: int, seconds: float, folder: RunFolder
+) -> Iterator[tuple[str, AuditResult]]:
+    """Carry out attacks by name, each until it has `runs` of each world or its seconds are over.
+
+    The seconds of a result are a processor's, for the runs alone.
+    """
     for name, make in makers.items():
-        yield name, carry_out(make(), seconds, runs=runs, controls=False)
+        trial = folder.kept(name, make(), min(_STRETCH, runs))
+        found = carry_out(trial, seconds, runs=runs, controls=False)
+        yield name, replace(found, seconds=trial.seconds)
 
 
 def possible_ratio(mu: float, runs: int, confidence: float) -> float:

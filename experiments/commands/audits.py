@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,10 +13,24 @@ from vicinal.cli._output import output_folder
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from experiments.audits.tightness import Makers
+    from experiments.audits.kept import Makers, RunFolder
 
 Only = Annotated[str | None, typer.Option(help="Attacks, comma-separated.")]
 Classes = Annotated[int, typer.Option(help="Of Ind-KNN.", min=2, max=100)]
+
+Keep = Annotated[
+    Path | None,
+    typer.Option(help="Folder of runs: those in it count, new ones are added. tightness and "
+                      "audit-errors share theirs."),
+]  # fmt: skip
+
+
+def _run_folder(keep: Path | None, classes: int, epsilon: float) -> RunFolder:
+    from experiments.audits.kept import RunFolder
+    from vicinal import __version__
+
+    return RunFolder(keep, {"version": __version__, "classes": classes, "epsilon": epsilon})
+
 
 TIGHTNESS = "tightness"
 
@@ -35,6 +50,7 @@ def tightness(
     only: Only = None,
     classes: Classes = 10,
     epsilon: Epsilon = 1.0,
+    keep: Keep = None,
     json: Json = False,
     out: Out = OUT,
 ) -> None:
@@ -44,7 +60,7 @@ def tightness(
     makers = _chosen(made.cases(classes, epsilon), only)
     folder = output_folder(out)
     lines, results = [made.text_row("")], {}
-    for name, found in made.measured(makers, runs, seconds):
+    for name, found in made.measured(makers, runs, seconds, _run_folder(keep, classes, epsilon)):
         lines.append(made.text_row(name, found))
         results[name] = found.to_dict()
         typer.echo(lines[-1], err=True)
@@ -64,7 +80,8 @@ ERRORS = "audit-errors"
 ERRORS_NOTE = (
     "Small audits of the installed code with its real noise, in worlds that meet the claim. Above: "
     "audits whose lower bound passed the claim, wrongly, on mu or on epsilon. Allowed: what the "
-    "confidence allows."
+    "confidence allows. At most: Clopper and Pearson's bound on the rate at 95 %. No two audits "
+    "share a run."
 )
 
 
@@ -75,6 +92,7 @@ def audit_errors(
     only: Only = "votes,count,private-knn-all,private-knn,pate,noisy-sgd",
     classes: Classes = 2,
     epsilon: Epsilon = 4.0,
+    keep: Keep = None,
     json: Json = False,
     out: Out = OUT,
 ) -> None:
@@ -83,7 +101,8 @@ def audit_errors(
 
     makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
     lines, rows = [power.WRONG_HEAD], []
-    for found in power.wrong(makers, audits, runs, confidence):
+    kept = _run_folder(keep, classes, epsilon)
+    for found in power.wrong(makers, audits, runs, confidence, kept):
         lines.append(found.text())
         rows.append(found.to_dict())
         typer.echo(lines[-1], err=True)
@@ -94,18 +113,20 @@ def audit_errors(
 CONTROLS = "audit-controls"
 
 CONTROLS_NOTE = (
-    "Versions broken on purpose, each audited several times until it is caught, wrong with "
-    "probability at most 1e-6, or the seconds are over. Runs and seconds: median, and the most of "
-    "any audit; seconds are of a busy machine where it was one."
+    "Versions broken on purpose, each audited so often until it is caught, wrong with probability "
+    "at most 1e-6, or its runs are used up. No two audits share a run, nothing is resampled. At "
+    "least: Clopper and Pearson's bound on the rate at 95 %. Runs of each world: median, and the "
+    "most of any audit. Seconds of a processor for one audit on average, without compiling."
 )
 
 
 def audit_controls(
-    audits: Annotated[int, typer.Option(help="Of each broken version.", min=1)] = 10,
-    seconds: Annotated[float, typer.Option(help="For one audit, at most.")] = 60.0,
+    audits: Annotated[int, typer.Option(help="Of each broken version.", min=1)] = 100,
+    runs: Annotated[int, typer.Option(help="Of each world of an audit, at most.", min=512)] = 65536,
     only: Only = None,
     classes: Classes = 2,
-    epsilon: Epsilon = 1.0,
+    epsilon: Epsilon = 4.0,
+    keep: Keep = None,
     json: Json = False,
     out: Out = OUT,
 ) -> None:
@@ -114,7 +135,8 @@ def audit_controls(
 
     makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
     lines, rows = [power.CAUGHT_HEAD], []
-    for found in power.caught(makers, audits, seconds, 1 - 1e-6):
+    kept = _run_folder(keep, classes, epsilon)
+    for found in power.caught(makers, audits, runs, 1 - 1e-6, kept):
         lines.append(found.text())
         rows.append(found.to_dict())
         typer.echo(lines[-1], err=True)
@@ -194,10 +216,10 @@ def audit_adversaries(
 ONE_RUN = "audit-one-run"
 
 ONE_RUN_NOTE = (
-    "Lower bounds at 95 %. Printed: Steinke, Nasr & Jagielski 2023, with delta by their rule; "
-    "delta = 0: their rule, which is ours there. Epsilon and mu: ours, by the recursion of "
-    "Mahloujifar, Melis & Chaudhuri 2024 for the curve of (epsilon, delta), and of mu. Recursion: "
-    "the latter, written a second time."
+    "Lower bounds at 95 %. Printed: Steinke, Nasr & Jagielski 2023; their rule, with delta, "
+    "computed here; delta = 0: their rule without, which is ours there. Epsilon and mu: ours, by "
+    "the recursion of Mahloujifar, Melis & Chaudhuri 2024 for the curve of (epsilon, delta), and "
+    "of mu. Recursion: the latter, written a second time."
 )
 
 

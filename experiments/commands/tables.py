@@ -29,13 +29,19 @@ def tables(
     queries: Annotated[str, typer.Option(help="Numbers of queries, comma-separated.")] = "500,2000",
     epsilon: Annotated[str, typer.Option(help="Epsilons, comma-separated.")] = ".5,1,2,4",
     method: Annotated[list[str] | None, typer.Option(help="A contender; repeat for more.")] = None,
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="A tables.cells.jsonl of another run; repeat.")
+    ] = None,
+    known: Annotated[
+        bool, typer.Option("--known", help="Measure nothing: show what the files have.")
+    ] = False,
     json: Json = False,
     out: Out = OUT,
 ) -> None:
     """Compare on nassCDS, rwm5yr, gss_wages and Fertility; goes on where it was interrupted."""
     from experiments.tables.contenders import PLAIN, PRIVATE
     from experiments.tables.data import TASKS
-    from experiments.tables.table import as_text, cells
+    from experiments.tables.table import ahead_as_text, as_text, cells, known_cells
 
     if not any((data / f"{task.file}.parquet").is_file() for task in TASKS):
         raise InvalidInput(f"The 'data' option must be a folder of these tables. {data} has none.")
@@ -48,7 +54,10 @@ def tables(
             f"The 'method' option must be one of {', '.join((*PLAIN, *PRIVATE))}. "
             f"Got {min(unknown)!r}."
         )
-    kept = folder / f"{NAME}.cells.jsonl"
-    found = list(cells(data, runs, wanted, epsilons, methods, kept))
-    text = with_notes(as_text(found), NOTE)
+    kept, others = folder / f"{NAME}.cells.jsonl", merge or []
+    if known:
+        found = list(known_cells([*others, kept]).values())
+    else:
+        found = list(cells(data, runs, wanted, epsilons, methods, kept, others))
+    text = with_notes(f"{as_text(found)}\n\n{ahead_as_text(found)}", NOTE)
     write_table(out, NAME, result_of(NAME, NOTE, found), text, json=json)

@@ -31,7 +31,8 @@ NEIGHBOURS = (
     "Ind-KNN, from schema",
     "Ind-KNN with model",
 )
-PRIVATE = (*NEIGHBOURS, "NoisySGD", LEAST_SQUARES)
+OURS, RIVALS = NEIGHBOURS[3], ("NoisySGD", LEAST_SQUARES)
+PRIVATE = (*NEIGHBOURS, *RIVALS)
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
-from sklearn.metrics import roc_auc_score
 
-from experiments.tables.contenders import PLAIN, PRIVATE, TablePlan, probabilities
+from experiments.tables.contenders import (
+    OURS,
+    PLAIN,
+    PRIVATE,
+    RIVALS,
+    TablePlan,
+    probabilities,
+)
 from experiments.tables.data import TASKS, TableSplit, TableTask
-from vicinal.reports._outcomes import balanced_accuracy
+from vicinal.reports._outcomes import auc_with_error, balanced_accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,10 @@ class TableCell:
 
 def cells(
     folder: Path, runs: int, queries: tuple[int, ...], epsilons: tuple[float, ...],
-    methods: tuple[str, ...], kept: Path,
+    methods: tuple[str, ...], kept: Path, others: Iterable[Path] = (),
 ) -> Iterator[TableCell]:  # fmt: skip
-    """Yield all cells; those in the file of lines `kept` are read, others are added to it."""
-    known = {_place(cell): cell for cell in _read(kept)}
+    """Yield all cells: read from files of lines, or measured and added to the one `kept`."""
+    known = known_cells([*others, kept])
     there = [task for task in TASKS if (folder / f"{task.file}.parquet").is_file()]
     for run, n_queries, task in product(range(runs), queries, there):
         asked: list[tuple[str, float | None]] = [(name, None) for name in PLAIN if name in methods]
@@ -89,9 +94,13 @@ def _cell(split: TableSplit, place: tuple[str, str, float | None, int, int]) -> 
         *place,
         float(((chances > 0.5) == truth).mean()),
         balanced_accuracy(chances > prior, truth),
-        float(roc_auc_score(truth, chances)),
-        auc_error(chances, truth),
+        *auc_with_error(chances, truth),
     )
+
+
+def known_cells(files: Iterable[Path]) -> dict[Any, TableCell]:
+    """Return the cells of files of lines, by place; of two the later, and no line that was cut."""
+    return {_place(cell): cell for file in files for cell in _read(file)}
 
 
 def _place(cell: TableCell) -> tuple[str, str, float | None, int, int]:
@@ -99,8 +108,9 @@ def _place(cell: TableCell) -> tuple[str, str, float | None, int, int]:
 
 
 def _read(kept: Path) -> Iterator[TableCell]:
-    if kept.is_file():
-        for line in kept.read_text().splitlines():
+    text = kept.read_text() if kept.is_file() else ""
+    for line in text.splitlines(keepends=True):
+        if line.endswith("\n"):
             yield TableCell(**json.loads(line))
 
 
@@ -125,6 +135,46 @@ def as_text(found: list[TableCell]) -> str:
     return "\n".join(lines)
 
 
+def ahead_as_text(found: list[TableCell]) -> str:
+    """Return a Markdown table of the AUC beside the best private rival, on the same splits.
+
+    A cell: ours / the rival's, the mean difference, and its range over the splits.
+    """
+    epsilons = sorted({cell.epsilon for cell in found if cell.epsilon is not None})
+    lines = [
+        "| table, target | T | " + " | ".join(f"epsilon {e:g}" for e in epsilons) + " |",
+        "|---|---|" + "---|" * len(epsilons),
+    ]
+    places = dict.fromkeys((cell.task, cell.n_queries) for cell in found if cell.method == OURS)
+    for task, size in sorted(places, key=_order):
+        mine = [cell for cell in found if (cell.task, cell.n_queries) == (task, size)]
+        shown = " | ".join(_ahead(mine, epsilon) for epsilon in epsilons)
+        lines.append(f"| {task} | {size} | {shown} |")
+    return "\n".join(lines)
+
+
+def _order(place: tuple[str, int]) -> tuple[int, int]:
+    return [task.name for task in TASKS].index(place[0]), place[1]
+
+
+def _ahead(mine: list[TableCell], epsilon: float) -> str:
+    by_method: dict[str, dict[int, float]] = {name: {} for name in (OURS, *RIVALS)}
+    for cell in mine:
+        if cell.epsilon == epsilon and cell.method in by_method:
+            by_method[cell.method][cell.run] = cell.auc
+    ours = by_method.pop(OURS)
+    common = {name: sorted(ours.keys() & runs.keys()) for name, runs in by_method.items()}
+    runs = max(common.values(), key=len)
+    rivals = {name: by_method[name] for name, its in common.items() if its == runs}
+    if not runs:
+        return ""
+    best = max(rivals.values(), key=lambda auc: float(np.mean([auc[run] for run in runs])))
+    apart = [ours[run] - best[run] for run in runs]
+    means = (float(np.mean([auc[run] for run in runs])) for auc in (ours, best))
+    told = " / ".join(f"{mean:.3f}".removeprefix("0") for mean in means)
+    return f"{told}: {np.mean(apart):+.3f} ({min(apart):+.3f} to {max(apart):+.3f}, {len(runs)})"
+
+
 def _figures(mine: list[TableCell], epsilon: float) -> str:
     """Return accuracy / balanced accuracy / AUC, and the reach of its 95 % interval."""
     there = [cell for cell in mine if cell.epsilon in (None, epsilon)]
@@ -134,12 +184,3 @@ def _figures(mine: list[TableCell], epsilon: float) -> str:
     reach = 1.96 * np.sqrt(np.sum([cell.auc_error**2 for cell in there])) / len(there)
     figures = " / ".join(f"{mean:.3f}".removeprefix("0") for mean in means)
     return f"{figures} +- {reach:.3f}".replace("+- 0.", "+- .")
-
-
-def auc_error(scores: Any, cases: Any) -> float:
-    """Return the standard error of an AUC (DeLong, DeLong & Clarke-Pearson 1988)."""
-    ours, others = scores[cases], scores[~cases]
-    ranks = rankdata(scores)
-    above = (ranks[cases] - rankdata(ours)) / len(others)
-    below = (ranks[~cases] - rankdata(others)) / len(ours)
-    return float(np.sqrt(above.var(ddof=1) / len(ours) + below.var(ddof=1) / len(others)))

@@ -184,7 +184,7 @@ def test_demo_answers_with_real_noise(digits, tmp_path):
 
 
 def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_path):
-    code = "from vicinal.cli._main import app; app()"
+    code = "from vicinal.cli import _main, _output; _output.PATIENCE = 24 * 3600.0; _main.app()"
     options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--no-report"]
     done = subprocess.run(
         [sys.executable, "-c", code, "demo", "--data", digits, *options],

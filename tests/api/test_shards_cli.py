@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ import shard_tools
 import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli._main import app
+from vicinal.cli._shards import engine_at
 from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
 from vicinal.distributed._reopening import ReopeningShard
 from vicinal.errors import ShardUnreachable, StoreOutdated
@@ -66,22 +67,44 @@ PATIENT = ("--shard-s", 480)
 """Minutes for shards to answer: on a busy machine they start slowly."""
 
 
-def run_on(engine, *arguments):
-    """Run a command in a process of its own, on an engine that runs already."""
-    options = map(str, [*arguments, "--ray", engine.address])
-    command = [sys.executable, "-m", "vicinal", *options]
-    done = subprocess.run(command, capture_output=True, timeout=480, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout
+@pytest.fixture
+def at_engine(ray_engine, monkeypatch):
+    """Let commands of this process reach the engine that runs in it; return its address.
+
+    Reaching it from elsewhere is for the service, below.
+    """
+    names = ("transports", "task", "result", "cores")
+    reached = SimpleNamespace(**{name: getattr(ray_engine, name) for name in names})
+    reached.stop = lambda: None
+    engines = {(ray_engine.address,): reached}
+    monkeypatch.setattr("vicinal.distributed.RayCluster", lambda *address: engines[address])
+    return ray_engine.address
 
 
-def test_ray_answers_as_this_process_does(tmp_path, cluster, queries, ray_engine):
+def test_local_is_an_engine_of_its_own(monkeypatch):
+    """Fails if `--ray local` reaches an engine, or leaves the one that it has started."""
+    calls = []
+    engine = SimpleNamespace(stop=lambda: calls.append("stop"))
+
+    def started(*address, memory):
+        assert memory > 0
+        calls.append(address)
+        return engine
+
+    monkeypatch.setattr("vicinal.distributed.RayCluster", started)
+    with engine_at("local") as found:
+        assert found is engine
+        assert calls == [(None,)]
+    assert calls[1:] == ["stop"]
+
+
+def test_ray_answers_as_this_process_does(tmp_path, cluster, queries, at_engine):
     """Fails if `--ray` asks other shards, other budgets or another engine than it should."""
     first = json.loads(run("predict", cluster, "--data", queries, "--json"))
     assert first["charged"] == 5
     more = table(tmp_path / "more.csv", tools.Q[:9])
-    ask = ("predict", cluster, "--data", more, "--json", *PATIENT)
-    again = json.loads(run_on(ray_engine, *ask))
+    ask = ("predict", cluster, "--data", more, "--json", *PATIENT, "--ray", at_engine)
+    again = json.loads(run(*ask))
     assert again["charged"] == 4
     assert again["labels"][:5] == first["labels"]
     shard_tools.in_peace(cluster)
@@ -128,7 +151,7 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
 def test_how_long_a_block_waits_for_shards_is_an_option(cluster, queries, monkeypatch):
     """Fails if `predict` has another wait than the one that it was given."""
     monkeypatch.setattr(ReopeningShard, "handle", silent)
-    said = run("predict", cluster, "--data", queries, "--shard-s", "0.05", code=1)
+    said = run("predict", cluster, "--data", queries, "--shard-s", "0.05", code=2)
     assert "within 0.05 seconds" in said
     run("predict", cluster, "--data", queries, "--shard-s", "0", code=2)
 
@@ -137,13 +160,13 @@ def test_how_long_a_block_waits_for_shards_is_an_option(cluster, queries, monkey
 
 
 @pytest.fixture
-def served(cluster):
+def served(cluster, ray_engine):
     """A service of the cluster on Ray, in a process of its own; its address and a key."""
-    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
     port = free_port()
     keys = {role: run("keys", "add", cluster, role, "--role", role).strip() for role in ROLES}
     command = [sys.executable, "-m", "vicinal", "serve", cluster, "--port", port, *PATIENT]
-    process = subprocess.Popen([*map(str, command), "--ray", "local"], stderr=subprocess.PIPE)
+    command += ["--ray", ray_engine.address]
+    process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE)
     try:
         yield Service(port, cluster, None, keys), process
     finally:
@@ -211,7 +234,7 @@ def wait_until_it_answers(service, process):
     pytest.fail("the service did not start within four minutes")
 
 
-def test_features_of_images_are_made_on_ray(tmp_path, ray_engine):
+def test_features_of_images_are_made_on_ray(tmp_path, at_engine):
     """Fails if a store that was made with `--ray` differs from one that was made here."""
     rng = np.random.default_rng(4)
     for name, size in (("train", 300), ("public", 60)):
@@ -220,10 +243,10 @@ def test_features_of_images_are_made_on_ray(tmp_path, ray_engine):
             place.mkdir(parents=True, exist_ok=True)
             image = Image.fromarray(rng.integers(0, 256, (12, 12), dtype=np.uint8))
             image.save(place / f"{number}.png")
-    for store, runs in (("here", run), ("there", partial(run_on, ray_engine))):
-        runs(
+    for store, engine in (("here", ()), ("there", ("--ray", at_engine))):
+        run(
             "init", tmp_path / store, "--data", tmp_path / "train", "--public", tmp_path / "public",
-            "--classes", "0,1", "--features", "hog", "--records", 300,
+            "--classes", "0,1", "--features", "hog", "--records", 300, *engine,
         )  # fmt: skip
     here, there = [(tmp_path / store / "records/features") for store in ("here", "there")]
     assert here.read_bytes() == there.read_bytes()

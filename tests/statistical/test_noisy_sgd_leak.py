@@ -139,16 +139,16 @@ def fixed_size(patch):
     """Take a batch of fixed size."""
     rng = np.random.default_rng(0)
 
-    def toss(self, chance, size):  # noqa: ARG001 (takes the place of a method)
+    def bernoulli(self, chance, size):  # noqa: ARG001 (takes the place of a method)
         return np.isin(np.arange(size), rng.permutation(size)[: round(chance * size)])
 
-    patch.setattr(SystemBernoulli, "toss", toss)
+    patch.setattr(SystemBernoulli, "bernoulli", bernoulli)
 
 
 def everybody(patch):
     """Take all people in every step."""
     patch.setattr(
-        SystemBernoulli, "toss", lambda _self, _chance, size: np.ones(size, dtype=np.bool_)
+        SystemBernoulli, "bernoulli", lambda _self, _chance, size: np.ones(size, dtype=np.bool_)
     )
 
 

@@ -110,21 +110,21 @@ def test_a_person_with_many_records_has_the_law_of_one():
     assert law_p(found, SETTING.outcome((0, 0, 0, 1, 0, 1))) < P_VALUE
 
 
-def fixed_size(self, queries, near):
+def fixed_size(self, queries, candidates):
     """Choose among a sample of fixed size."""
     rng = np.random.default_rng(0)
-    size = len(self.walk)
+    size = len(self.knn)
     ranks = rng.random((len(queries), size)).argsort(axis=1)
-    return self.walk.first(near, (ranks < round(self.gamma * size)).ravel())
+    return self.knn.first(candidates, (ranks < round(self.gamma * size)).ravel())
 
 
-def with_replacement(self, queries, near):  # noqa: ARG001 (takes the place of a method)
+def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the place of a method)
     """Let one person vote several times, as the published code does."""
     rng = np.random.default_rng(0)
-    size = len(self.walk)
+    size = len(self.knn)
     drawn = np.sort(rng.integers(0, size, (len(queries), round(self.gamma * size))), axis=1)
-    chosen = np.full((len(queries), self.walk.k), NOBODY, dtype=np.int32)
-    chosen[:, : drawn.shape[1]] = drawn[:, : self.walk.k]
+    chosen = np.full((len(queries), self.knn.k), NOBODY, dtype=np.int32)
+    chosen[:, : drawn.shape[1]] = drawn[:, : self.knn.k]
     return chosen
 
 
@@ -136,8 +136,12 @@ def quieter(patch):
 
 def sharper(patch):
     """Screen with half of the noise."""
-    honest = NoisyThreshold.bar
-    patch.setattr(NoisyThreshold, "bar", lambda self, votes: (2 * honest(self, votes)[0], 0.5))
+    honest = NoisyThreshold.noise_limit
+
+    def doubled(self, votes):
+        return 2 * honest(self, votes)[0], 0.5
+
+    patch.setattr(NoisyThreshold, "noise_limit", doubled)
 
 
 BROKEN = {
@@ -148,7 +152,9 @@ BROKEN = {
     "too little noise on the votes": quieter,
     "too little noise on the screening": sharper,
     "no coins": lambda patch: patch.setattr(
-        PoissonKNN, "first", lambda self, near, coins: HONEST_FIRST(self, near, np.ones_like(coins))
+        PoissonKNN,
+        "first",
+        lambda self, near, sampled: HONEST_FIRST(self, near, np.ones_like(sampled)),
     ),
 }
 HONEST_FIRST = PoissonKNN.first
@@ -165,8 +171,8 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
     labels = (1, 1, 0, 0, 1)
 
     def one_sample(self, queries):
-        near = self.nearest.near(queries)
-        chosen = self.nearest.draw(queries, near)
+        candidates = self.nearest.candidates(queries)
+        chosen = self.nearest.draw(queries, candidates)
         counts = self._encoding.count(chosen, 1).max(axis=1)
         passed = self._screening.publish(counts)
         votes = self._encoding.count(chosen[passed], self._voting.steps)

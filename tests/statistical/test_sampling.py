@@ -33,7 +33,7 @@ class FixedSize(BernoulliSource):
     def __init__(self):
         self._rng = np.random.default_rng(0)
 
-    def toss(self, probability, size):
+    def bernoulli(self, probability, size):
         people = self._rng.random((size // PEOPLE, PEOPLE)).argsort(axis=1)
         return (people < round(probability * PEOPLE)).ravel()
 
@@ -46,9 +46,9 @@ class Stale(BernoulliSource):
     def __init__(self):
         self._kept = None
 
-    def toss(self, probability, size):
+    def bernoulli(self, probability, size):
         if self._kept is None:
-            self._kept = SystemBernoulli().toss(probability, size)
+            self._kept = SystemBernoulli().bernoulli(probability, size)
         return self._kept
 
 
@@ -57,8 +57,8 @@ class Shared(BernoulliSource):
 
     exact = False
 
-    def toss(self, probability, size):
-        return np.tile(SystemBernoulli().toss(probability, PEOPLE), size // PEOPLE)
+    def bernoulli(self, probability, size):
+        return np.tile(SystemBernoulli().bernoulli(probability, PEOPLE), size // PEOPLE)
 
 
 class Rough(BernoulliSource):
@@ -66,8 +66,8 @@ class Rough(BernoulliSource):
 
     exact = False
 
-    def toss(self, probability, size):
-        return SystemBernoulli().toss(1.05 * probability, size)
+    def bernoulli(self, probability, size):
+        return SystemBernoulli().bernoulli(1.05 * probability, size)
 
 
 def who(coins, subjects_of=None, draws=2):
@@ -77,13 +77,13 @@ def who(coins, subjects_of=None, draws=2):
     """
     slots = np.arange(PEOPLE) if subjects_of is None else subjects_of
     integers = np.arange(len(slots), dtype=np.float32)[:, None]
-    walk = PoissonKNN(RBF(1.0, 1.0), integers, slots.astype(np.int32), PEOPLE, PEOPLE, GAMMA)
-    sample = NearestOfSample(walk, GAMMA, coins)
+    knn = PoissonKNN(RBF(1.0, 1.0), integers, slots.astype(np.int32), PEOPLE, PEOPLE, GAMMA)
+    sample = NearestOfSample(knn, GAMMA, coins)
     queries = np.zeros((DRAWS, 1), np.float32)
-    near = sample.near(queries)
+    candidates = sample.candidates(queries)
     inside = np.zeros((draws, DRAWS, PEOPLE), dtype=bool)
     for draw in range(draws):
-        chosen = sample.draw(queries, near)
+        chosen = sample.draw(queries, candidates)
         query, place = np.nonzero(chosen != NOBODY)
         subjects = slots[chosen[query, place]]
         assert len(np.unique(query * PEOPLE + subjects)) == len(query), "somebody is there twice"
@@ -171,10 +171,10 @@ def law_of_chosen(n, k, gamma):
 def drawn(radius, coins, n=6, k=2, gamma=0.4, queries=40_000):
     """Return how often every set is chosen, looking at `radius` + 1 people first."""
     integers = np.arange(n, dtype=np.float32)[:, None]
-    walk = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(n, dtype=np.int32), n, k, gamma)
+    knn = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(n, dtype=np.int32), n, k, gamma)
     asked = np.zeros((queries, 1), np.float32)
-    near = walk._index.search(asked, np.full(queries, -(radius**2), dtype=np.int64))
-    chosen = np.sort(NearestOfSample(walk, gamma, coins).draw(asked, near), axis=1)
+    candidates = knn._index.search(asked, np.full(queries, -(radius**2), dtype=np.int64))
+    chosen = np.sort(NearestOfSample(knn, gamma, coins).draw(asked, candidates), axis=1)
     sets, counts = np.unique(chosen, axis=0, return_counts=True)
     keys = [tuple(row[row != NOBODY].tolist()) for row in sets]
     return dict(zip(keys, counts.tolist(), strict=True))
@@ -199,9 +199,9 @@ def test_a_walk_that_never_goes_on_is_caught(monkeypatch):
     """Fails if the check would let a walk pass that stops at its candidates."""
     monkeypatch.setattr(
         NearestOfSample,
-        "_continued",
-        lambda self, query, rows, tossed: self.walk.first(
-            self.walk.everybody(query), np.isin(np.arange(6), rows[tossed])
+        "_sampled_from_all",
+        lambda self, query, rows, tossed: self.knn.first(
+            self.knn.all_records(query), np.isin(np.arange(6), rows[tossed])
         ),
     )
     assert chosen_p(drawn(1, SystemBernoulli(), queries=6_000)) < P_VALUE

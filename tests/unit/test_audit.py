@@ -168,26 +168,29 @@ def test_a_renyi_claim_is_used_up_and_not_passed(alarms):
 # ---------------------------------------------------------------- one run
 
 
-def worst_chance(right, lines, size=2):
+def worst_chance(right, lines, size=2, guessed=None):
     """Return the largest P(W >= right) over all mechanisms of coins that keep all `lines`.
 
-    A mechanism is a law of guesses for each row of coins; a line (eps, delta) bounds every set of
-    guesses between rows that differ in one coin. A linear programme.
+    A mechanism is a law of guesses for each row of coins: `guessed` of them, whichever it likes,
+    or all. A line (eps, delta) bounds every set of guesses between rows that differ in one coin. A
+    linear programme.
     """
     coins = list(itertools.product((0, 1), repeat=size))
-    many = len(coins)
-    gain = np.array([[sum(map(int.__eq__, x, y)) >= right for y in coins] for x in coins]) / many
-    subsets = np.array(list(itertools.product((0, 1), repeat=many)))[1:]
+    silent = 0 if guessed is None else size - guessed
+    answers = [a for a in itertools.product((0, 1, -1), repeat=size) if a.count(-1) == silent]
+    many, kinds = len(coins), len(answers)
+    gain = np.array([[sum(map(int.__eq__, x, y)) >= right for y in answers] for x in coins]) / many
+    subsets = np.array(list(itertools.product((0, 1), repeat=kinds)))[1:]
     rows, limits = [], []
     for (i, a), (j, b) in itertools.permutations(enumerate(coins), 2):
         if sum(map(int.__ne__, a, b)) != 1:
             continue
         for epsilon, delta in lines:
-            block = np.zeros((len(subsets), many, many))
+            block = np.zeros((len(subsets), many, kinds))
             block[:, i], block[:, j] = subsets, -math.exp(epsilon) * subsets
             rows.append(block.reshape(len(subsets), -1))
             limits.append(np.full(len(subsets), delta))
-    whole = np.kron(np.eye(many), np.ones(many))
+    whole = np.kron(np.eye(many), np.ones(kinds))
     found = linprog(
         -gain.ravel(), np.concatenate(rows), np.concatenate(limits), whole, np.ones(many)
     )
@@ -202,6 +205,16 @@ def test_no_mechanism_of_two_coins_is_guessed_better_than_the_bound_says(right, 
     assert worst <= bound + 1e-9
     if line[1] == 0:
         assert bound == pytest.approx(worst), "attained by randomised response"
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("line", [(0.7, 0.0), (0.7, 0.04)])
+def test_who_guesses_only_the_surest_coin_is_bounded_too(size, line):
+    worst = worst_chance(1, [line], size, guessed=1)
+    bound = chance_under_dp(Guesses(size, 1, 1), *line)
+    assert 0.5 < worst <= bound + 1e-9
+    # To be silent about a coin is no loss to an attacker who is as sure of any other one.
+    assert line[1] > 0 or bound == pytest.approx(worst)
 
 
 @pytest.mark.slow

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier, NoisySGDClassifier, Store, inspect_model
 from vicinal.accounting._budget import budget
+from vicinal.cli._certificate import read_audit
 from vicinal.cli._main import app
+from vicinal.errors import InvalidInput
 from vicinal.reports._certificate_page import certificate_page
 from vicinal.reports._deployment_certificate import deployment_certificate, membership_success
 
@@ -32,6 +34,11 @@ def folder(tmp_path):
         n_records=40, noise_multiplier=3.0,
     ).close()  # fmt: skip
     return path
+
+
+FACTS = {
+    "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
+}  # fmt: skip
 
 
 def run(*arguments, code=0):
@@ -88,12 +95,8 @@ def test_a_list_says_of_every_item_whether_it_is_covered(folder):
 def test_a_certificate_says_what_audits_have_shown(folder):
     with Store.open(folder) as store:
         facts = store.facts()
-    claim = {
-        "mechanism": "Ind-KNN votes", "world": "w", "lower": 0.2, "claim": 0.25, "ratio": 0.8,
-        "confidence": 0.99, "controls": [{"name": "noise halved", "caught": True}],
-    }  # fmt: skip
-    claims = [{**claim, "would_have_seen": {"epsilon": 1.5}}, {**claim, "world": "one run"}]
-    report = {"at": "2026-01-01", "version": "0.1.0", "holds": True, "claims": claims}
+    one_run = {name: value for name, value in CLAIM.items() if name != "would_have_seen"}
+    report = {**REPORT, "claims": [CLAIM, one_run]}
     found = deployment_certificate(facts, "0.1.0", "2026-01-02", audits=[report])
     assert found["audits"][0]["claims"][0]["controls_caught"] == 1
     assert "0.200 of 0.250" in certificate_page(found)
@@ -111,13 +114,43 @@ def test_attack_success_is_that_of_the_curve_rounded_up(epsilon):
     assert filtered < plain
 
 
-@pytest.mark.parametrize(
-    "content", ["{}", '{"at": "", "version": "", "holds": true, "claims": [{"world": "w"}]}']
-)
-def test_a_file_that_is_no_audit_is_refused(folder, tmp_path, content):
-    (tmp_path / "audit.json").write_text(content)
+CLAIM = {
+    "mechanism": "m", "world": "w", "lower": 0.2, "claim": 0.25, "ratio": 0.8, "confidence": 0.99,
+    "would_have_seen": {"epsilon": 1.5}, "controls": [{"name": "noise halved", "caught": True}],
+}  # fmt: skip
+REPORT = {"at": "2026-01-01", "version": "0.1.0", "holds": True, "claims": [CLAIM]}
+
+
+def with_one_changed(value, other):
+    """Yield copies of plain values in which one place, at any depth, holds `other`."""
+    yield other
+    inside = value.items() if isinstance(value, dict) else ()
+    inside = enumerate(value) if isinstance(value, list) else inside
+    for place, part in inside:
+        for changed in with_one_changed(part, other):
+            copied = value.copy()
+            copied[place] = changed
+            yield copied
+
+
+@pytest.mark.parametrize("other", [None, 7, "x", math.nan, []], ids=repr)
+def test_a_file_that_is_no_audit_is_refused(tmp_path, other):
+    """In one place of a report stands what does not belong there."""
+    path, refused = tmp_path / "audit.json", 0
+    for content in with_one_changed(REPORT, other):
+        path.write_text(json.dumps(content))
+        try:
+            certificate_page(deployment_certificate(FACTS, "0", "now", audits=[read_audit(path)]))
+        except InvalidInput:
+            refused += 1
+    assert refused > 3
+
+
+def test_the_command_refuses_a_file_that_is_no_audit(folder, tmp_path):
+    (tmp_path / "audit.json").write_text("{}")
     found = run("certificate", folder, "-o", tmp_path, "--audit", tmp_path / "audit.json", code=2)
     assert "is no report of" in found.stderr
+    assert found.stderr.count("\n") == 1
 
 
 # ---------------------------------------------------------------- receipts

@@ -26,6 +26,7 @@ def files(tmp_path_factory):
     for name, x in (("images", images), ("vectors", vectors)):
         np.savez(folder / f"{name}-private.npz", x=x[:1300], y=data.target[:1300])
         np.savez(folder / f"{name}-public.npz", x=x[1300:])
+        np.savez(folder / f"{name}-known.npz", x=x[1300:], y=data.target[1300:])
     return folder
 
 
@@ -88,6 +89,33 @@ def test_from_private_vectors_to_a_student(files, tmp_path):
     assert students.load(out).guarantee["epsilon"] == 4.0
 
 
+def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp_path):
+    """Fails if a report shows accuracy alone, or learns from the labels that it compares with."""
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    answers, known = tmp_path / "answers.npz", files / "vectors-known.npz"
+    private = ["--private", files / "vectors-private.npz", "--classes", "0-9"]
+    asking = ["--folder", tmp_path / "run", "--out", answers, "--questions", QUESTIONS]
+    text = run("label", *private, "--public", known, *asking, "--epsilon", 4)
+    assert "Answers by class: 0 " in text
+    assert "Balanced accuracy 0." in text
+    assert "Right by class: 0 " in text
+    training = ["student", answers, "--out", tmp_path / "s.pt", "--steps", 60]
+    told = json.loads(run(*training, "--public", known, "--json"))
+    assert set(told["agreement_by_class"]) == set("0123456789")
+    figures = told["figures"]
+    assert figures["total"] == 497 - QUESTIONS
+    assert figures["auc"]["low"] > 0.8
+    assert figures["balanced_accuracy"]["value"] > 0.5
+    assert sum(one["total"] for one in figures["by_class"].values()) == figures["total"]
+    alone = json.loads(run(*training, "--public", files / "vectors-public.npz", "--json"))
+    assert alone["figures"] is None
+    assert alone["agreement"] == told["agreement"]
+    asking[1] = tmp_path / "refused"
+    eight = ["label", *private[:2], "--classes", "0-8", "--public", known, *asking]
+    assert "names of classes" in run(*eight, code=2)
+    assert not asking[1].exists()
+
+
 def test_the_same_command_again_reads_and_does_not_ask(files, tmp_path):
     command = [
         "label",
@@ -135,6 +163,8 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
         run(
             "transfer",
             *data(files, "images"),
+            "--public",
+            files / "images-known.npz",
             "--folder",
             tmp_path / "run",
             "--out",
@@ -154,10 +184,13 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
     ET.fromstring(page.removeprefix("<!DOCTYPE html>"))  # noqa: S314 (our own page)
     assert "(2, 1e-05)-differential privacy" in page
     assert page.count("<img") == 2 * 16
+    assert "How good they are" in page
+    first, second, student = (one["total"] for one in told["figures"].values())
+    assert (first, second) == (149, 149)
+    assert 497 - first - second <= student < 497, "questions of two rounds may be the same"
     from vicinal import students
 
-    student = students.load(tmp_path / "student.pt")
-    assert student.guarantee == told["guarantee"]
+    assert students.load(tmp_path / "student.pt").guarantee == told["guarantee"]
 
 
 SOFT = ("--method", "uda", "--augmentation", "digits", "--steps", 4, "--overlapping", "--json")

@@ -169,8 +169,8 @@ class Counted(BernoulliSource):
     def __init__(self):
         self.batches = []
 
-    def toss(self, probability, size):
-        self.batches.append(SystemBernoulli().toss(probability, size))
+    def bernoulli(self, probability, size):
+        self.batches.append(SystemBernoulli().bernoulli(probability, size))
         return self.batches[-1]
 
 

@@ -65,7 +65,7 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
     integers, slots, subjects = people(120, per_subject=per_subject)
     queries, _, _ = people(20, seed=1)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, k, 0.5)
-    near = walk.everybody(queries)
+    near = walk.all_records(queries)
     for _ in range(5):
         heads = rng.random(subjects) < 0.5
         chosen = walk.first(near, heads[slots[near.rows]])
@@ -87,7 +87,7 @@ def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
     sample = NearestOfSample(
         PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
     )
-    chosen = sample.draw(queries, sample.near(queries))
+    chosen = sample.draw(queries, sample.candidates(queries))
     for rows, query in zip(chosen, queries, strict=True):
         assert sorted(rows) == sorted(by_definition(integers, slots, query, [True] * subjects, 7))
 
@@ -105,7 +105,9 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
     same = np.repeat(integers[:1], 2, axis=0)
     alike = 0
     for _ in range(200):
-        left, right = (set(rows[rows != NOBODY]) for rows in sample.draw(same, sample.near(same)))
+        left, right = (
+            set(rows[rows != NOBODY]) for rows in sample.draw(same, sample.candidates(same))
+        )
         alike += 64 - len(left ^ right)
     assert abs(alike - 6400) < 7 * np.sqrt(12800 / 4)
 
@@ -114,7 +116,7 @@ def test_a_subject_goes_by_one_coin():
     """Fails if any but the coin of its first hit decides for a subject."""
     integers = np.arange(6, dtype=np.float32)[:, None]
     walk = PoissonKNN(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
-    near = walk.everybody(np.zeros((1, 1), np.float32))
+    near = walk.all_records(np.zeros((1, 1), np.float32))
     others = np.array([False, True, True, True, True, True])
     assert (walk.first(near, others) == NOBODY).all()
     np.testing.assert_array_equal(walk.first(near, ~others), [[0, NOBODY]])
@@ -127,8 +129,8 @@ class Recorded(SimulatedBernoulli):
         super().__init__(seed)
         self.calls = []
 
-    def toss(self, probability, size):
-        self.calls.append(super().toss(probability, size))
+    def bernoulli(self, probability, size):
+        self.calls.append(super().bernoulli(probability, size))
         return self.calls[-1]
 
 
@@ -161,7 +163,7 @@ def test_candidates_are_all_inside_a_radius():
     integers = rng.integers(-50, 50, size=(5000, 4)).astype(np.float32)
     queries = integers[:50]
     walk = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(5000, dtype=np.int32), 5000, 20, 0.2)
-    near = walk.near(queries)
+    near = walk.candidates(queries)
     counts = np.diff(near.starts)
     assert (counts >= 20 / 0.2).all()
     assert counts.max() < 1000
@@ -188,7 +190,7 @@ def test_nobody_and_few_can_be_asked():
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
         sample = NearestOfSample(walk, 1.0, SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
-        chosen = sample.draw(queries, sample.near(queries))
+        chosen = sample.draw(queries, sample.candidates(queries))
         assert ((chosen != NOBODY).sum(axis=1) == size).all()
 
 
@@ -203,7 +205,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
         voters = []
         for part in (np.ones(len(slots), dtype=bool), kept):
             walk = PoissonKNN(RBF(1.0, 1.0), integers[part], slots[part], subjects, 4, 0.6)
-            near = walk.everybody(queries)
+            near = walk.all_records(queries)
             rows = np.flatnonzero(part)
             chosen = walk.first(near, heads[slots[part][near.rows]])
             voters.append([{*rows[row[row != NOBODY]]} for row in chosen])
@@ -311,7 +313,7 @@ def passing(threshold, sigma, votes, scale):
     weights /= weights.sum()
     whole, part = NoisyThreshold(
         threshold, sigma, ReleaseCounter(1, "screenings"), randomness(), SystemBernoulli(), scale
-    ).bar(votes)
+    ).noise_limit(votes)
     return float(weights[reach > whole].sum() + (1 - part) * weights[reach == whole].sum())
 
 
@@ -341,7 +343,7 @@ def test_the_bar_is_exact():
     screening = NoisyThreshold(
         0.1, 0.3, ReleaseCounter(1, "screenings"), randomness(), SystemBernoulli()
     )
-    whole, part = screening.bar(7)
+    whole, part = screening.noise_limit(7)
     exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST + Fraction(1, 2)
     assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
 
@@ -362,11 +364,11 @@ def test_a_tie_is_decided_by_a_coin():
         exact = False
 
         def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
-            return np.full(size, bar)
+            return np.full(size, limit)
 
     quota, coins = ReleaseCounter(4000, "screenings"), SimulatedBernoulli(0)
     screening = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
-    bar, part = screening.bar(8)
+    limit, part = screening.noise_limit(8)
     assert 0.1 < part < 0.9
     assert screening.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
     assert quota.left == 0
@@ -422,7 +424,7 @@ def planned_by_hand(given, delta, count):
 def test_the_guarantee_is_what_vicinal_account_says(given):
     """Fails if the estimator prices its plan by anything else, in the last digit."""
     estimator = PrivateKNNClassifier(range(10), **given, n_queries=700)
-    for delta in (1e-5, 1e-7):
+    for delta in (1e-5,) if "release" in given else (1e-5, 1e-7):  # a label's price takes seconds
         stated = estimator.guarantee(delta)
         price = account(planned_by_hand(given, delta, 700))
         assert (stated.epsilon, stated.delta) == (price["epsilon"], delta)
@@ -687,7 +689,7 @@ def test_a_fork_gets_no_turn():
 def test_coins_come_from_the_system_unless_simulated():
     assert bernoulli_source().exact
     assert not bernoulli_source(0).exact
-    assert (SystemBernoulli().toss(1.0, 50)).all()
+    assert (SystemBernoulli().bernoulli(1.0, 50)).all()
 
 
 def pate(**more):

@@ -259,3 +259,16 @@ def test_the_command_of_tables_ends_and_names_its_contenders(tmp_path):
     assert 0.5 < row["auc"] < 1
     assert 0 < row["auc_error"] < 0.1
     assert "one of" in run(*asked, "--method", "another", code=2)
+    kept = (tmp_path / "tables.cells.jsonl").read_text()
+    ours = [
+        kept.replace(method, name).replace('"epsilon": null', '"epsilon": 1.0')
+        for name in ("Ind-KNN with model", "NoisySGD")
+    ]
+    (tmp_path / "other.jsonl").write_text("".join(ours) + ours[0].rstrip("\n")[:-9])
+    told = run(*asked, "--merge", tmp_path / "other.jsonl", "--known", "--out", tmp_path)
+    assert ": +0.000 (+0.000 to +0.000, 1) |" in told, "a line that was cut is left out"
+    rules = ("rare-classes", "--data", tmp_path, "--task", "Fertility morekids", "--queries", 60)
+    told = json.loads(run(*rules, "--epsilon", 9, "--json", "--out", tmp_path))["rows"]
+    assert [row["auc"] is None for row in told] == [False, False, False, True, False, False, False]
+    assert all(0.5 < row["accuracy"] <= 1 for row in told)
+    assert "one of" in run("rare-classes", "--data", tmp_path, "--task", "another", code=2)

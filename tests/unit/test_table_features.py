@@ -278,6 +278,7 @@ def test_drafts_find_the_kinds():
         "seen": pa.array([dt.date(2020, 1, 1) + dt.timedelta(int(i)) for i in range(n)]),
         "nothing": pa.nulls(n), "same": np.ones(n), "y": rng.choice(["a", "b"], n),
         "zip": [f"0{i % 7}" for i in range(n)], "parts": [[1]] * n,
+        "patient": rng.choice(4000, n, replace=False), "rent": rng.choice(10**6, n, replace=False),
     })  # fmt: skip
     found, notes = draft_schema(public, ["y"])
     kinds = {name: told["kind"] for name, told in found.to_dict()["columns"].items()}
@@ -285,7 +286,7 @@ def test_drafts_find_the_kinds():
         "age": "whole", "dose": "number", "platelets": "number", "sex": "category",
         "speed": "levels", "smoker": "yes_no", "seen": "date", "zip": "category", "note": "text",
         "row": "ignored", "id": "ignored", "nothing": "ignored", "same": "ignored",
-        "y": "ignored", "parts": "ignored",
+        "y": "ignored", "parts": "ignored", "patient": "ignored", "rent": "whole",
     }  # fmt: skip
     columns = found.to_dict()["columns"]
     assert columns["platelets"]["log"]

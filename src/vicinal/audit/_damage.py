@@ -71,6 +71,6 @@ class Heads(BernoulliSource):
 
     exact = False
 
-    def toss(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (as a source has it)
+    def bernoulli(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (as a source has it)
         """Return true throughout."""
         return np.ones(size, dtype=np.bool_)

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
+from scipy.stats import binom
 from sklearn.dummy import DummyClassifier
 
 from vicinal.audit._bounds import Floats
@@ -32,6 +33,8 @@ from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 
 RUNS = 1 << 12
 """Runs of one data set between two looks at the clock."""
+
+_TOO_FEW = 1e-9  # how likely a draw holds fewer than k others
 
 _PASSES = 1 << 22  # queries that one fitted classifier is planned for
 
@@ -197,9 +200,15 @@ class PrivateKNNTrial(FixedPlanTrial):
 
 
 def _crowd(classifier: Any) -> int:
-    """Return how many others there must be for k of them to be sampled, but once in 10^12."""
+    """Return how many others there must be for k of them to be sampled, but once in 10^9 draws.
+
+    Where fewer are, the attacker's score is off; what scores prove holds for any score.
+    """
     k, gamma = int(classifier.k), float(classifier.gamma)
-    return k if gamma == 1 else math.ceil((k + 30) / gamma + 30 / gamma)
+    others = k
+    while binom.cdf(k - 1, others, gamma) > _TOO_FEW:
+        others += math.ceil(1 / gamma)
+    return others
 
 
 def private_knn_votes(
@@ -342,14 +351,14 @@ class ReplacementSample(NearestOfSample):
 
     def draw(self, queries: IntegerMatrix, near: NeighbourLists) -> Chosen:  # noqa: ARG002
         """Return the first k of so many draws; records lie in order of distance."""
-        subjects, first = np.unique(self.walk.slots, return_index=True)
+        subjects, first = np.unique(self.knn.slots, return_index=True)
         size = round(self.gamma * len(subjects))
         drawn = public_draws().integers(0, len(first), (len(queries), size))
-        rows = np.sort(first[drawn], axis=1)[:, : self.walk.k]
+        rows = np.sort(first[drawn], axis=1)[:, : self.knn.k]
         return np.ascontiguousarray(rows, dtype=np.int32)
 
 
 def draw_with_replacement(release: Release) -> None:
     """Sample as published code did."""
     honest = release.nearest
-    release.nearest = ReplacementSample(honest.walk, honest.gamma, honest._source)
+    release.nearest = ReplacementSample(honest.knn, honest.gamma, honest._source)

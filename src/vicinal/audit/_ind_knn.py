@@ -18,7 +18,7 @@ from scipy.stats import binom
 from vicinal.audit._bounds import RateBounds
 from vicinal.audit._claims import ind_knn_claim
 from vicinal.audit._damage import Damage
-from vicinal.audit._universes import Placed, universes
+from vicinal.audit._universes import MOST, Placed, universes
 from vicinal.audit._visits import Visits
 from vicinal.audit._vote_trials import (
     COMPANY,
@@ -128,9 +128,9 @@ class IndKNNAudit:
 
     def _reuse(self, kind: str, others: int, further: Mapping[str, Damage]) -> ReuseTrial:
         victim: list[Placed] = [(1.0, 0)] * self.records
-        count = _count_for(self.records + others)
-        world = universes(victim, [(0.9, 1)] * others, count=count)
-        parameters = self.parameters(count, "votes", reuse_predictions=kind)
+        # Answers change what comes later, so no repeats share a pass: many universes do.
+        world = universes(victim, [(0.9, 1)] * others, count=MOST)
+        parameters = self.parameters(MOST, "votes", reuse_predictions=kind)
         # Earlier answers add up from round to round; a gate opens in the third.
         rounds = 2 * ROUNDS if kind == "neighbors" else ROUNDS
         visits = Visits(parameters, world, rounds, repeats=1)
@@ -218,7 +218,7 @@ class IndKNNAudit:
         world = universes(victim, others or [(0.1, 1)], count=count)
         visits = Visits(audit.parameters(count, "label"), world, rounds=race.rounds + 1)
         world_words = f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
-        return LabelsTrial(visits, world_words, {})
+        return LabelsTrial(visits, world_words, {"noise a third": Damage(noise_divisor=3)})
 
     def labels_alone(self) -> LabelsTrial:
         """Return the attack on somebody alone, asked long after its budget is spent."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
 
@@ -50,16 +52,40 @@ def certificate(
     typer.echo(as_json(found) if json else f"Written: {folder / 'certificate.html'} and .json")
 
 
+_REPORT = {"at": str, "version": str, "holds": bool, "claims": list}
+_CLAIM = {
+    "mechanism": str, "world": str, "lower": float, "claim": float, "ratio": float,
+    "confidence": float, "controls": list,
+}  # fmt: skip
+_SEEN = {"epsilon": float}
+_CONTROL = {"name": str, "caught": bool}
+
+
 def read_audit(path: Path) -> dict[str, Any]:
     """Return a report that `vicinal audit --out` wrote."""
     found = read_json(path, "audit")
-    if not _has(found, "at", "version", "holds", "claims") or not all(
-        _has(claim, "mechanism", "world", "lower", "claim", "ratio", "confidence", "controls")
-        for claim in found["claims"]
-    ):
+    if not (_has(found, _REPORT) and all(_is_claim(claim) for claim in found["claims"])):
         raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")
     return found
 
 
-def _has(found: Any, *names: str) -> TypeGuard[dict[str, Any]]:
-    return isinstance(found, dict) and set(names) <= set(found)
+def _is_claim(found: Any) -> bool:
+    """Tell whether a claim holds all that the certificate shows of it."""
+    return (
+        _has(found, _CLAIM)
+        and all(_has(control, _CONTROL) for control in found["controls"])
+        and ("would_have_seen" not in found or _has(found["would_have_seen"], _SEEN))
+    )
+
+
+def _has(found: Any, fields: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
+    """Tell whether a JSON object has these fields, of these types; numbers must be finite."""
+    return isinstance(found, dict) and all(
+        _is(found.get(name), kind) for name, kind in fields.items()
+    )
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return isinstance(value, kind)

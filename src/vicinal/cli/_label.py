@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,9 +26,15 @@ if TYPE_CHECKING:
         ReleasedLabels,
     )
     from vicinal.labelling._labellers import FeatureExtractor
+    from vicinal.reports._outcomes import ClassFigures
 
 Private = Annotated[Path, typer.Option(help="npz with x and y, perhaps subjects: the records.")]
-Public = Annotated[Path, typer.Option(help="npz with x: public examples of the same kind.")]
+Public = Annotated[
+    Path,
+    typer.Option(
+        help="npz with x: public examples of the same kind. With y, answers are compared with it."
+    ),
+]
 Classes = Annotated[str, typer.Option(help="All class names: '0-9', or 'cat,dog,horse'.")]
 Folder = Annotated[
     Path, typer.Option(help="Private folder of the run; the same command goes on from there.")
@@ -80,6 +87,7 @@ def label(
         sigma_screen, threshold, model_share,
     )  # fmt: skip
     dataset, pool = load(private), load(public)
+    truth = truth_of(pool, names)
     size = questions or labelling.default_plan(1, len(pool)).questions
     plan = labelling.LabellingPlan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
     answering = choice.labeller(dataset, names, plan)
@@ -90,8 +98,9 @@ def label(
         given, kept = labelling.label(make_job(dataset, pool), answering, plan, journal, begin)
     answers = released(answering, given, kept)
     labelling.save_answers(answers, out)
-    result = {**summary(given, answers), "out": str(out)}
-    typer.echo(as_json(result) if json else _text(result))
+    found = None if truth is None else figures(answers.labels, truth[answers.rows], names)
+    result = {**summary(given, answers), "figures": found and found.to_dict(), "out": str(out)}
+    typer.echo(as_json(result) if json else _text(result, found))
 
 
 def class_names(text: str) -> list[int] | list[str]:
@@ -120,6 +129,33 @@ def load(path: Path) -> Dataset:
     if path.suffix != ".npz":
         raise InvalidInput(f"{path} must be an npz file.")
     return load_table(path)
+
+
+def truth_of(pool: Dataset, names: Sequence[Any]) -> npt.NDArray[Any] | None:
+    """Return the public examples' own labels, if the file has some; nothing is learnt from them."""
+    import numpy as np
+
+    if pool.labels is None:
+        return None
+    truth = np.asarray(pool.labels)
+    if not np.isin(truth, np.asarray(names)).all():
+        raise InvalidInput(
+            "The 'public' option's y must hold names of classes: answers are compared with it. "
+            "Leave y out of the file, or name all classes."
+        )
+    return truth
+
+
+def figures(
+    answers: npt.NDArray[Any],
+    truth: npt.NDArray[Any],
+    names: Sequence[Any],
+    chances: npt.NDArray[np.float32] | None = None,
+) -> ClassFigures:
+    """Return how good answers about public examples are, over all and for every class."""
+    from vicinal.reports._outcomes import ClassFigures
+
+    return ClassFigures.of(answers, truth, names, chances)
 
 
 def make_job(dataset: Dataset, pool: Dataset) -> LabellingTask:
@@ -168,12 +204,22 @@ def summary(given: AskedRound, answers: ReleasedLabels) -> dict[str, Any]:
         "questions": len(given.questions),
         "answered": len(answers.rows),
         "kept": int(answers.selected.sum()),
+        "answers_by_class": {
+            str(name): int((answers.labels == name).sum()) for name in answers.classes
+        },
         "guarantee": answers.guarantee,
     }
 
 
-def _text(result: dict[str, Any]) -> str:
-    return (
+def _text(result: dict[str, Any], found: ClassFigures | None) -> str:
+    shares = ", ".join(f"{name} {size:,}" for name, size in result["answers_by_class"].items())
+    first = (
         f"{result['questions']:,} questions, {result['answered']:,} answered, {result['kept']:,} "
-        f"kept to learn from; written to {result['out']}\n\n{result['guarantee']['text']}"
+        f"kept to learn from; written to {result['out']}"
     )
+    lines = [
+        first,
+        f"Answers by class: {shares}",
+        *([] if found is None else found.lines()),
+    ]
+    return "\n".join([*lines, "", result["guarantee"]["text"]])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._label import Public, Seed, extractor_of, load
+from vicinal.cli._label import Public, Seed, extractor_of, figures, load, truth_of
 from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vicinal.labelling import ReleasedLabels
+    from vicinal.reports._outcomes import ClassFigures
     from vicinal.students import Recipe, Student
 
 Out = Annotated[Path, typer.Option(help="Where to write the student. Publishable.")]
@@ -53,7 +54,9 @@ def student(
     from vicinal.labelling import load_answers
     from vicinal.students import train_student
 
-    answers_given, pool = load_answers(answers), np.asarray(load(public).features)
+    answers_given, dataset = load_answers(answers), load(public)
+    names, pool = answers_given.classes, np.asarray(dataset.features)
+    truth = truth_of(dataset, names)
     recipe = make_recipe(
         pool.ndim, method, network, augmentation, steps, seed, overlapping=overlapping
     )
@@ -64,18 +67,33 @@ def student(
     with progress(silent=json) as begin:
         guided = _guide(answers_given, pool) if recipe.guided else None
         step = begin("student", recipe.steps)
-        trained = train_student(pool, rows, labels, answers_given.classes, recipe, step, guided)
+        trained = train_student(pool, rows, labels, names, recipe, step, guided)
     trained = replace(trained, guarantee=answers_given.guarantee)
     write_student(trained, out, onnx)
-    agreement = np.mean(trained.predict(pool[rows]) == labels)
+    agreement = figures(trained.predict(pool[rows]), labels, names)
+    found = None if truth is None else student_figures(trained, pool, truth, answers_given.rows)
     result = {
         "answers": len(rows),
-        "agreement": round(float(agreement), 4),
+        "agreement": round(agreement.overall.accuracy, 4),
+        "agreement_by_class": {name: one.to_dict() for name, one in agreement.by_class.items()},
+        "figures": found and found.to_dict(),
         "out": str(out),
         "onnx": None if onnx is None else str(onnx),
         "guarantee": answers_given.guarantee,
     }
-    typer.echo(as_json(result) if json else _text(result))
+    typer.echo(as_json(result) if json else _text(result, agreement, found))
+
+
+def student_figures(
+    trained: Student, pool: npt.NDArray[Any], truth: npt.NDArray[Any], asked: npt.NDArray[Any]
+) -> ClassFigures:
+    """Return how good a student is on public examples that nobody was asked about."""
+    import numpy as np
+
+    others = np.setdiff1d(np.arange(len(pool)), asked)
+    chances = trained.predict_proba(pool[others])
+    answers = np.array(trained.classes)[chances.argmax(axis=1)]
+    return figures(answers, truth[others], trained.classes, chances)
 
 
 def _guide(answers_given: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -125,9 +143,15 @@ def write_student(trained: Student, out: Path, onnx: Path | None) -> None:
         save_onnx(trained, onnx)
 
 
-def _text(result: dict[str, Any]) -> str:
+def _text(result: dict[str, Any], agreement: ClassFigures, found: ClassFigures | None) -> str:
+    shares = "; ".join(
+        f"{name} {one.accuracy:.1%} of {one.total:,}" if one.total else f"{name}: none"
+        for name, one in agreement.by_class.items()
+    )
     lines = [
         f"Trained on {result['answers']:,} answers; agrees with {result['agreement']:.1%} of them.",
+        f"By class: {shares}",
+        *([] if found is None else ["On examples not asked about:", *found.lines()]),
         f"Student    {result['out']}",
     ]
     if result["onnx"] is not None:

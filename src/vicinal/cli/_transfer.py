@@ -18,8 +18,10 @@ from vicinal.cli._label import (
     Records,
     Seed,
     class_names,
+    figures,
     load,
     make_job,
+    truth_of,
 )
 from vicinal.cli._options import Delta, Json
 from vicinal.cli._output import as_json, progress, write_file
@@ -32,11 +34,16 @@ from vicinal.cli._student import (
     Overlapping,
     Steps,
     make_recipe,
+    student_figures,
     write_student,
 )
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from vicinal.labelling import LabellingPlan, TransferResult
+    from vicinal.reports._outcomes import ClassFigures
+    from vicinal.students import Student
 
 
 def transfer(
@@ -82,6 +89,7 @@ def transfer(
         sigma_screen, threshold,
     )  # fmt: skip
     dataset, pool = load(private), load(public)
+    truth = truth_of(pool, names)
     plan = labelling.default_plan(rounds, len(pool), seed=seed, overlapping=overlapping)
     answering = choice.labeller(dataset, names, plan)
     if price:
@@ -96,13 +104,33 @@ def transfer(
         outcome = labelling.transfer(job, answering, learner, plan, journal, begin)
         final = students.load(journal.folder / f"student-{rounds}.pt")
     write_student(final, out, onnx)
+    found = [] if truth is None else _figures(outcome, final, job.pool, truth)
     if report is not None:
         from vicinal.reports._transfer_page import transfer_page
 
-        write_file(report, transfer_page(outcome, plan, job.pool, names))
+        write_file(report, transfer_page(outcome, plan, job.pool, names, found))
     result = _result(outcome, plan, time.perf_counter() - start)
+    result["figures"] = {name: one.to_dict() for name, one in found}
     result |= {"out": str(out), "onnx": None if onnx is None else str(onnx)}
-    typer.echo(as_json(result) if json else _text(result))
+    typer.echo(as_json(result) if json else _text(result, found))
+
+
+def _figures(
+    outcome: TransferResult, final: Student, pool: npt.NDArray[Any], truth: npt.NDArray[Any]
+) -> list[tuple[str, ClassFigures]]:
+    """Return how good the answers of each round and the student are, by the pool's own labels."""
+    import numpy as np
+
+    from vicinal.labelling import ABSTAINED
+
+    names, found = np.array(final.classes), []
+    for number, given in enumerate(outcome.rounds, 1):
+        answered = given.labels != ABSTAINED
+        rows, labels = given.questions[answered], names[given.labels[answered]]
+        found.append((f"answers of round {number}", figures(labels, truth[rows], final.classes)))
+    asked = np.concatenate([given.questions for given in outcome.rounds])
+    told = "the student, on examples not asked about"
+    return [*found, (told, student_figures(final, pool, truth, asked))]
 
 
 def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dict[str, Any]:
@@ -124,7 +152,7 @@ def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dic
     }
 
 
-def _text(result: dict[str, Any]) -> str:
+def _text(result: dict[str, Any], found: list[tuple[str, ClassFigures]]) -> str:
     from vicinal.reports._text import duration
 
     lines = [
@@ -132,5 +160,7 @@ def _text(result: dict[str, Any]) -> str:
         f"every budget, {part['kept']:,} answers kept"
         for number, part in enumerate(result["rounds"], 1)
     ]
+    for name, one in found:
+        lines += ["", f"{name[0].upper()}{name[1:]}:", *one.lines()]
     lines += [f"Student: {result['out']}, after {duration(result['seconds'])}"]
     return "\n".join([*lines, "", result["guarantee"]["text"]])

@@ -31,6 +31,9 @@ _NORMAL_IQR = 1.3489795003921634
 _SKEWED = 4.0
 _FAR = 10.0
 _COUNTED = 20
+_CERTAIN = 10.0
+"""Pairs expected to be equal, from which on it is no accident that none is."""
+
 _LEADING_ZERO = re.compile(r"-?0\d")
 _LEVEL = re.compile(r"\s*([<>≤≥]?)\s*(\d+(?:\.\d+)?)")
 
@@ -146,11 +149,20 @@ def _numeric(name: str, reading: Reading, *, may_be_whole: bool = True) -> Draft
     if set(distinct.tolist()) <= {0.0, 1.0}:
         return _yes_no(name, reading)
     whole = may_be_whole and bool((known % 1 == 0).all())
-    if whole and len(known) > _COUNTED and bool((np.diff(known) == 1).all()):
-        return IGNORED, "it numbers the rows"
+    if whole and _identifies(known, distinct):
+        return IGNORED, "it is another number in every row, as numbers of rows or people are"
     log = _is_skewed(known, distinct)
     made = WholeColumn if whole else NumberColumn
     return made(name, **_common(reading), **_range_of(known, log=log, whole=whole))
+
+
+def _identifies(known: Codes, distinct: Codes) -> bool:
+    """Tell whether whole numbers differ in all rows although so many would coincide by chance.
+
+    Of n numbers spread evenly over a range of N about n^2 / (2 N) pairs are equal, of others more.
+    """
+    pairs = len(known) ** 2 / (2 * (float(distinct[-1] - distinct[0]) + 1))
+    return len(known) == len(distinct) > _COUNTED and pairs >= _CERTAIN
 
 
 def _date(name: str, reading: Reading) -> Draft:

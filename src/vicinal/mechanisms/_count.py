@@ -63,7 +63,7 @@ class NoisyCount:
         self._slack.charge([self.scale] * queries, 1)
 
     def contribute_and_charge(
-        self, near: NeighbourLists, people: SubjectTable
+        self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], int]:
         """Charge the neighbours and return (counts, who takes part, all charges); still private.
 
@@ -78,10 +78,11 @@ class NoisyCount:
         spent : int
             All charges together, in units.
         """
-        counts = np.zeros(len(near), dtype=np.int64)
-        part = np.zeros(len(near.rows), dtype=np.bool_)
+        counts = np.zeros(len(neighbours), dtype=np.int64)
+        part = np.zeros(len(neighbours.rows), dtype=np.bool_)
         high, low = charge_counts(
-            near.starts, near.rows, people.slots, people.records, people.remaining,
+            neighbours.starts, neighbours.rows,
+            subjects.slots, subjects.records, subjects.remaining,
             self.grid.steps, self.scale, self._rate, counts, part,
         )  # fmt: skip
         return counts, part, (int(high) << 24) + int(low)
@@ -104,7 +105,7 @@ def size_noise(budget: float) -> float:
 
 
 def noisy_size(
-    people: SubjectTable,
+    subjects: SubjectTable,
     budget: float,
     grid: VoteGrid,
     noise: NoiseSource,
@@ -126,14 +127,14 @@ def noisy_size(
     ...     randomness,
     ... )
     >>> n = 1000
-    >>> people = SubjectTable(
+    >>> subjects = SubjectTable(
     ...     targets=np.zeros(n, np.int32),
     ...     slots=np.arange(n, dtype=np.int32),
     ...     records=np.ones(n, np.int32),
     ...     remaining=np.full(n, 1 << 40),
     ... )
     >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> size, charges = noisy_size(people, 0.05, VoteGrid(1 << 22), randomness(1), slack)
+    >>> size, charges = noisy_size(subjects, 0.05, VoteGrid(1 << 22), randomness(1), slack)
     >>> 800 < size < 1200, charges > 0
     (True, True)
     """
@@ -141,7 +142,7 @@ def noisy_size(
     rate = unit_rate(scale, budget)
     slack.charge([scale], 1)
     total, high, low = charge_sizes(
-        people.records, SIZE_RECORDS, people.remaining, grid.steps, scale, rate
+        subjects.records, SIZE_RECORDS, subjects.remaining, grid.steps, scale, rate
     )
     estimate = (int(total) + int(noise.discrete_gaussian(scale, 1)[0])) / grid.steps
     return estimate, (int(high) << 24) + int(low)

@@ -145,7 +145,7 @@ class NoisyGradient:
             Before any record is looked at, if another step was not planned.
         """
         self.quota.note_releases(1)
-        sums = self.clip_and_sum(weights, self._source.toss(self.gamma, len(self.records)))
+        sums = self.clip_and_sum(weights, self._source.bernoulli(self.gamma, len(self.records)))
         noise = self._noise.discrete_gaussian(self.scale, sums.size).reshape(sums.shape)
         return np.asarray((sums + noise) / self.steps)
 

@@ -18,7 +18,7 @@ from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import VoteEncoding
 from vicinal.neighbours import FLOAT32, RBF
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._poisson_knn import PoissonKNN, of_queries
+from vicinal.neighbours._poisson_knn import PoissonKNN, candidates_of
 
 FloatMatrix = npt.NDArray[np.floating]
 
@@ -96,10 +96,8 @@ class PrivateKNNRelease:
             return
         self.kernel = self._grid(public, margin)
         integers = self.kernel.encode(self._features)
-        walk = PoissonKNN(
-            self.kernel, integers, self._slots, self._n_subjects, self._k, self._gamma
-        )
-        self.nearest = NearestOfSample(walk, self._gamma, self._coins)
+        knn = PoissonKNN(self.kernel, integers, self._slots, self._n_subjects, self._k, self._gamma)
+        self.nearest = NearestOfSample(knn, self._gamma, self._coins)
         self._features = None
 
     def check(self, size: int) -> None:
@@ -123,20 +121,20 @@ class PrivateKNNRelease:
         """
         self._planned.note_releases(len(queries))
         integers = self.kernel.encode(queries)
-        size = max(1, _MOST_HITS // (int(self.nearest.walk.wanted) + self._k + 1))
+        size = max(1, _MOST_HITS // (int(self.nearest.knn.wanted) + self._k + 1))
         starts = range(0, len(integers), size)
         parts = [self._answered(integers[start : start + size]) for start in starts]
         return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
 
     def _answered(self, queries: IntegerMatrix) -> tuple[Bools, npt.NDArray[Any]]:
         """Sample and screen; sample again and vote."""
-        near = self.nearest.near(queries)
+        candidates = self.nearest.candidates(queries)
         passed = np.full(len(queries), self._voting.quota.left > 0)
         if self._screening is not None and passed.any():
-            counts = self._encoding.count(self.nearest.draw(queries, near), 1).max(axis=1)
+            counts = self._encoding.count(self.nearest.draw(queries, candidates), 1).max(axis=1)
             passed = self._screening.publish(counts)
             self.largest += counts.tolist()
         # Who passed is public, so this is, too: the first of them up to what was planned.
         passed &= np.cumsum(passed) <= self._voting.quota.left
-        chosen = self.nearest.draw(queries[passed], of_queries(near, passed))
+        chosen = self.nearest.draw(queries[passed], candidates_of(candidates, passed))
         return passed, self._voting.publish(self._encoding.count(chosen, self._voting.steps))

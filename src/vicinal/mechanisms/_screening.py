@@ -68,18 +68,18 @@ class NoisyThreshold:
             Before any noise is drawn, if so many answers were not planned.
         """
         self.quota.note_releases(len(largest))
-        bars = [self.bar(int(votes)) for votes in largest]
-        whole = np.array([bar[0] for bar in bars], dtype=np.int64)
+        limits = [self.noise_limit(int(votes)) for votes in largest]
+        whole = np.array([steps for steps, _ in limits], dtype=np.int64)
         drawn = self._noise.discrete_gaussian(self.scale, len(largest))
         passed = drawn > whole
         for j in np.flatnonzero(drawn == whole):
-            passed[j] = not self._source.toss(bars[j][1], 1)[0]
+            passed[j] = not self._source.bernoulli(limits[j][1], 1)[0]
         return passed
 
-    def bar(self, votes: int) -> tuple[int, float]:
+    def noise_limit(self, votes: int) -> tuple[int, float]:
         """Return what noise must exceed at so many `votes`: whole steps, and a part of a step.
 
-        The bar is (T - votes) in steps plus a half, worked out in whole numbers. Noise above the
+        The limit is (T - votes) in steps plus a half, worked out in whole numbers. Noise above the
         whole steps passes, noise below fails, noise that equals them fails as often as the part
         says.
         """

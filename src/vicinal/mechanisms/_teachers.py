@@ -131,7 +131,7 @@ def count_votes(
     return counts
 
 
-def taught(
+def train_teachers(
     model: Any,
     X: npt.NDArray[np.floating],
     labels: Labels,

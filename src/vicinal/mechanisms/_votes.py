@@ -262,7 +262,7 @@ class BlockRelease(ABC):
         )
 
     def contribute_and_charge(
-        self, near: NeighbourLists, people: SubjectTable
+        self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[Steps, int]:
         """Charge every neighbour for its votes and return their sums; still private.
 
@@ -277,21 +277,20 @@ class BlockRelease(ABC):
         spent : int
             All charges together, in units; private.
         """
-        votes = np.zeros((len(near), self.mechanism.n_classes), dtype=np.int64)
-        mechanism = self.mechanism
-        kernel = mechanism.kernel
-        neighbours = NeighbourArrays(near.starts, near.rows, near.similarities)
-        subjects = SubjectArrays(people.slots, people.records, people.remaining)
+        mechanism, kernel = self.mechanism, self.mechanism.kernel
+        votes = np.zeros((len(neighbours), mechanism.n_classes), dtype=np.int64)
+        hits = NeighbourArrays(neighbours.starts, neighbours.rows, neighbours.similarities)
+        budgets = SubjectArrays(subjects.slots, subjects.records, subjects.remaining)
         weights = KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift)
         prices = VotePrices(
             self.scales, self.rates, self.table_scale, self.price_table, mechanism.label_only
         )
-        targets = people.targets
+        targets = subjects.targets
         if isinstance(targets, RecordVectors):
             vectors = VectorArrays(targets.starts, targets.coordinates, targets.values)
-            high, low = charge_vectors(neighbours, vectors, subjects, weights, prices, votes)
+            high, low = charge_vectors(hits, vectors, budgets, weights, prices, votes)
         else:
-            high, low = charge_votes(neighbours, targets, subjects, weights, prices, votes)
+            high, low = charge_votes(hits, targets, budgets, weights, prices, votes)
         return votes, (int(high) << 24) + int(low)
 
     @abstractmethod

@@ -1,9 +1,9 @@
-"""The nearest of a Poisson sample: walk the records from the nearest on, tossing a coin for each.
+"""The k nearest subjects of a Poisson sample, without a draw for every record.
 
-Tossing coins for everybody and looking at those who came up costs n coins and n distances a query.
-Equal in distribution: take any set of candidates that holds all records up to some distance, toss
-for them alone, and stop if k have come up; nobody further away can be among the k. Only if fewer
-came up do the others get their coins, too. The set must be fixed before the coins; how it is found
+Drawing for all records and looking at the sample costs n draws and n distances a query. Equal in
+distribution: take any set of candidates that holds all records up to some distance, draw for them
+alone, and stop if k are in the sample; nobody further away can be among the k. Only if there are
+fewer is it drawn for the others, too. The set must be fixed before the draws; how it is found
 changes no law. It is found by a radius, at a rank among some of the records.
 
 *Order.* A smaller integer distance comes first, then a smaller row. It is a strict order of all
@@ -80,34 +80,42 @@ class PoissonKNN:
         """Return the number of records. Private."""
         return len(self.slots)
 
-    def near(self, queries: IntegerMatrix) -> NeighbourLists:
+    def candidates(self, queries: IntegerMatrix) -> NeighbourLists:
         """Return candidates of every query: all records inside some radius, rows ascending."""
         return self._index.search(queries, self._radii(queries))
 
-    def everybody(self, queries: IntegerMatrix) -> NeighbourLists:
+    def all_records(self, queries: IntegerMatrix) -> NeighbourLists:
         """Return all records as candidates of every query, rows ascending."""
         return self._index.search(queries, np.full(len(queries), _EVERYBODY, dtype=np.int64))
 
-    def first(self, near: NeighbourLists, coins: npt.NDArray[np.bool_]) -> Chosen:
-        """Return, int32 (q, k), the nearest record of each of the k nearest subjects with a coin.
+    def first(self, candidates: NeighbourLists, sampled: npt.NDArray[np.bool_]) -> Chosen:
+        """Return the nearest record of each of the k nearest sampled subjects, int32 (q, k).
 
-        Candidates come from :meth:`near` or :meth:`everybody`. There is a coin for each hit; a
-        subject goes by that of its first hit. Rows are in no order; :data:`NOBODY` where fewer came
-        up.
+        Candidates come from :meth:`candidates` or :meth:`all_records`; `sampled` says of every hit
+        whether it is in the sample, and a subject goes by its first hit. Rows are in no order;
+        :data:`NOBODY` where the sample holds fewer.
         """
-        chosen = np.full((len(near), self.k), NOBODY, dtype=np.int32)
+        chosen = np.full((len(candidates), self.k), NOBODY, dtype=np.int32)
         seen = np.zeros(self.n_subjects if self._several else 0, dtype=np.int64)
-        _first(near.starts, near.rows, near.similarities, coins, self.slots, seen, chosen)
+        _first(
+            candidates.starts,
+            candidates.rows,
+            candidates.similarities,
+            sampled,
+            self.slots,
+            seen,
+            chosen,
+        )
         return chosen
 
     def _radii(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
-        everybody = np.full(len(queries), _EVERYBODY, dtype=np.int64)
+        no_limit = np.full(len(queries), _EVERYBODY, dtype=np.int64)
         if self._probes is None or self.wanted > _MOST_SHARE * len(self):
-            return everybody
+            return no_limit
         expected = self.wanted / len(self) * len(self._probes)
         rank = math.ceil(expected + _MARGIN * math.sqrt(expected) + 1)
         if rank >= len(self._probes):
-            return everybody
+            return no_limit
         return self._probes.ranked(queries, rank)
 
 
@@ -123,18 +131,18 @@ def _scattered(size: int, count: int) -> npt.NDArray[np.int64]:
     return np.sort(np.argsort(mixed, kind="stable")[:count])
 
 
-def of_queries(near: NeighbourLists, which: npt.NDArray[np.bool_]) -> NeighbourLists:
+def candidates_of(candidates: NeighbourLists, which: npt.NDArray[np.bool_]) -> NeighbourLists:
     """Return the hits of those queries of a block that `which`, bool (q,), marks."""
     if which.all():
-        return near
-    counts = np.diff(near.starts)
-    kept = near.keep(np.repeat(which, counts))
+        return candidates
+    counts = np.diff(candidates.starts)
+    kept = candidates.keep(np.repeat(which, counts))
     starts = np.concatenate([kept.starts[:1], np.cumsum(counts[which])])
     return NeighbourLists(starts, kept.rows, kept.similarities)
 
 
 @compiled
-def _first(starts, rows, similarities, coins, slots, seen, chosen):  # type: ignore[no-untyped-def]
+def _first(starts, rows, similarities, sampled, slots, seen, chosen):  # type: ignore[no-untyped-def]
     """Fill `chosen`, (q, k); see :meth:`PoissonKNN.first`.
 
     `seen` is empty if every record is a subject of its own. A key orders records: a larger
@@ -150,11 +158,11 @@ def _first(starts, rows, similarities, coins, slots, seen, chosen):  # type: ign
         for hit in range(starts[j], starts[j + 1]):
             key = (np.int64(similarities[hit]) << 32) | (0x7FFFFFFF - np.int64(rows[hit]))
             if len(seen):
-                size = _take_subject(keys, size, key, coins[hit], seen, slots[rows[hit]])
+                size = _take_subject(keys, size, key, sampled[hit], seen, slots[rows[hit]])
             else:
                 # Branchless: a coin is the least predictable thing there is.
                 keys[size] = key
-                size += coins[hit]
+                size += sampled[hit]
         if len(seen):
             for hit in range(starts[j], starts[j + 1]):
                 seen[slots[rows[hit]]] = 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
@@ -105,3 +106,139 @@ def balanced_accuracy(answers: npt.ArrayLike, truth: npt.ArrayLike) -> float:
     given, true = np.asarray(answers), np.asarray(truth)
     found: list[Any] = [true == name for name in np.unique(true)]
     return float(np.mean([(given == true)[mine].mean() for mine in found])) if found else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class FigureInterval:
+    """A figure with its 95 % interval, which is for the choice of examples."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, value: float, error: float, most: float = 1.0) -> Self:
+        """Return a figure between 0 and `most` with its standard error."""
+        reach = _NORMAL_95 * error
+        return cls(value, max(0.0, value - reach), min(most, value + reach))
+
+    def __str__(self) -> str:
+        """Return three numbers of three digits."""
+        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """How good answers are, over all and for every class.
+
+    Attributes
+    ----------
+    overall : Outcome
+        All examples.
+    by_class : dict
+        The outcome for the examples of each class, by its name.
+    auc : FigureInterval or None
+        Area under the ROC curve: of the second of two classes, or the mean of each against all
+        others. None without probabilities, or where a class has no examples.
+
+    Examples
+    --------
+    >>> found = ClassFigures.of(["a", "b", "b", "b"], ["a", "a", "b", "b"], ["a", "b"])
+    >>> print(found.balanced)
+    0.750 (0.356 to 1.000)
+    """
+
+    overall: Outcome
+    by_class: dict[str, Outcome]
+    auc: FigureInterval | None
+
+    @classmethod
+    def of(
+        cls,
+        answers: npt.ArrayLike,
+        truth: npt.ArrayLike,
+        classes: Sequence[Any],
+        chances: npt.NDArray[np.floating] | None = None,
+    ) -> Self:
+        """Compare answers (q,), and their probabilities (q, c) if known, with the truth (q,)."""
+        true = np.asarray(truth)
+        members = np.stack([true == name for name in classes], axis=1)
+        complete = len(members) > 0 and bool(members.any(axis=0).all())
+        auc = None if chances is None or not complete else _auc_of_all(chances, members)
+        return cls(Outcome.of(answers, truth), outcome_by_class(answers, truth, classes), auc)
+
+    @property
+    def balanced(self) -> FigureInterval:
+        """Mean share of right answers over the classes that there are examples of."""
+        there = [one for one in self.by_class.values() if one.total]
+        if not there:
+            return FigureInterval(math.nan, 0.0, 1.0)
+        value = float(np.mean([one.accuracy for one in there]))
+        # A class without a mistake has an error, too: shares with one right and one wrong added.
+        smooth = [((one.correct + 1) / (one.total + 2), one.total) for one in there]
+        variance = sum(share * (1 - share) / total for share, total in smooth)
+        return FigureInterval.around(value, math.sqrt(variance) / len(there))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        balanced = asdict(self.balanced) if self.overall.total else None
+        return {
+            **self.overall.to_dict(),
+            "balanced_accuracy": balanced,
+            "auc": None if self.auc is None else asdict(self.auc),
+            "by_class": {name: one.to_dict() for name, one in self.by_class.items()},
+        }
+
+    def lines(self) -> list[str]:
+        """Return them in words, a figure a line."""
+        if not self.overall.total:
+            return ["No examples to compare with."]
+        found = [
+            f"Accuracy {FigureInterval(self.overall.accuracy, *self.overall.interval)}",
+            f"Balanced accuracy {self.balanced}",
+        ]
+        if self.auc is not None:
+            found.append(f"AUC {self.auc}")
+        shares = [
+            f"{name} {one.accuracy:.3f} of {one.total:,}" if one.total else f"{name}: no examples"
+            for name, one in self.by_class.items()
+        ]
+        return [*found, f"Right by class: {'; '.join(shares)}"]
+
+
+_NORMAL_95 = NormalDist().inv_cdf(0.975)
+
+
+def auc_with_error(
+    scores: npt.NDArray[np.floating], cases: npt.NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Return the AUC of scores (q,) and its standard error (DeLong et al. 1988); NaN if too few.
+
+    Parameters
+    ----------
+    scores : float (q,)
+        Higher for likelier cases.
+    cases : bool (q,)
+        Which are cases; some, and not all.
+    """
+    ours, others = scores[cases], scores[~cases]
+    ranks = rankdata(scores)
+    above = (ranks[cases] - rankdata(ours)) / len(others)
+    below = (ranks[~cases] - rankdata(others)) / len(ours)
+    if min(len(ours), len(others)) < 2:
+        return float(above.mean()), math.nan
+    error = math.sqrt(above.var(ddof=1) / len(ours) + below.var(ddof=1) / len(others))
+    return float(above.mean()), error
+
+
+def _auc_of_all(
+    chances: npt.NDArray[np.floating], members: npt.NDArray[np.bool_]
+) -> FigureInterval | None:
+    columns = [1] if members.shape[1] == 2 else range(members.shape[1])
+    if members.all(axis=0).any():
+        return None
+    found = [auc_with_error(chances[:, place], members[:, place]) for place in columns]
+    values, errors = zip(*found, strict=True)
+    # Errors of classes go together in an unknown way: the mean of them is the most there can be.
+    error = float(np.mean(errors))
+    return FigureInterval.around(float(np.mean(values)), math.inf if math.isnan(error) else error)

@@ -81,17 +81,31 @@ def options(
     """Plan every wish, as a classifier would, and simulate it where there are public points."""
     reference = None if stage is None else stage.reference
     wanted = wishes(wish, None if reference is None else reference.points.shape[1])
-    choices = {name: PlanChoice.of(other, reference) for name, other in wanted.items()}
-    k = choices[AS_WISHED].n_neighbors
-    for name, other in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, wish.n_records))):
-        choices[name] = PlanChoice.of(wish, reference, other)
     found = []
-    for name, choice in choices.items():
-        played = stage is not None and not choice.request.model_share
-        outlook = _simulated(stage, choice, seed) if stage is not None and played else None
-        found.append(Option(name, choice, outlook))
+    for name, other in wanted.items():
+        found.append(_option(name, other, stage, seed))
+        step(1)
+    k = found[0].choice.n_neighbors
+    for name, fixed in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, wish.n_records))):
+        found.append(_option(name, wish, stage, seed, fixed))
         step(1)
     return found
+
+
+def _option(
+    name: str, wish: PlanRequest, stage: SimulationSetup | None, seed: int, k: int | None = None
+) -> Option:
+    """Return a wish as it would be planned, and simulated where there are public points.
+
+    Beside a private model that takes labels: it learns of clusters what they are made of.
+    """
+    if stage is None or (wish.model_share and not stage.real):
+        reference = None if stage is None else stage.reference
+        return Option(name, PlanChoice.of(wish, reference, k), None)
+    stage = stage.beside_model(wish, seed) if wish.model_share else stage
+    left = None if stage.model is None else stage.model.left
+    choice = PlanChoice.of(wish, stage.reference, k, left)
+    return Option(name, choice, _simulated(stage, choice, seed))
 
 
 def work(wish: PlanRequest, n_features: int | None = None) -> int:
@@ -187,8 +201,8 @@ _NOTHING_PLAYED = (
     "points (--public) the noise comes out smaller"
 )
 _NOT_TRAINED = (
-    "nothing: what a model learns depends on labels. The noise is planned for the least that "
-    "training leaves of a budget; fit plans by public points, and takes less"
+    "nothing: what a model learns depends on labels, and none were given (--labels). The noise is "
+    "planned for the least that training leaves of a budget; fit takes less"
 )
 _CLUSTERS = (
     "cannot be told: clusters of the public points played the classes. Classes that overlap more "

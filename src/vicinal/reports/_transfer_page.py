@@ -12,6 +12,7 @@ from vicinal.labelling import ABSTAINED, LabellingPlan, TransferResult
 from vicinal.labelling._journal import AskedRound
 from vicinal.reports import _text as words
 from vicinal.reports._html import Markup, document, image, table, tag
+from vicinal.reports._outcomes import ClassFigures, FigureInterval
 from vicinal.reports._plots import picture
 
 _TITLE = "From private records to a student"
@@ -21,13 +22,19 @@ _SHOWN = 16
 
 
 def transfer_page(
-    outcome: TransferResult, plan: LabellingPlan, pool: npt.NDArray[Any], classes: Sequence[Any]
+    outcome: TransferResult,
+    plan: LabellingPlan,
+    pool: npt.NDArray[Any],
+    classes: Sequence[Any],
+    figures: Sequence[tuple[str, ClassFigures]] = (),
 ) -> str:
     """Return a page of HTML that needs nothing else; everything on it is released.
 
-    Examples of the `pool` (m, ...) that are images are shown.
+    Examples of the `pool` (m, ...) that are images are shown, and what answers and student are
+    right in, if public labels tell it.
     """
     sections = [_guarantee(outcome), _rounds(outcome, plan)]
+    sections += [_figures(figures)] if figures else []
     if pool.ndim > 2:
         sections += [
             _questions(number, outcome, pool, classes) for number in range(len(outcome.rounds))
@@ -67,6 +74,26 @@ def _rounds(outcome: TransferResult, plan: LabellingPlan) -> Markup:
         "which costs nothing; where the last student is least sure, questions are hardest."
     )
     return tag("section", tag("h2", "Rounds"), table(header, rows), tag("p", note))
+
+
+def _figures(figures: Sequence[tuple[str, ClassFigures]]) -> Markup:
+    header = ("", "accuracy", "balanced accuracy", "AUC", "least accurate class")
+    rows = [(name, *_cells(one)) for name, one in figures]
+    note = "By the public examples' own labels, with 95 % intervals for the choice of examples."
+    return tag("section", tag("h2", "How good they are"), table(header, rows), tag("p", note))
+
+
+def _cells(one: ClassFigures) -> tuple[str, str, str, str]:
+    known = {name: each for name, each in one.by_class.items() if each.total}
+    if not known:
+        return "-", "-", "-", "-"
+    worst = min(known, key=lambda name: known[name].accuracy)
+    return (
+        str(FigureInterval(one.overall.accuracy, *one.overall.interval)),
+        str(one.balanced),
+        "-" if one.auc is None else str(one.auc),
+        f"{worst}: {words.percent(known[worst].accuracy)} of {known[worst].total:,}",
+    )
 
 
 def _questions(

@@ -1,8 +1,8 @@
 """The sampler on all bit strings up to a length: exact probabilities, not samples.
 
-A depth-first walk feeds every bit string to a function and stops where it decides. The outcomes of
-strings that decide within `depth` bits bound each probability from below; the strings that do not
-decide are all that is missing. The true law must lie between, and the gap must be small.
+A depth-first walk feeds every bit string to a function, and no longer ones where it decides. The
+outcomes of strings that decide within `depth` bits bound each probability from below; the strings
+that do not decide are all that is missing. The true law must lie between, and the gap be small.
 """
 
 from __future__ import annotations
@@ -21,23 +21,35 @@ from vicinal.noise._uniform_bits import NEXT, OutOfBits, next_bit, next_bits
 
 
 def outcomes(function, *arguments, depth):
-    """Return ({outcome: exact probability so far}, probability of not being decided yet)."""
-    found, missing = defaultdict(Fraction), Fraction(0)
+    """Return ({outcome: exact probability so far}, probability of not being decided yet).
+
+    A string of zeros to the end says after how many bits it is decided, and so which of its bits to
+    turn; that these bits alone decide is then seen by feeding no others.
+    """
+    found, missing = defaultdict(int), 0
     stack = [(0, 0)]
     while stack:
         bits, length = stack.pop()
-        words, place = np.array([bits, 0], dtype=np.uint64), np.array([0, length, 0])
-        try:
-            outcome = function(words, place, *arguments)
-        except OutOfBits:
-            if length == depth:
-                missing += Fraction(1, 2**length)
-            else:
-                stack += [(bits, length + 1), (bits | 1 << length, length + 1)]
-            continue
-        assert place[NEXT] == length, "decided earlier, so this string is not visited"
-        found[outcome] += Fraction(1, 2**length)
-    return found, missing
+        words = np.array([bits, 0], dtype=np.uint64)
+        used, outcome = decided(function, words, depth, *arguments)
+        assert used >= length, "decided earlier, so this string is not visited"
+        stack += [(bits | 1 << turned, turned + 1) for turned in range(length, used)]
+        if outcome is None:
+            missing += 1
+        else:
+            assert decided(function, words, used, *arguments) == (used, outcome)
+            found[outcome] += 1 << depth - used
+    return {x: Fraction(n, 1 << depth) for x, n in found.items()}, Fraction(missing, 1 << depth)
+
+
+def decided(function, words, length, *arguments):
+    """Return (bits used, outcome) of the first `length` bits; None if they do not decide."""
+    place = np.array([0, length, 0])
+    try:
+        outcome = function(words, place, *arguments)
+    except OutOfBits:
+        return length, None
+    return int(place[NEXT]), outcome
 
 
 def brackets(function, *arguments, law, depth, gap=0.02):

@@ -55,11 +55,11 @@ class AnsweredNeighbours(AnswerReuse):
 
     def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes:
         """Return the votes of earlier queries inside the radii."""
-        near = self._index.search(queries, thresholds)
-        counts = np.diff(near.starts)
+        neighbours = self._index.search(queries, thresholds)
+        counts = np.diff(neighbours.starts)
         votes = np.zeros((len(queries), self._n_classes), dtype=np.int64)
-        place = np.repeat(np.arange(len(queries)), counts), self._labels[near.rows]
-        np.add.at(votes, place, self._weights[self._kernel.levels(near.similarities)])
+        place = np.repeat(np.arange(len(queries)), counts), self._labels[neighbours.rows]
+        np.add.at(votes, place, self._weights[self._kernel.levels(neighbours.similarities)])
         return PublicVotes(votes, counts)
 
     def learn(self, queries: IntegerMatrix, labels: Places) -> None:

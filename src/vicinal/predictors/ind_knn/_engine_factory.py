@@ -101,9 +101,9 @@ def plan_engine(
     kernel_for(settings, public)  # refuses what is missing, before anything is drawn
     if settings.may_train and public is not None:
         slots = ledger.enroll(subjects)
-        people = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
+        table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
         settings, model = settled_model(
-            settings, X, people, ledger, public, noise, slack, interaction
+            settings, X, table, ledger, public, noise, slack, interaction
         )
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def plan_engine(
 def settled_model(
     settings: AnySettings,
     X: FloatMatrix,
-    people: SubjectTable,
+    subjects: SubjectTable,
     account: Account,
     public: FloatMatrix,
     noise: NoiseSource,
@@ -130,7 +130,7 @@ def settled_model(
     Parameters
     ----------
     X : array (n, d)
-        Features of the records of `people`.
+        Features of the records of `subjects`.
     account : Account
         Where the budgets are: `people.remaining` is its own.
     part : float
@@ -144,14 +144,14 @@ def settled_model(
         None for a share of 0.
     """
     if settings.n_records is None:
-        size = _estimated_size(settings, people, account, noise, slack, interaction)
+        size = _estimated_size(settings, subjects, account, noise, slack, interaction)
         settings = settings.changed(n_records=size)
     settings = _private_model.resolved(settings, X.shape[1])
     if not settings.trained_share:
         return settings, None
     if interaction is not None:
         interaction.release()
-    model = _private_model.train(settings, X, people, account, public, noise, slack, part)
+    model = _private_model.train(settings, X, subjects, account, public, noise, slack, part)
     return settings, model
 
 
@@ -357,7 +357,7 @@ def _answer_reuse(
 
 def _estimated_size(
     settings: SharedSettings,
-    people: SubjectTable,
+    subjects: SubjectTable,
     account: Account,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
@@ -365,7 +365,7 @@ def _estimated_size(
 ) -> int:
     budget = settings.spendable
     grid = VoteGrid.fitting(size_noise(budget), 1, 1, settings.grid_delta)
-    estimate, spent = noisy_size(people, budget, grid, noise, slack)
+    estimate, spent = noisy_size(subjects, budget, grid, noise, slack)
     account.note_charged_total(spent)
     if interaction is not None:
         # The same subjects with the same budget: the charge pays for the size released first.

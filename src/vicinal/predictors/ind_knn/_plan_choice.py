@@ -99,11 +99,12 @@ class PlanChoice:
         request: PlanRequest,
         reference: Reference | None = None,
         n_neighbors: int | None = None,
+        left: float | None = None,
     ) -> Self:
         """Choose; without public points kernel weights count as the largest there are.
 
-        Beside a private model the plan is for the least that training leaves of a budget. ``fit``
-        plans for what it would have left public points, and so with less noise.
+        Beside a private model the plan is for what training is known to leave of a budget, or
+        for the least that it leaves. ``fit`` plans for what it would have left public points.
 
         Parameters
         ----------
@@ -113,6 +114,8 @@ class PlanChoice:
             Public points.
         n_neighbors : int, optional
             k, if it is not to be chosen; the noise is made to fit it.
+        left : float, optional
+            The share of a budget that training leaves.
 
         Raises
         ------
@@ -122,7 +125,8 @@ class PlanChoice:
         settings, n = request.settings(), request.n_records
 
         def affordable(shift: float = 0.0) -> float:
-            return (1 - request.model_share) * settings.affordable(shift)
+            known = 1 - request.model_share if left is None else left
+            return known * settings.affordable(shift)
 
         points = n if reference is None else len(reference)
         k = n_neighbors or _neighbors(settings, n, reference, affordable())

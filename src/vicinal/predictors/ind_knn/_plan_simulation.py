@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -32,7 +32,8 @@ from vicinal.predictors.ind_knn._answer_reuse import ConfidenceGate
 from vicinal.predictors.ind_knn._budget_usage import RETIRED
 from vicinal.predictors.ind_knn._engine import BLOCK, UNKNOWN, AnswerReuse, NoReuse, observe
 from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule, NoiseSchedule
-from vicinal.predictors.ind_knn._plan_choice import PlanChoice
+from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.predictors.ind_knn._plan_model import PlayedModel, played_model
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -105,12 +106,20 @@ class SimulationSetup:
         Number of classes.
     real : bool
         Whether the labels are real, so that accuracy means something.
+    model : PlayedModel or None
+        A private model beside the votes, in whose metric the points are.
     """
 
     reference: Reference
     labels: Places
     n_classes: int
     real: bool
+    model: PlayedModel | None = None
+
+    def beside_model(self, wish: PlanRequest, seed: int) -> SimulationSetup:
+        """Return the points beside the model of a plan with one; their labels must be real."""
+        model = played_model(self.reference.points, self.labels, wish, seed)
+        return replace(self, reference=model.reference, model=model)
 
     @classmethod
     def of(
@@ -178,17 +187,33 @@ class _Run:
     def answer(self, block: Places) -> None:
         """Answer a block of points as the classifier would."""
         points = self._stage.reference.points[block]
-        labels = self.reuse.reusable(points)
+        labels = self._known(block)
         asked = labels == UNKNOWN
         near = self._near.of(block)
         plain = self._sums(near, near.weights)
         noisy = self._sums(near.where(asked), self._charged(near.where(asked)))
         scale = self._schedule.multiplier * math.sqrt(self._choice.n_neighbors)
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
+        model, unnoised = self._stage.model, labels.copy()
+        if model is not None:
+            plain += scale * model.prior[block]
+            noisy += scale * model.prior[block[asked]]
         labels[asked] = noisy.argmax(axis=1)
-        self._plain[block], self._answers[block] = plain.argmax(axis=1), labels
+        # Behind a gate of earlier answers everything is compared; beside a model what is asked is.
+        unnoised = np.where(asked | (model is None), plain.argmax(axis=1), unnoised)
+        self._plain[block], self._answers[block] = unnoised, labels
         self._asked += int(asked.sum())
         observe(self.reuse, self._schedule, points, asked, labels)
+
+    def _known(self, block: Places) -> Places:
+        """Return answers that need not be asked for, or `UNKNOWN`."""
+        model = self._stage.model
+        if model is None:
+            return self.reuse.reusable(self._stage.reference.points[block])
+        left = self._choice.n_asked / self._each - self._asked
+        unsure = ~model.sure[block]
+        asked = unsure & (np.cumsum(unsure) <= left)
+        return np.where(asked, UNKNOWN, model.prior[block].argmax(axis=1))
 
     def _charged(self, near: _Voters) -> Floats:
         """Charge who takes part; return what each can afford to contribute."""

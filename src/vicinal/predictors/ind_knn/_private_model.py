@@ -141,7 +141,7 @@ class PrivateModel:
     def shares(self, prior: Floats) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
         scores = prior * (self._spread / PRIOR) + self._shift
-        return np.maximum(_softmax(scores), _LEAST_SHARE)
+        return np.maximum(softmax(scores), _LEAST_SHARE)
 
     def sure(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return where the model answers alone, bool (n,)."""
@@ -155,7 +155,7 @@ def _shift(scores: Floats, shares: Floats) -> Floats:
     """
     shift = np.zeros(scores.shape[1])
     for _ in range(_ROUNDS if np.ptp(shares) else 0):
-        shift += np.log(shares / np.maximum(_softmax(scores + shift).mean(axis=0), _LEAST_SHARE))
+        shift += np.log(shares / np.maximum(softmax(scores + shift).mean(axis=0), _LEAST_SHARE))
     return shift
 
 
@@ -266,7 +266,7 @@ def train(
             gradient, sigma, people, account, rows, n_records, start, rate, settings.subject_use
         )
         noise_left = WeightNoise(sigma * CLIP / n_records, rate, MOMENTUM, STEPS, STEPS // 2)
-        chances = _softmax(scores_of(rows, whole_weights(weights), features.unit))
+        chances = softmax(scores_of(rows, whole_weights(weights), features.unit))
         weights = shrunk(weights, features, rows, chances, noise_left)
     model = LinearModel(whole_weights(weights))
     used = np.minimum(used / budget, share * part)
@@ -319,12 +319,13 @@ def release_cost(scores: Floats, lengths: Floats, noise: float) -> Floats:
 
     They are labelled as the model expects by its `scores`, (m, c).
     """
-    chances = _softmax(scores)
+    chances = softmax(scores)
     squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
     norms = np.minimum(squares * lengths[:, None] / CLIP**2, 1.0)
     return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))
 
 
-def _softmax(scores: Floats) -> Floats:
+def softmax(scores: Floats) -> Floats:
+    """Return probabilities of scores, (n, c)."""
     grown = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(grown / grown.sum(axis=1, keepdims=True))

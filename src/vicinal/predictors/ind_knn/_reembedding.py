@@ -262,7 +262,10 @@ def _another_seed(settings: IndKNNSettings, answers: int) -> IndKNNSettings:
 
 def _plan_on(classifier: IndKNNClassifier, settings: IndKNNSettings, n_queries: int) -> None:
     """Let the classifier warn once it has answered so many more."""
-    classifier._settings = settings.changed(n_queries=classifier.n_answers_ + n_queries)
+    planned = classifier.n_answers_ + n_queries
+    classifier._settings = settings.changed(n_queries=planned)
+    if classifier._planned_answers is not None:
+        classifier._planned_answers = planned
 
 
 def _as_at_fit(classifier: IndKNNClassifier, rows: int, y: npt.ArrayLike) -> bool:

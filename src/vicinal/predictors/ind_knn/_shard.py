@@ -107,10 +107,10 @@ class LocalShardBase(ABC):
         """
         sums = np.zeros((len(queries), release.mechanism.n_classes), dtype=np.int64)
         start = 0
-        for near in self.parts(queries, thresholds):
-            part = slice(start, start + len(near))
-            sums[part] = self.charge(release.of(part), near)
-            start += len(near)
+        for neighbours in self.parts(queries, thresholds):
+            part = slice(start, start + len(neighbours))
+            sums[part] = self.charge(release.of(part), neighbours)
+            start += len(neighbours)
         return sums
 
     def rounds(
@@ -121,14 +121,14 @@ class LocalShardBase(ABC):
             yield TwoRoundQuery(self, slice(0, len(queries)), self.search(queries, thresholds))
             return
         start = 0
-        for near in self.parts(queries, thresholds):
-            for j in range(len(near)):
-                yield TwoRoundQuery(self, slice(start, start + 1), near.one(j))
+        for neighbours in self.parts(queries, thresholds):
+            for j in range(len(neighbours)):
+                yield TwoRoundQuery(self, slice(start, start + 1), neighbours.one(j))
                 start += 1
 
-    def charge(self, release: BlockRelease, near: NeighbourLists) -> Steps:
+    def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
         """Charge neighbours that were found, and return the sums of their votes."""
-        sums, spent = release.contribute_and_charge(near, self.subject_table)
+        sums, spent = release.contribute_and_charge(neighbours, self.subject_table)
         self.ledger.note_charged_total(spent)
         return sums
 
@@ -139,18 +139,20 @@ class TwoRoundQuery:
 
     shard: LocalShardBase
     queries: slice
-    near: NeighbourLists
+    neighbours: NeighbourLists
 
     def charge_counts(self, counter: NoisyCount) -> Steps:
         """Charge and count the neighbours, and keep only those who could pay."""
-        counts, part, spent = counter.contribute_and_charge(self.near, self.shard.subject_table)
+        counts, part, spent = counter.contribute_and_charge(
+            self.neighbours, self.shard.subject_table
+        )
         self.shard.ledger.note_charged_total(spent)
-        self.near = self.near.keep(part)
+        self.neighbours = self.neighbours.keep(part)
         return counts
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Charge those who were counted, and sum their votes."""
-        return self.shard.charge(release, self.near)
+        return self.shard.charge(release, self.neighbours)
 
 
 def summed(parts: Iterable[Steps]) -> Steps:

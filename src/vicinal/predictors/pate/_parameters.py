@@ -23,7 +23,7 @@ from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
 from vicinal.mechanisms._screening import FINEST, NoisyThreshold
 from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
-from vicinal.mechanisms._teachers import PATERelease, taught
+from vicinal.mechanisms._teachers import PATERelease, train_teachers
 from vicinal.predictors._common.fixed_plan import (
     VOTE_NOISE,
     AnsweringParameters,
@@ -256,7 +256,7 @@ class PATESettings(PATEParameters, AnsweringSettings):
         """Return what gives the planned answers, with fresh quotas."""
         simulated = self.simulation_seed is not None
         key = f"simulated:{self.simulation_seed}".encode() if simulated else fresh_key()
-        teachers = taught(
+        teachers = train_teachers(
             self.teacher, records.features, targets, list(records.names), key, self.n_teachers,
             len(self.classes),
         )  # fmt: skip

@@ -1,0 +1,137 @@
+"""A private model played through on labelled public points, as plans are; seeded.
+
+Every point stands for n / m records. The points are halved: each half is scored by a model trained
+on the other, with the noise that n records would get, so that no point is judged by a model that
+saw its label. What training would have cost a point is what it costs there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.mechanisms._linear_model import whole_weights
+from vicinal.neighbours import Cosine, Reference, int8_precision
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors.ind_knn._model_features import Floats, ModelFeatures, WeightNoise, shrunk
+from vicinal.predictors.ind_knn._plan_choice import PlanRequest
+from vicinal.predictors.ind_knn._private_model import (
+    CLIP,
+    LARGEST_RATE,
+    MOMENTUM,
+    RATE,
+    STEPS,
+    LinearModel,
+    PrivateModel,
+    release_cost,
+    scores_of,
+    softmax,
+    started,
+)
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlayedModel:
+    """What models of public points say of them, and the points in their metric.
+
+    Attributes
+    ----------
+    reference : Reference
+        The points in the learnt metric.
+    prior : float64 (m, c)
+        What joins the votes on each point, in units of their noise.
+    sure : bool (m,)
+        Where the model would answer alone.
+    left : float
+        Share of a budget that training leaves around points that are asked about.
+    """
+
+    reference: Reference
+    prior: Floats
+    sure: npt.NDArray[np.bool_]
+    left: float
+
+
+def played_model(
+    points: IntegerMatrix, labels: Places, wish: PlanRequest, seed: int
+) -> PlayedModel:
+    """Return what a model would make of labelled public points (m, d), were they n records.
+
+    Parameters
+    ----------
+    points : array (m, d)
+        Public integer points.
+    labels : int64 (m,)
+        Their classes.
+    wish : PlanRequest
+        With a share for the model.
+    seed : int
+        Of the noise, and of the halves.
+    """
+    generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
+    numbers = np.asarray(points, dtype=np.float32)
+    first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
+    rows = np.empty((len(points), points.shape[1] + wish.n_classes), dtype=np.float32)
+    prior, sure = np.empty((len(points), wish.n_classes)), np.empty(len(points), dtype=np.bool_)
+    uses = []
+    for part in (first, ~first):
+        model = _trained(numbers[~part], labels[~part], numbers[part], wish, generator)
+        rows[part], prior[part] = model.features(numbers[part]), model.prior(numbers[part])
+        sure[part] = model.sure(prior[part])
+        uses.append(model.typical_use)
+    kernel = Cosine(int8_precision(rows))
+    return PlayedModel(
+        Reference(kernel, kernel.encode(rows)), prior, sure, 1.0 - float(np.mean(uses))
+    )
+
+
+def _trained(
+    X: npt.NDArray[np.float32],
+    labels: Places,
+    others: npt.NDArray[np.float32],
+    wish: PlanRequest,
+    generator: np.random.Generator,  # noqa: TID251 (its type)
+) -> PrivateModel:
+    """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
+    settings, n_features = wish.settings(), X.shape[1]
+    features = ModelFeatures.planned(n_features)
+    rows, known = (features.rows(each) for each in (X, others))
+    unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
+    sigma = math.sqrt(STEPS / (2 * wish.model_share * settings.spendable))
+    rate = min(LARGEST_RATE, RATE * math.sqrt((n_features + 1) * wish.n_classes))
+    noise = sigma * CLIP / wish.n_records
+    lengths = np.square(probes).sum(axis=1) / features.unit**2
+    weights = started(settings.class_shares, features.width)
+    velocity, total = np.zeros_like(weights), np.zeros_like(weights)
+    used = np.zeros(len(probes))
+    for step in range(STEPS):
+        used += release_cost(
+            scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
+        )
+        gradient = _mean_gradient(unit, labels, weights)
+        velocity = (
+            MOMENTUM * velocity + gradient + generator.normal(scale=noise, size=weights.shape)
+        )
+        weights = weights - rate * velocity
+        if step >= STEPS // 2:
+            total += weights
+    weights = total / (STEPS - STEPS // 2)
+    chances = softmax(scores_of(probes, whole_weights(weights), features.unit))
+    left = WeightNoise(noise, rate, MOMENTUM, STEPS, STEPS // 2)
+    weights = shrunk(weights, features, known, chances, left)
+    used = np.minimum(used / settings.spendable, wish.model_share)
+    return PrivateModel(LinearModel(whole_weights(weights)), others, used, settings.class_shares)
+
+
+def _mean_gradient(rows: Floats, labels: Places, weights: Floats) -> Floats:
+    """Return the mean of clipped gradients, (D, c)."""
+    away = softmax(rows @ weights)
+    away[np.arange(len(labels)), labels] -= 1.0
+    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(away, axis=1)
+    away *= np.minimum(1.0, CLIP / np.maximum(norms, 1e-300))[:, None]
+    return np.asarray(rows.T @ away / len(rows))
