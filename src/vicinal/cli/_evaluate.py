@@ -86,11 +86,11 @@ def described(found: NoisyFigures) -> str:
     return "\n".join(lines)
 
 
-def _figure(name: str, told: tuple[float, float, float]) -> str:
+def _figure(name: str, shown: tuple[float, float, float]) -> str:
     """Return a figure in words; names are those of targets or labels, then of the figure."""
     about, _, figure = name.rpartition(" ")
     words = _NAMES[figure] if not about else f"{about}: {_NAMES[figure]}"
-    value, low, high = told
+    value, low, high = shown
     if math.isnan(value):
         return f"{words}: unknown: too few people for the noise"
     return f"{words}: {value:.3f} ({low:.3f} to {high:.3f})"
