@@ -17,7 +17,8 @@ import opendp.prelude as opendp
 from scipy.stats import spearmanr
 
 from vicinal.noise import SystemNoise, bernoulli
-from vicinal.noise._cks20 import fill_gaussian
+from vicinal.noise._gaussian import fill_gaussian
+from vicinal.noise._gaussian_exact import gaussian_round
 from vicinal.noise._uniform_bits import BitBuffer
 
 SCALE, CLASSES, BLOCK = 1 << 22, 10, 256
@@ -59,7 +60,7 @@ def direct(size: int) -> Callable[[], np.ndarray]:
     bits, out = BitBuffer(os.urandom, 8192), np.zeros(size, dtype=np.int64)
 
     def draw() -> np.ndarray:
-        bits.fill(fill_gaussian, out, SCALE)
+        bits.fill(fill_gaussian, out, SCALE, gaussian_round)
         return out.copy()
 
     return draw

@@ -27,7 +27,11 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
-EXTRAS = {"core": (), "dev": ("dev", "encoders", "text", "postgres"), "docs": ("docs",)}
+EXTRAS = {
+    "core": (),
+    "dev": ("dev", "encoders", "langchain", "llama-index", "text", "postgres"),
+    "docs": ("docs",),
+}
 """What each file adds to those before."""
 
 ALONE = ("timm",)

@@ -23,6 +23,7 @@ from experiments.accuracy.retraining import share_of_each
 from experiments.accuracy.table import pipes
 from experiments.spread import mean_and_spread
 from vicinal._progress import Step
+from vicinal.errors import InvalidInput
 from vicinal.predictors import IndKNNClassifier, NoisySGDClassifier
 from vicinal.reports._trials import Trial
 
@@ -107,8 +108,13 @@ class _Pool:
         self._waiting = [generator.permutation(np.flatnonzero(late == kind)) for kind in (0, 1)]
 
     def drawn(self, size: int, late: float) -> Places:
-        """Return rows, sorted, of which so large a share is late, as long as there are some."""
+        """Return rows, sorted, of which so large a share is late; refuse if there are too few."""
         counts = (size - round(late * size), round(late * size))
+        if any(len(rows) < n for rows, n in zip(self._waiting, counts, strict=True)):
+            raise InvalidInput(
+                "The 'queries' option must be smaller: the test part has too few queries of some "
+                "classes for a year, each asked once."
+            )
         found = [rows[:count] for rows, count in zip(self._waiting, counts, strict=True)]
         self._waiting = [r[count:] for r, count in zip(self._waiting, counts, strict=True)]
         return np.sort(np.concatenate(found))

@@ -75,7 +75,7 @@ def stream(
 def churn(
     data: Data = None,
     epsilon: Epsilon = 1.0,
-    queries: Annotated[int, typer.Option(help="Queries of a month.", min=1)] = 500,
+    queries: Annotated[int, typer.Option(help="Queries of a month.", min=1)] = 450,
     runs: Runs = 1,
     drift: Annotated[bool, typer.Option("--drift", help="Other people come than leave.")] = False,
     json: Json = False,

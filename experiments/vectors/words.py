@@ -6,7 +6,6 @@ import csv
 import gzip
 import time
 import warnings
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from vicinal import IndKNNKeywords
 from vicinal.mechanisms import NoiseSource
-from vicinal.predictors.ind_knn._target_encoding import words
+from vicinal.predictors import public_vocabulary
 
 Floats = npt.NDArray[np.float64]
 
 DELTA = 1e-5
 VOCABULARY = 20_000
 FEATURES = 128
-_COMMON = 0.05
-"""Words in a larger share of public texts say nothing of a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class Corpus:
         centre = reduced.mean(axis=0)
         return cls(
             private,
-            _weights(public),
+            public_vocabulary(public, VOCABULARY, most_common=0.05),
             svd.transform(tfidf.transform(private)) - centre,
             reduced - centre,
             svd.transform(tfidf.transform(titles)) - centre,
@@ -71,13 +68,6 @@ class Corpus:
 def _texts(path: Path) -> list[str]:
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         return [row["text"] for row in csv.DictReader(file)]
-
-
-def _weights(public: list[str]) -> dict[str, float]:
-    """Return the most frequent words but for very common ones, with log(m / documents)."""
-    counts = Counter(word for text in public for word in set(words(text)) if len(word) > 2)
-    kept = [(word, n) for word, n in counts.most_common() if n <= _COMMON * len(public)]
-    return {word: float(np.log(len(public) / n)) for word, n in kept[:VOCABULARY]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,19 @@ Noise is the exact one, from the system's entropy, in every audit here.
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.test_two_worlds import BUDGET, DELTA, EPSILON, Case, claim_beside, halve_the_noise
-from statistical.worlds import charge_only
+from statistical.worlds import ask_between_visits, charge_only
 from vicinal import IndKNNKeywords, IndKNNRegressor
 from vicinal.audit._universes import universes
 from vicinal.mechanisms import VoteRelease
+from vicinal.store import Store
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -119,5 +123,76 @@ def test_a_broken_version_is_caught(break_it, case, monkeypatch):
     """Fails if the audit would let this fault pass."""
     case = case()
     break_it(monkeypatch)
+    measured = case.measured(BROKEN_RUNS)
+    assert measured.mu > claim_beside(measured, case)
+
+
+class KeywordDoor:
+    """A store of words in the place of an estimator: all that it hands out is its replies.
+
+    Everything is on a disk, is erased from it and comes back, and every word of the vocabulary
+    leaves with its noisy sum, more than an answer tells in earnest.
+    """
+
+    def __init__(self, vocabulary, delta=DELTA, **plan):
+        self._words, self.delta, self._plan = vocabulary, delta, plan
+        self._folder = tempfile.TemporaryDirectory()
+        self._store = None
+
+    @property
+    def budget_(self):
+        """The budget of a subject, in zCDP."""
+        return self._store._audience_states["default"].engine.votes.budget
+
+    def fit(self, X, y, subjects, public):
+        """Make the store."""
+        self._store = Store.init(
+            Path(self._folder.name) / "store", X, list(y), subjects, public=public,
+            vocabulary=self._words, n_keywords=len(self._words), delta=self.delta, **self._plan,
+        )  # fmt: skip
+        return self
+
+    def add(self, X, y, subjects):
+        """Add records."""
+        self._store.add(X, list(y), subjects)
+
+    def erase(self, subjects):
+        """Erase subjects."""
+        self._store.erase(subjects)
+
+    def decision_function(self, X):
+        """Return the noisy sums, (q, words), as replies tell them."""
+        reply = self._store.predict(X)
+        sums = np.empty(reply.votes.shape)
+        places = np.searchsorted(self._words, reply.labels)
+        np.put_along_axis(sums, places, reply.votes, axis=1)
+        return sums
+
+
+def through_the_door():
+    """One text of a subject that is erased and comes back; its budget is for one question."""
+    case = vector_case(
+        [(1.0, "cough and fever")], [(0.9, "a cold"), (0.9, "knee")], 1,
+        estimator=OpenKeywords, vocabulary=WORDS,
+    )  # fmt: skip
+    noise = case.parameters["noise_multiplier"] / np.sqrt(LASTS)
+    door = {**case.parameters, "estimator": KeywordDoor, "noise_multiplier": noise}
+    return VectorCase(door, case.world, ask_between_visits)
+
+
+def test_a_store_of_words_leaks_no_more_than_claimed_and_nearly_that():
+    """Fails if a question pays too little, or if coming back refills a budget for words."""
+    case = through_the_door()
+    measured = case.measured(BROKEN_RUNS)
+    claim = claim_beside(measured, case)
+    assert measured.mu <= claim
+    assert measured.epsilon <= EPSILON
+    assert measured.mu > claim / 2
+
+
+def test_a_store_that_skips_the_charge_is_caught(monkeypatch):
+    """Fails if four questions for the price of none would pass."""
+    case = through_the_door()
+    charge_only(monkeypatch, VoteRelease, lambda cost: cost * 0)
     measured = case.measured(BROKEN_RUNS)
     assert measured.mu > claim_beside(measured, case)

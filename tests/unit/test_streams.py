@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from experiments.__main__ import app
 from experiments.accuracy import churn, stream
 from made_up import clouds
+from vicinal.errors import InvalidInput
 from vicinal.reports._trials import Trial
 
 
@@ -69,6 +70,11 @@ def test_a_year_has_people_who_leave_and_come_once(drift):
         assert late[0] == pytest.approx(churn.EARLY, abs=0.01)
         assert late[-1] > 0.4
     assert share == pytest.approx(late[-1], abs=0.02)
+
+
+def test_a_year_of_more_queries_than_there_are_is_refused():
+    with pytest.raises(InvalidInput, match="must be smaller"):
+        churn.year(trial(800, 200), 50, 0, drift=True)
 
 
 def test_every_way_keeps_up_for_a_year(monkeypatch):

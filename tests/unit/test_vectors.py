@@ -206,6 +206,63 @@ def test_a_million_coordinates_cost_their_length():
     assert Fraction(spent, UNITS) >= Fraction(square, 2 * scale**2) / 10
 
 
+MILLION = 10**6
+sparse_rows = st.lists(
+    st.dictionaries(
+        st.integers(0, MILLION - 1),
+        st.sampled_from([0.0, 5e-324, 1e-12, -0.3, 0.6, 1.0, -7.0, 1e300]),
+        max_size=6,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def vectors_of(rows, width, place):
+    """Return vectors of sparse rows, coordinate c at place[c]."""
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    coordinates = [place[c] for row in rows for c in row]
+    return RecordVectors.of_entries(
+        width, starts, coordinates, [v for row in rows for v in row.values()]
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(sparse_rows, st.sampled_from([0.01, 0.3, 20.0]))
+def test_sparse_vectors_of_a_million_coordinates_are_paid_for(rows, budget):
+    """Fails if a charge depends on coordinates that nobody moves, or is below the exact cost."""
+    used = sorted({c for row in rows for c in row}) or [0]
+    found = []
+    for width, place in (
+        (MILLION, {c: c for c in used}),
+        (len(used), {c: i for i, c in enumerate(used)}),
+    ):
+        crowd = people(vectors_of(rows, width, place), [0] * len(rows))
+        near = NeighbourLists(np.array([0, len(rows)]), np.arange(len(rows), dtype=np.int32),
+                              np.full(len(rows), FULL, dtype=np.int32))  # fmt: skip
+        grid = VoteGrid(1 << 24)
+        meter = DeltaSlackAccountant(1e-5, needed=False)
+        mechanism = NoisyVotes(Cosine(), 2, width, budget, grid, NoNoise(), meter)
+        release = mechanism.release(np.array([2.0]))
+        sums, spent = release.contribute_and_charge(near, crowd)
+        found.append((sums[0, [place[c] for c in used]], spent))
+        assert np.count_nonzero(sums) == np.count_nonzero(found[-1][0])
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1] <= UNITS
+    cost = Fraction(sum(int(v) ** 2 for v in found[0][0]), 2 * int(release.scales[0]) ** 2)
+    assert cost <= Fraction(found[0][1], UNITS) * Fraction(budget)
+
+
+@settings(deadline=None, max_examples=100)
+@given(sparse_rows)
+def test_pairs_hold_sparse_vectors_exactly(rows):
+    """Fails if a vector comes back from a store's row another one, or a sound row is a fault."""
+    vectors = vectors_of(rows, MILLION, range(MILLION))
+    back = RecordVectors.of_pairs(MILLION, vectors.pairs(6))
+    for name in ("starts", "coordinates", "values"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(vectors, name))
+
+
 def test_an_empty_vector_costs_nothing():
     crowd = people(RecordVectors.of_rows([[0.0, 0.0], [1e-12, 0.0]]), [0, 1])
     near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),

@@ -165,6 +165,8 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     True
     """
     audit = store_audit(facts, audience)
+    if facts["target"]["kind"] == "vocabulary":
+        raise InvalidInput("A store of words cannot be audited: there are no worlds for it yet.")
     if not facts["classes"]:
         target = {name: value for name, value in facts["target"].items() if name != "kind"}
         return vector_trials(audit, target)

@@ -30,7 +30,11 @@ from vicinal.audit._vote_trials import (
     VotesTrial,
     chances_of_first,
 )
-from vicinal.predictors import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal.predictors import (
+    IndKNNClassifier,
+    IndKNNMultiLabelClassifier,
+    IndKNNRegressor,
+)
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 

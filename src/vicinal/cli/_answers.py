@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from vicinal.store import LabelSetReply, NumberReply, Reply
+    from vicinal.store import KeywordReply, LabelSetReply, NumberReply, Reply
 
 STREAM = "-"
 """Stands for standard input and output."""
@@ -67,8 +67,10 @@ def answer_table(reply: Reply, classes: list[Any], first: dict[str, Any]) -> pa.
     """Return what identifies a query (`first`), label, confidence and probabilities, as a table."""
     import pyarrow as pa
 
-    from vicinal.store import LabelSetReply, NumberReply
+    from vicinal.store import KeywordReply, LabelSetReply, NumberReply
 
+    if isinstance(reply, KeywordReply):
+        return pa.table({**first, **_keyword_columns(reply)})
     if isinstance(reply, NumberReply | LabelSetReply):
         return pa.table({**first, **_target_columns(reply)})
     columns: dict[str, Any] = {**first, "label": pa.array(reply.labels.tolist())}
@@ -94,6 +96,16 @@ def _target_columns(reply: NumberReply | LabelSetReply) -> dict[str, list[Any]]:
             for j, part in enumerate(("q25", "median", "q75")):
                 columns[f"{part}_{name}"] = reply.quartiles[:, i, j].tolist()
     return columns
+
+
+def _keyword_columns(reply: KeywordReply) -> dict[str, list[Any]]:
+    """Return a column for each rank of a word, then one for its weight, then the noise."""
+    assert reply.votes is not None  # noqa: S101 (sums of words leave)
+    columns: dict[str, list[Any]] = {}
+    for i in range(reply.labels.shape[1]):
+        columns[f"keyword_{i + 1}"] = reply.labels[:, i].tolist()
+        columns[f"weight_{i + 1}"] = reply.votes[:, i].round(3).tolist()
+    return {**columns, "noise": [round(reply.noise, 3)] * len(reply.labels)}
 
 
 def _nullable(values: npt.NDArray[Any], digits: int) -> pa.Array:
@@ -202,6 +214,8 @@ def init_summary(store: Path, facts: dict[str, Any], points: object) -> str:
 def _target_words(target: dict[str, Any]) -> str:
     """Return what records carry, in words."""
     kind, declared = target["kind"], target[target["kind"]]
+    if kind == "vocabulary":
+        return f"keywords, out of {declared} public words"
     if kind != "bounds":
         return f"the {kind} {', '.join(map(str, declared))}"
     named = declared if isinstance(declared, dict) else {"number": declared}

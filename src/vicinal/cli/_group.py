@@ -20,6 +20,7 @@ FLAG_OF = {
     "bounds": "target",
     "id": "name",
     "n_features": "features",
+    "n_keywords": "answer-words",
     "n_neighbors": "neighbors",
     "n_queries": "queries",
     "n_records": "records",

@@ -8,18 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._answers import init_summary
-from vicinal.cli._options import Data, Json, Label, Ledger, Quiet, StorePath, Subject, Witness
+from vicinal.cli._options import (
+    Data,
+    Json,
+    Label,
+    Ledger,
+    Quiet,
+    StorePath,
+    Subject,
+    Text,
+    Witness,
+)
 from vicinal.cli._output import progress_shown, say, warnings_said
 from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
 from vicinal.cli._records import (
     FROM_SCHEMA,
     ReferenceWish,
     check_reference,
+    document_column,
     naming,
     read_records,
     reference_of,
     schema_for,
     target_columns,
+    vocabulary_of,
     with_names,
 )
 from vicinal.cli._shards import AcceptLoss, opened_at, spread
@@ -52,6 +64,14 @@ def init(
     data: Data,
     label: Label = None,
     subject: Subject = None,
+    text: Text = None,
+    keywords: Annotated[
+        int | None,
+        typer.Option(
+            help="Instead of --vocabulary: the so many most frequent words of the public texts.",
+            min=1,
+        ),
+    ] = None,
     columns: Columns = None,
     public: Annotated[
         Path | None, typer.Option(help="Public, unlabelled records, in the same columns.")
@@ -103,7 +123,12 @@ def init(
     from vicinal.store._targets import CLASSES, TargetSchema
 
     check_reference(data, public, reference, features)
-    plan, apart = plan_given(ctx), [label, subject]
+    named = None if columns is None else listed(columns)
+    if features == "text" and named is None and text is not None:
+        named = [text]
+    plan, apart = plan_given(ctx), [label, subject, text]
+    if keywords is not None:
+        plan["vocabulary"] = _vocabulary(plan, public, named if text is None else [text], keywords)
     target = TargetSchema.of(plan)
     target.settings(plan)  # every value is checked before anything is said or read
     columns_of_y = target_columns(target, label)
@@ -114,14 +139,15 @@ def init(
     }
     given = {name: value for name, value in options.items() if value is not None}
     plain = with_names(
-        StoreExtractor(features, given, None, None if columns is None else listed(columns)),
+        StoreExtractor(features, given, None, named),
         public, [*apart, *columns_of_y],
     )  # fmt: skip
+    documents = document_column(target, plain, text)
     wish = ReferenceWish(public, reference, reference_rows, reference_share, target, plan)
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
         if not quiet and target.kind == CLASSES:
             _say_before(plan, features, reference)
-        dataset = read_records(data, unmapped, label, subject, columns_of_y)
+        dataset = read_records(data, unmapped, label, subject, columns_of_y, documents)
         with naming(data):
             raw, reference_cost = wish.found(unmapped, dataset)
         extractor, points = reference_of(raw, unmapped, components, power)
@@ -144,6 +170,14 @@ def init(
 
 
 init.command_class = PlanCommand  # type: ignore[attr-defined]
+
+
+def _vocabulary(
+    plan: dict[str, Any], public: Path | None, named: list[str] | None, n_words: int
+) -> dict[str, float]:
+    if "vocabulary" in plan:
+        raise InvalidInput("Give either --vocabulary or --keywords.")
+    return vocabulary_of(public, named[0] if named else "text", n_words)
 
 
 def _request(plan: dict[str, Any]) -> PlanRequest:

@@ -23,6 +23,7 @@ from vicinal.cli._options import (
     Quiet,
     StorePath,
     Subject,
+    Text,
     Witness,
 )
 from vicinal.cli._output import (
@@ -35,6 +36,7 @@ from vicinal.cli._output import (
     write_file,
 )
 from vicinal.cli._records import (
+    document_column,
     identified,
     naming,
     read_queries,
@@ -54,6 +56,7 @@ def add(
     data: Data,
     label: Label = None,
     subject: Subject = None,
+    text: Text = None,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: sent again, added once.")
     ] = None,
@@ -65,8 +68,9 @@ def add(
         progress_shown(),
         opened_at(store, accept_loss=accept_loss) as opened,
     ):
-        columns = target_columns(opened.schema.target, label)
-        dataset = read_records(data, opened.schema.extractor, label, subject, columns)
+        target, extractor = opened.schema.target, opened.schema.extractor
+        columns, documents = target_columns(target, label), document_column(target, extractor, text)
+        dataset = read_records(data, extractor, label, subject, columns, documents)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):

@@ -35,6 +35,7 @@ def load_table(
     *,
     named: bool = False,
     targets: Sequence[str] = (),
+    documents: str | None = None,
 ) -> Dataset:
     r"""Return the records of a file.
 
@@ -57,6 +58,9 @@ def load_table(
     targets
         Columns of numbers that records carry in place of a label: the labels then are float64
         (n, p), in this order.
+    documents
+        Column of texts that records carry in place of a label: the labels then are str (n,). It may
+        be `text`, too.
     named
         Keep all columns but those of labels and subjects as they are, by name, for
         :class:`~vicinal.features.TableFeatures`.
@@ -91,7 +95,7 @@ def load_table(
     if not path.is_file():
         raise InvalidInput(f"There is no file {path}.")
     if path.name.endswith(".npz"):
-        if named or targets or not (label is subject is columns is text is None):
+        if named or targets or not (label is subject is columns is text is documents is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
         return array_npz(path)
     if text is not None and columns is not None:
@@ -100,11 +104,15 @@ def load_table(
     labels = None if label is None else _labels(table, label)
     if targets:
         labels = _targets(table, targets)
+    if documents is not None:
+        labels = np.array(_strings(_column(table, "text", documents), "text"), dtype=object)
     subjects = None if subject is None else _subjects(table, subject)
     if named:
-        others = [name for name in (label, subject, *targets) if name is not None]
+        others = [name for name in (label, subject, documents, *targets) if name is not None]
         return Dataset(table.drop_columns(list(dict.fromkeys(others))), labels, subjects)
-    return Dataset(_features(table, columns, text, (label, subject, *targets)), labels, subjects)
+    return Dataset(
+        _features(table, columns, text, (label, subject, documents, *targets)), labels, subjects
+    )
 
 
 def read_table(path: str | Path) -> pa.Table:

@@ -118,6 +118,27 @@ class RecordVectors:
         return out
 
     @classmethod
+    def of_pairs(cls, width: int, rows: npt.NDArray[np.int32]) -> RecordVectors:
+        """Return the vectors of what :meth:`pairs` returns, exactly."""
+        places, steps = np.split(rows, 2, axis=1)
+        there = places > 0
+        coordinates = (places[there] - 1).astype(np.int32)
+        return cls(width, _starts(there.sum(axis=1)), coordinates, steps[there].astype(np.int32))
+
+    def pairs(self, most: int) -> npt.NDArray[np.int32]:
+        """Return rows of one length, int32 (n, 2 most): coordinates, counted from 1, then values.
+
+        0 fills what is left. No vector may have more than `most` entries.
+        """
+        lengths = np.diff(self.starts)
+        rows = np.repeat(np.arange(len(self)), lengths)
+        columns = np.arange(len(self.values)) - np.repeat(self.starts[:-1], lengths)
+        out = np.zeros((len(self), 2 * most), dtype=np.int32)
+        out[rows, columns] = self.coordinates + 1
+        out[rows, most + columns] = self.values
+        return out
+
+    @classmethod
     def one_hot(cls, labels: npt.NDArray[np.int32], n_classes: int) -> RecordVectors:
         """Return the vectors of records with one class each: what labels stand for."""
         size = len(labels)

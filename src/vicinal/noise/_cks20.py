@@ -1,7 +1,6 @@
-"""Exact discrete Gaussian and Laplace noise in 64-bit integers, compiled.
+"""Exact discrete Laplace noise in 64-bit integers, compiled.
 
-Proof note: cks20.md. Source: Canonne, Kamath & Steinke 2020, Algorithms 1 to 3; the acceptance
-probability of Algorithm 3 is split into factors whose numerators and denominators fit 64 bits.
+Proof note: cks20.md. Source: Canonne, Kamath & Steinke 2020, Algorithms 1 and 2.
 
 Every function reads its bits through `words` and `place`, see :mod:`vicinal.noise._uniform_bits`,
 and may raise `OutOfBits`. Arguments n, d and `scale` are integers, 0 <= n and
@@ -40,19 +39,6 @@ def bernoulli_exp(words, place, n, d):  # type: ignore[no-untyped-def]
     """Return True with probability exp(-n/d), for n <= d (Algorithm 1)."""
     k = 1
     while bernoulli_ratio(words, place, 1, k) and bernoulli_ratio(words, place, n, d):
-        k += 1
-    return k & 1 == 1
-
-
-@compiled
-def bernoulli_exp_half_square(words, place, n, d):  # type: ignore[no-untyped-def]
-    """Return True with probability exp(-(n/d)^2 / 2), for n <= d (Algorithm 1)."""
-    k = 1
-    while (
-        bernoulli_ratio(words, place, 1, 2 * k)
-        and bernoulli_ratio(words, place, n, d)
-        and bernoulli_ratio(words, place, n, d)
-    ):
         k += 1
     return k & 1 == 1
 
@@ -97,44 +83,6 @@ def laplace_trial(words, place, scale):  # type: ignore[no-untyped-def]
     if negative:
         return magnitude > 0, -magnitude
     return True, magnitude
-
-
-@compiled
-def gaussian_trial(words, place, scale):  # type: ignore[no-untyped-def]
-    """Return (whether it counts, value): one round of Algorithm 3 with t = scale.
-
-    The proposal is the discrete Laplace u + scale v; what is accepted with probability
-    exp(-(|y| - scale)^2 / (2 scale^2)) is asked factor by factor, the cheapest first.
-    """
-    negative = next_bit(words, place)
-    v = whole_scales(words, place)
-    whole = max(v - 1, 0)
-    for _ in range(whole * whole):
-        if not bernoulli_exp(words, place, 1, 2):
-            return False, 0
-    u = rest_of_scale(words, place, scale)
-    rest = u if v > 0 else scale - u
-    for _ in range(whole):
-        if not bernoulli_exp(words, place, rest, scale):
-            return False, 0
-    if not bernoulli_exp_half_square(words, place, rest, scale):
-        return False, 0
-    magnitude = u + scale * v
-    if negative:
-        return magnitude > 0, -magnitude
-    return True, magnitude
-
-
-@compiled
-def fill_gaussian(words, place, out, done, scale):  # type: ignore[no-untyped-def]
-    """Fill int64 `out` from entry `done[0]` on with discrete Gaussian draws."""
-    while done[0] < len(out):
-        counts, value = gaussian_trial(words, place, scale)
-        if counts:
-            out[done[0]] = value
-            done[0] += 1
-        # A round that does not count is over, too: the next one needs none of its bits.
-        place[MARK] = place[NEXT]
 
 
 @compiled

@@ -20,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.noise._cks20 import MAX_SCALE, fill_gaussian, fill_laplace
+from vicinal.noise._cks20 import MAX_SCALE, fill_laplace
+from vicinal.noise._gaussian import fill_gaussian
+from vicinal.noise._gaussian_exact import gaussian_round
 from vicinal.noise._uniform_bits import BitBuffer
 
 __all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "checked"]
@@ -93,15 +95,15 @@ class SimulatedNoise(NoiseSource):
         return np.rint(self._generator.laplace(0.0, scale, size)).astype(np.int64)
 
 
-ENTROPY_BLOCK = 8192
-"""Bytes asked of the operating system at a time: some five hundred draws."""
+ENTROPY_BLOCK = 1 << 15
+"""Bytes asked of the operating system at a time: some two thousand draws."""
 
 LAWS_READY = 256
 """Laws (kind and scale) for which draws are kept ready; the one unused for longest goes."""
 
 
 class SystemNoise(NoiseSource):
-    """Exact sampling (Canonne, Kamath & Steinke 2020; proof note cks20.md).
+    """Exact sampling (proof notes gaussian.md, and cks20.md for Laplace).
 
     Bits come from the operating system, in blocks, each bit used for one draw and then zeroed.
     Draws are made ahead; see :class:`~vicinal.noise._source.PresampledNoise` for what time
@@ -153,7 +155,7 @@ class SystemNoise(NoiseSource):
 
     def _draw(self, law: Callable[..., Any], scale: int, size: int) -> npt.NDArray[np.int64]:
         out = np.zeros(size, dtype=np.int64)
-        self._bits.fill(law, out, scale)
+        self._bits.fill(law, out, scale, gaussian_round)
         return out
 
 

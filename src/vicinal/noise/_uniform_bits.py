@@ -29,6 +29,10 @@ class OutOfBits(Exception):
     """The sampler needs more bits than are left; never leaves this package."""
 
 
+class Undecided(Exception):
+    """The sampler needs more than doubles tell; never leaves this package."""
+
+
 @compiled
 def next_bit(words, place):  # type: ignore[no-untyped-def]
     """Return the next bit as a truth value."""
@@ -68,20 +72,34 @@ class BitBuffer:
         self.words = np.zeros(0, dtype=np.uint64)
         self.place = np.zeros(3, dtype=np.int64)
 
-    def fill(self, sampler: Callable[..., Any], out: npt.NDArray[Any], parameter: object) -> None:
+    def fill(
+        self,
+        sampler: Callable[..., Any],
+        out: npt.NDArray[Any],
+        parameter: object,
+        exactly: Callable[..., Any] | None = None,
+    ) -> None:
         """Fill `out` by `sampler(words, place, out, done, parameter)`, and zero the bits it used.
 
-        `done`, int64 (1,), counts the finished entries; the sampler moves the mark with it.
+        `done`, int64 (1,), counts the finished entries; the sampler moves the mark with it. Where
+        it is `Undecided`, `exactly` does one round from the mark on, the same function of the bits.
         """
         done = np.zeros(1, dtype=np.int64)
         # An interrupted call may have left a draw half-way: nobody saw it, it starts again.
         self.place[NEXT] = self.place[MARK]
         if self.place[NEXT] == self.place[END]:
             self._refill()
+        step = sampler
         while True:
             try:
-                sampler(self.words, self.place, out, done, parameter)
-                break
+                step(self.words, self.place, out, done, parameter)
+                if step is sampler:
+                    break
+                step = sampler
+            except Undecided:
+                assert exactly is not None  # noqa: S101 (samplers that raise it have one)
+                self.place[NEXT] = self.place[MARK]
+                step = exactly
             except OutOfBits:
                 self._refill()
         self.words[: self.place[MARK] >> 6] = 0

@@ -4,6 +4,7 @@ from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
 from vicinal.predictors.ind_knn._keywords import IndKNNKeywords
 from vicinal.predictors.ind_knn._multi_label import IndKNNMultiLabelClassifier
 from vicinal.predictors.ind_knn._regressor import IndKNNRegressor
+from vicinal.predictors.ind_knn._target_encoding import public_vocabulary
 from vicinal.predictors.noisy_sgd._estimator import NoisySGDClassifier
 from vicinal.predictors.pate._estimator import PATEClassifier
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
@@ -16,4 +17,5 @@ __all__ = [
     "NoisySGDClassifier",
     "PATEClassifier",
     "PrivateKNNClassifier",
+    "public_vocabulary",
 ]

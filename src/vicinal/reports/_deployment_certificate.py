@@ -19,8 +19,8 @@ from vicinal.reports._text import gaussian_guess_limit, guess_limit
 NOT_STATED = "not stated by the operator"
 
 _NOTES = {
-    "votes": ("mechanisms/votes.md", "noise/cks20.md"),
-    "label": ("mechanisms/votes.md", "accounting/label_only.md", "noise/cks20.md"),
+    "votes": ("mechanisms/votes.md", "noise/gaussian.md"),
+    "label": ("mechanisms/votes.md", "accounting/label_only.md", "noise/gaussian.md"),
 }
 
 _MEANS_NOT = (

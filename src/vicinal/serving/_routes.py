@@ -25,9 +25,12 @@ from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
 from vicinal.store import Presence, Query
 from vicinal.store._base_store import BaseStore
-from vicinal.store._targets import CLASSES
+from vicinal.store._targets import CLASSES, WORDS
 
 LONGEST_KEY = 200
+
+_FORMS = {CLASSES: "labels", WORDS: "documents"}
+"""What records of a kind come with; "targets" for all others."""
 
 
 async def predict(request: Request) -> JSONResponse:
@@ -135,7 +138,7 @@ async def status(request: Request) -> JSONResponse:
         "numbers": width_of(state.store),
         "columns": columns_of(state.store),
         "classes": list(frame.classes),
-        "target": {"kind": frame.target.kind, **frame.target.parameters},
+        "target": frame.target.facts,
         "most_queries": state.settings.request_queries,
         "release": facts["audiences"][key.audience]["plan"]["release"],
         "process": state.metrics.speed(),
@@ -182,12 +185,13 @@ async def add_records(request: Request) -> JSONResponse:
 
 def _carried(body: RecordsRequest, store: BaseStore) -> np.ndarray:
     """Return what records carry, as the store takes it; 422 if the body says something else."""
-    form = "labels" if store.schema.target.kind == CLASSES else "targets"
-    other = body.targets if form == "labels" else body.labels
-    if (found := getattr(body, form)) is None or other is not None:
+    form = _FORMS.get(store.schema.target.kind, "targets")
+    others = {"labels", "targets", "documents"} - {form}
+    found = getattr(body, form)
+    if found is None or any(getattr(body, other) is not None for other in others):
         raise Problem(422, "unusable", f"Records of this store need '{form}', and nothing else.")
     try:
-        return np.array(found, dtype=object if form == "labels" else np.float64)
+        return np.array(found, dtype=np.float64 if form == "targets" else object)
     except ValueError:
         raise Problem(422, "unusable", "All 'targets' must have the same length.") from None
 

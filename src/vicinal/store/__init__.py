@@ -3,7 +3,7 @@
 from vicinal.store._base_store import DEFAULT
 from vicinal.store._evaluation import Evaluation
 from vicinal.store._extractors import StoreExtractor
-from vicinal.store._requests import LabelSetReply, NumberReply, Query, Reply
+from vicinal.store._requests import KeywordReply, LabelSetReply, NumberReply, Query, Reply
 from vicinal.store._status import Presence, Quota
 from vicinal.store._store import Store
 from vicinal.store._vector_evaluation import LabelSetEvaluation, NumberEvaluation
@@ -12,6 +12,7 @@ from vicinal.store._verify import Verification
 __all__ = [
     "DEFAULT",
     "Evaluation",
+    "KeywordReply",
     "LabelSetEvaluation",
     "LabelSetReply",
     "NumberEvaluation",

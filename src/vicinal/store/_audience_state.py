@@ -29,9 +29,11 @@ from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
+from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers
+from vicinal.predictors.ind_knn._vector_settings import KeywordSettings
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, stored_model, train_model
-from vicinal.store._reuse_replay import ReuseReplay, mask_unasked
+from vicinal.store._reuse_replay import ReuseReplay, mask_unasked, released
 from vicinal.store._store_schema import StoreSchema
 from vicinal.store._targets import CLASSES
 
@@ -114,6 +116,13 @@ class AudienceState:
             return self.engine.answer(rows)
         mapped, prior = model.integers(rows), model.prior(rows)
         return self.engine.answer(mapped, prior=prior)
+
+    def released(self, answers: QueryAnswers) -> npt.NDArray[Any]:
+        """Return answers as they are stored: of words the heaviest alone."""
+        if isinstance(self.settings, KeywordSettings):
+            assert answers.votes is not None  # noqa: S101 (sums of words leave)
+            return KeywordAnswers.of(answers.votes, self.settings.n_keywords).stored()
+        return released(answers)
 
     def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
         """Return what was released, by block and place in it."""
@@ -205,6 +214,8 @@ class AudienceState:
         fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
         release = "label" if self.settings.label_only else "votes"
         public = {"n_queries": self.settings.n_queries, "release": release}
+        if isinstance(self.settings, KeywordSettings):
+            public["n_keywords"] = self.settings.n_keywords
         return {**fixed, **public, "reuse_predictions": self.settings.reuse, **pinned}
 
 
@@ -223,7 +234,7 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
     if schema.target.kind != CLASSES and not settings.even_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
-            "a store of numbers or labels: its answers have noise of one scale."
+            "a store of numbers, labels or words: its answers have noise of one scale."
         )
     if settings.follows_usage:
         raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
@@ -282,6 +293,8 @@ def open_audience_state(
     assembled = _engine(parts, audience, settings, slack, model)
     n_classes = None if settings.label_only else settings.n_coordinates
     width = n_classes if n_classes is None or model is None else 2 * n_classes
+    if isinstance(settings, KeywordSettings):
+        width = 2 * settings.n_keywords
     answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=lock)
     reuse_replay = None

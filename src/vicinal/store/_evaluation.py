@@ -24,7 +24,11 @@ from vicinal.ledger._id_encoding import check_length
 from vicinal.mechanisms import NoisyTally, TallyPlan
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.predictors.ind_knn._vector_settings import (
+    KeywordSettings,
+    MultiLabelSettings,
+    RegressorSettings,
+)
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
 from vicinal.store._naming import check_naming
@@ -209,6 +213,8 @@ def _released(
 ) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets:
     """Return all answers of an audience, by what the store's records carry. Public."""
     schema, settings = parts.schema, state.settings
+    if isinstance(settings, KeywordSettings):
+        raise InvalidInput("Keywords cannot be evaluated: there is no truth to compare them with.")
     if isinstance(settings, IndKNNSettings):
         return ReleasedClasses.of(schema, state, where)
     answers = stored_answers(schema, state, *where).fields["labels"]

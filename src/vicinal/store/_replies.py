@@ -9,10 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.predictors.ind_knn._vector_answers import (
+    KeywordAnswers,
+    LabelAnswers,
+    NumberAnswers,
+)
+from vicinal.predictors.ind_knn._vector_settings import (
+    KeywordSettings,
+    MultiLabelSettings,
+    RegressorSettings,
+)
 from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
-from vicinal.store._requests import LabelSetReply, NumberReply, Reply
+from vicinal.store._requests import KeywordReply, LabelSetReply, NumberReply, Reply
 from vicinal.store._store_schema import StoreSchema
 
 Places = npt.NDArray[np.int64]
@@ -55,6 +63,8 @@ def stored_answers(
         return StoredAnswers(Reply, _class_fields(schema, state, state.read(seqs, places)), {})
     found = state.answers.read(seqs, places)
     assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
+    if isinstance(settings, KeywordSettings):
+        return _keywords(settings, found, state.noise_scale)
     noise = np.full(len(found), state.noise_scale)
     plain: dict[str, Any] = {"votes": found, "confidence": None, "probabilities": None}
     names = {"names": schema.target.names}
@@ -67,6 +77,15 @@ def stored_answers(
     quartiles = numbers.quantiles(_QUARTILES) if settings.n_thresholds and len(found) else None
     told = {"labels": numbers.means, "errors": numbers.errors}
     return StoredAnswers(NumberReply, {**plain, **told, "quartiles": quartiles}, names)
+
+
+def _keywords(
+    settings: KeywordSettings, found: npt.NDArray[np.float64], noise: float
+) -> StoredAnswers:
+    answers = KeywordAnswers.of_stored(found)
+    told = {"labels": settings.words[answers.places], "votes": answers.sums}
+    nothing = {"confidence": None, "probabilities": None}
+    return StoredAnswers(KeywordReply, {**told, **nothing}, {"noise": noise})
 
 
 def _class_fields(

@@ -18,7 +18,6 @@ from vicinal.ledger._ledger import Ledger
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._replies import stored_answers
 from vicinal.store._requests import Query, Reply, checked_name
-from vicinal.store._reuse_replay import released
 from vicinal.store._store_schema import StoreSchema
 
 _FRESH = -1
@@ -212,8 +211,8 @@ class RequestBatch:
         spent = state.slack.spent
         usage = None if state.proxies is None else state.proxies.shares
         return AnswerBlock(
-            state.audience, digests, released(answers), spent, fresh.queries_of, reuse_entry, usage,
-            state.put,
+            state.audience, digests, state.released(answers), spent, fresh.queries_of,
+            reuse_entry, usage, state.put,
         )  # fmt: skip
 
     def _keep_charges(self, state: AudienceState) -> None:

@@ -101,7 +101,7 @@ def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[
         "identity": parts.folder.identity,
         "ledger": parts.database.kind,
         "classes": schema.classes,
-        "target": {"kind": schema.target.kind, **schema.target.parameters},
+        "target": schema.target.facts,
         "features": {"number": schema.n_features, **schema.extractor.spec()},
         "kernel": schema.kernel,
         "index": schema.index,

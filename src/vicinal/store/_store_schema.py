@@ -19,7 +19,6 @@ from vicinal.neighbours import RBF, Cosine, Kernel, Precision
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._engine_factory import kernel_for
-from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._indexes import plain_index
 from vicinal.store._targets import TargetSchema
@@ -125,11 +124,7 @@ class StoreSchema:
 
     def targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
         """Return what `size` records carry: class indices, or vectors."""
-        return self._plan.targets(y, size)
-
-    @cached_property
-    def _plan(self) -> SharedSettings:
-        return self.target.settings({})
+        return self.target.plain_settings.targets(y, size)
 
     def spec(self) -> str:
         """Return everything but arrays, as JSON."""

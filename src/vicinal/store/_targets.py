@@ -1,9 +1,10 @@
-"""What the records of a store carry: a class, numbers, or several labels. Public, and fixed."""
+"""What the records of a store carry: a class, numbers, several labels, or words. Public, fixed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -11,27 +12,46 @@ import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import UNIT, RecordTargets, RecordVectors
-from vicinal.predictors import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal.predictors import (
+    IndKNNClassifier,
+    IndKNNKeywords,
+    IndKNNMultiLabelClassifier,
+    IndKNNRegressor,
+)
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.predictors.ind_knn._vector_settings import (
+    KeywordSettings,
+    MultiLabelSettings,
+    RegressorSettings,
+)
 
-CLASSES, NUMBERS, LABELS = "classes", "bounds", "labels"
+CLASSES, NUMBERS, LABELS, WORDS = "classes", "bounds", "labels", "vocabulary"
 """Kinds of targets, each by the parameter that declares it."""
 
 _ESTIMATORS: dict[str, type[IndKNNEstimator[Any]]] = {
     CLASSES: IndKNNClassifier,
     NUMBERS: IndKNNRegressor,
     LABELS: IndKNNMultiLabelClassifier,
+    WORDS: IndKNNKeywords,
 }
 _SETTINGS: dict[str, type[SharedSettings]] = {
     CLASSES: IndKNNSettings,
     NUMBERS: RegressorSettings,
     LABELS: MultiLabelSettings,
+    WORDS: KeywordSettings,
 }
-_OWN = {CLASSES: (CLASSES,), NUMBERS: (NUMBERS, "scale", "n_thresholds"), LABELS: (LABELS, "tau")}
+_OWN = {
+    CLASSES: (CLASSES,),
+    NUMBERS: (NUMBERS, "scale", "n_thresholds"),
+    LABELS: (LABELS, "tau"),
+    WORDS: (WORDS, "words_per_text"),
+}
 """Parameters that say what records carry, of each kind: all audiences share them."""
+
+_LEAST = {WORDS: {"n_keywords": 1}}
+"""What an audience declares, where its default may not fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +61,7 @@ class TargetSchema:
     Attributes
     ----------
     kind : str
-        :data:`CLASSES`, :data:`NUMBERS` or :data:`LABELS`.
+        :data:`CLASSES`, :data:`NUMBERS`, :data:`LABELS` or :data:`WORDS`.
     parameters : dict
         Those of the estimator that say so, as JSON has them.
     """
@@ -62,11 +82,13 @@ class TargetSchema:
         if len(declared) != 1:
             raise InvalidInput(
                 "Exactly one must be given: the 'classes' parameter; for numbers the 'bounds' "
-                "parameter; for several labels a record the 'labels' parameter."
+                "parameter; for several labels a record the 'labels' parameter; for words of "
+                "texts the 'vocabulary' parameter."
             )
         (kind,) = declared
         given = {name: parameters[name] for name in _OWN[kind] if name in parameters}
-        return cls(kind, {**given, kind: _plain(_SETTINGS[kind], _estimator(kind, given))})
+        form = _estimator(kind, {**_LEAST.get(kind, {}), **given})
+        return cls(kind, {**given, kind: _plain(_SETTINGS[kind], form)})
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -80,7 +102,7 @@ class TargetSchema:
 
     @property
     def names(self) -> list[Any]:
-        """Names of classes, of targets, or of labels."""
+        """Names of classes, of targets, or of labels; or all words."""
         declared = self.parameters[self.kind]
         return list(declared) if self.kind != NUMBERS or isinstance(declared, dict) else ["number"]
 
@@ -93,20 +115,38 @@ class TargetSchema:
         return _SETTINGS[self.kind].of(self.estimator(parameters))
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """Kind and parameters as they are shown: of a vocabulary its size."""
+        words = {WORDS: len(self.names)} if self.kind == WORDS else {}
+        return {"kind": self.kind, **self.parameters, **words}
+
+    @cached_property
+    def plain_settings(self) -> SharedSettings:
+        """Settings of these targets, with a plan that says nothing."""
+        return self.settings(_LEAST.get(self.kind, {}))
+
+    @cached_property
     def width(self) -> int:
-        """Numbers that stand on the disk for a record: its class, or its vector on the grid."""
-        return 1 if self.kind == CLASSES else self.settings({}).n_coordinates
+        """Numbers that stand on the disk for a record: its class, or its vector on the grid.
+
+        Of words so many pairs of place and value as a text may have at most.
+        """
+        if isinstance(self.plain_settings, KeywordSettings):
+            return 2 * self.plain_settings.words_per_text
+        return 1 if self.kind == CLASSES else self.plain_settings.n_coordinates
 
     def rows(self, targets: RecordTargets) -> npt.NDArray[np.int32]:
         """Return what records carry as rows, int32 (n, width). Private."""
-        if isinstance(targets, RecordVectors):
-            return targets.steps()
-        return targets.reshape(-1, 1)
+        if not isinstance(targets, RecordVectors):
+            return targets.reshape(-1, 1)
+        return targets.pairs(self.width // 2) if self.kind == WORDS else targets.steps()
 
     def targets(self, rows: npt.NDArray[np.int32]) -> RecordTargets:
         """Return what :meth:`rows` was made of, exactly."""
         if self.kind == CLASSES:
             return np.array(rows[:, 0], dtype=np.int32)
+        if self.kind == WORDS:
+            return RecordVectors.of_pairs(self.plain_settings.n_coordinates, rows)
         return RecordVectors.of_steps(rows)
 
     def fault(self, rows: npt.NDArray[np.int32]) -> str | None:
@@ -114,6 +154,10 @@ class TargetSchema:
         if self.kind == CLASSES:
             bad = ((rows < 0) | (rows >= len(self.classes))).any()
             return "A label is none of the classes." if bad else None
+        if self.kind == WORDS:
+            places, rows = np.split(rows, 2, axis=1)
+            if _misplaced(places, rows, self.plain_settings.n_coordinates):
+                return "A record carries what is no vector of words."
         lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         return "A record carries a vector longer than 1." if (lengths > 1 + 1e-9).any() else None
 
@@ -123,6 +167,8 @@ class TargetSchema:
             return np.resize(np.array(self.classes, dtype=object), size)
         if self.kind == LABELS:
             return np.resize([0, 1, 1], (size, len(self.names)))
+        if self.kind == WORDS:
+            return np.resize(np.array(self.names[:3], dtype=object), size)
         bounds = self.parameters[NUMBERS]
         if not isinstance(bounds, dict):
             return np.full(size, bounds[0])
@@ -140,6 +186,15 @@ def _estimator(kind: str, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]
         ) from None
 
 
+def _misplaced(places: npt.NDArray[np.int32], steps: npt.NDArray[np.int32], words: int) -> bool:
+    """Tell whether rows are not ascending places of words, then zeros, each with its value."""
+    there = places > 0
+    last = np.where(there[:, 1:], places[:, :-1], 0)
+    wrong = (places < 0) | (places > words) | (there != (steps != 0))
+    unordered = (places[:, 1:] <= last) & there[:, 1:]
+    return bool(wrong.any() or unordered.any() or (there[:, 1:] & ~there[:, :-1]).any())
+
+
 def _plain(kind: type[SharedSettings], estimator: object) -> Any:
     """Return checked class names, labels or bounds as JSON has them."""
     settings = kind.of(estimator)
@@ -149,4 +204,6 @@ def _plain(kind: type[SharedSettings], estimator: object) -> Any:
         return pairs[0] if bounds.names is None else dict(zip(bounds.names, pairs, strict=True))
     if isinstance(settings, MultiLabelSettings):
         return settings.labels.tolist()
+    if isinstance(settings, KeywordSettings):
+        return settings.vocabulary
     return settings.class_names.tolist()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.noise._cks20 import fill_gaussian, fill_laplace
+from vicinal.noise._cks20 import fill_laplace
+from vicinal.noise._gaussian import fill_gaussian
+from vicinal.noise._gaussian_exact import gaussian_round
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, OutOfBits, next_bit, next_bits
 
 SCALES = (1, 3, 1 << 22, 1 << 40)
@@ -31,7 +33,7 @@ def readable(number, bits):
 
 def draws(buffer, sampler, scale, size):
     out = np.zeros(size, dtype=np.int64)
-    buffer.fill(sampler, out, scale)
+    buffer.fill(sampler, out, scale, gaussian_round)
     return out
 
 

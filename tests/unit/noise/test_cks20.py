@@ -85,10 +85,6 @@ def trial_law(scale, keep=lambda y, scale: 1):  # noqa: ARG005 (everything is ke
     return law
 
 
-def gaussian_keep(y, scale):
-    return mpmath.exp(-(mpmath.mpf(abs(y) - scale) ** 2) / (2 * scale**2))
-
-
 def merged(trial):
     """Let all rounds that do not count be one outcome."""
 
@@ -165,11 +161,9 @@ def test_modulo_bias_is_caught():
 
 @pytest.mark.parametrize(("n", "d"), [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (5, 7)])
 def test_exponential_coins(n, d):
-    """Fails if exp(-x) or exp(-x^2 / 2) is not what the coin is tossed with."""
+    """Fails if exp(-x) is not what the coin is tossed with."""
     x = mpmath.mpf(n) / d
     assert brackets(_cks20.bernoulli_exp, n, d, law=truth(mpmath.exp(-x)), depth=14)
-    half = mpmath.exp(-(x**2) / 2)
-    assert brackets(_cks20.bernoulli_exp_half_square, n, d, law=truth(half), depth=14)
 
 
 def test_parts_of_the_laplace_law():
@@ -187,27 +181,20 @@ def test_parts_of_the_laplace_law():
 
 @pytest.mark.parametrize(("scale", "depth", "gap"), [(1, 21, 0.02), (2, 21, 0.05), (3, 21, 0.15)])
 def test_rounds(scale, depth, gap):
-    """Fails if a round of Laplace or Gaussian gives any integer another probability."""
-    laplace, gaussian = merged(_cks20.laplace_trial), merged(_cks20.gaussian_trial)
+    """Fails if a round of Laplace gives any integer another probability."""
+    laplace = merged(_cks20.laplace_trial)
     assert brackets(laplace, scale, law=trial_law(scale), depth=depth, gap=gap)
-    law = trial_law(scale, gaussian_keep)
-    assert brackets(gaussian, scale, law=law, depth=depth, gap=gap)
 
 
-def off_centre(y, scale):
-    return mpmath.exp(-(mpmath.mpf(abs(y) - scale - 1) ** 2) / (2 * scale**2))
+def too_steep(y, scale):
+    return mpmath.exp(-mpmath.mpf(abs(y)) / scale / 9)
 
 
-def without_factor_two(y, scale):
-    return gaussian_keep(y, scale) ** 2
-
-
-@pytest.mark.parametrize("keep", [off_centre, without_factor_two])
 @pytest.mark.parametrize("scale", [1, 2])
-def test_a_wrong_acceptance_is_caught(scale, keep):
-    """Fails if the brackets are so wide that another acceptance law fits, too."""
-    gaussian = merged(_cks20.gaussian_trial)
-    assert not brackets(gaussian, scale, law=trial_law(scale, keep), depth=20, gap=0.05)
+def test_a_wrong_law_is_caught(scale):
+    """Fails if the brackets are so wide that another law fits, too."""
+    laplace = merged(_cks20.laplace_trial)
+    assert not brackets(laplace, scale, law=trial_law(scale, too_steep), depth=20, gap=0.05)
 
 
 def test_zero_is_not_counted_twice():

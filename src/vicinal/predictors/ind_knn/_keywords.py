@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal.predictors._common.parameters import documented
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._parameter_tables import KeywordParameters
+from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers
 from vicinal.predictors.ind_knn._vector_settings import KeywordSettings
 
 Floats = npt.NDArray[np.float64]
@@ -83,13 +84,11 @@ class IndKNNKeywords(IndKNNEstimator[KeywordSettings], KeywordParameters):
         check_is_fitted(self)
         answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (sums leave)
-        order = np.argsort(-answers.votes, axis=1, kind="stable")[:, : self._settings.n_keywords]
-        found = self.vocabulary_[order]
-        if not return_weights:
-            return found
-        return found, np.take_along_axis(answers.votes, order, axis=1), answers.noise
+        found = KeywordAnswers.of(answers.votes, self._settings.n_keywords)
+        words = self.vocabulary_[found.places]
+        return (words, found.sums, answers.noise) if return_weights else words
 
     @property
     def vocabulary_(self) -> npt.NDArray[np.str_]:
         """The words, in the order of the noisy sums."""
-        return np.array(list(self._settings.vocabulary))
+        return self._settings.words

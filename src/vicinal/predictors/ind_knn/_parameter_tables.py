@@ -296,8 +296,9 @@ class _Vocabulary:
         WordWeights(),
         kw_only=False,
         doc="""Words in small letters that an answer may hold, or a mapping of them to weights,
-        inverse document frequencies in a public collection say. Public, and an input: never read
-        off the private texts.""",
+        inverse document frequencies in a public collection say, see
+        :func:`~vicinal.predictors.public_vocabulary`. Public, and an input: never read off the
+        private texts.""",
     )
 
 
@@ -309,4 +310,9 @@ class KeywordParameters(IndKNNParameters, _Vocabulary):
         Integer(least=1, most=10**6),
         default=10,
         doc="m, how many words an answer holds, always: where few texts are near they are noise.",
+    )
+    words_per_text: int = parameter(
+        Integer(least=1, most=10**4),
+        default=64,
+        doc="The most words of a text that count: those that weigh most in it.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -154,6 +155,25 @@ class WordWeights(Check):
             {"a": math.nan},
             {"a": "b"},
         )
+
+    metavar: ClassVar[str] = "FILE"
+
+    @property
+    def option_type(self) -> str:
+        """What stands in the file."""
+        return "a word a line, with its weight after a comma if it has one"
+
+    def parsed(self, text: str) -> dict[str, float | str]:
+        """Return the words of a file, with their weights."""
+        try:
+            lines = Path(text).read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError):
+            raise InvalidInput(f"There is no file of words {text}.") from None
+        pairs = (line.strip().partition(",") for line in lines if line.strip())
+        named = [(word.strip(), number_or_text(w, float) if w else 1.0) for word, _, w in pairs]
+        if len(dict(named)) < len(named):
+            raise InvalidInput("The 'vocabulary' parameter must hold each word once.")
+        return dict(named)
 
     def __call__(self, name: str, value: object) -> dict[str, float]:
         """Return every word's weight, in order."""

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import column_or_1d
 
+from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors.ind_knn._target_checks import TargetBounds
@@ -28,6 +29,8 @@ as it may be (decision 0074)."""
 
 CENTRED_WEIGHT_SHARE = 0.1
 """The same where an answer is read off the sign of a sum."""
+
+_SHORTEST = 2
 
 _WORDS = pattern(r"[^\W_]+")
 
@@ -118,10 +121,59 @@ def words(text: str) -> Iterator[str]:
     return (found[0].lower() for found in _WORDS.finditer(text))
 
 
-def keyword_vectors(documents: Iterable[object], vocabulary: dict[str, float]) -> RecordVectors:
+def public_vocabulary(
+    texts: Iterable[str], n_words: int = 20_000, *, most_common: float = 0.3
+) -> dict[str, float]:
+    """Return the most frequent words of public texts, with their inverse document frequencies.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        Public. Never the private texts: a word that only one of them has would leave.
+    n_words : int
+        How many words at most, of at least three letters.
+    most_common : float
+        Words in a larger share of the texts say nothing of one, and are left out.
+
+    Returns
+    -------
+    dict of str to float
+        log(texts / texts with the word) by word, the most frequent first.
+
+    Raises
+    ------
+    InvalidInput
+        If no words are left, or a text is none.
+
+    Examples
+    --------
+    >>> public_vocabulary(["knee pain", "knee", "cough", "fever"], most_common=0.5)
+    {'knee': 0.693..., 'pain': 1.386..., 'cough': 1.386..., 'fever': 1.386...}
+    """
+    size = _checks.integer("n_words", n_words, least=1)
+    share = _checks.real("most_common", most_common, above=0, most=1)
+    found = list(texts)
+    if not all(isinstance(text, str) for text in found):
+        raise InvalidInput("The 'texts' parameter must hold texts.")
+    counts = Counter(word for text in found for word in dict.fromkeys(words(text)))
+    kept = {
+        word: math.log(len(found) / count)
+        for word, count in counts.most_common()
+        if len(word) > _SHORTEST and count <= share * len(found) and count < len(found)
+    }
+    if not kept:
+        raise InvalidInput(
+            "The 'texts' parameter must hold texts with words that not all of them have."
+        )
+    return dict(list(kept.items())[:size])
+
+
+def keyword_vectors(
+    documents: Iterable[object], vocabulary: dict[str, float], most: int
+) -> RecordVectors:
     """Return unit vectors of documents: (1 + log count) times the public weight of each word.
 
-    A document without a word of the vocabulary carries nothing.
+    The `most` largest of a document count. One without a word of the vocabulary carries nothing.
     """
     place = {word: i for i, word in enumerate(vocabulary)}
     weights = np.array(list(vocabulary.values()))
@@ -133,6 +185,9 @@ def keyword_vectors(documents: Iterable[object], vocabulary: dict[str, float]) -
         places = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
         tf = 1 + np.log(np.fromiter(counts.values(), dtype=np.float64, count=len(counts)))
         said = weights[places] * tf
+        if len(said) > most:
+            heaviest = np.lexsort((places, -said))[:most]  # of equal ones the first words
+            places, said = places[heaviest], said[heaviest]
         said = said / (np.abs(said).max() if len(said) else 1.0)
         coordinates.append(places)
         values.append(said / (np.sqrt(np.square(said).sum()) or 1.0))

@@ -1,4 +1,4 @@
-"""What noisy sums say of numbers and of several labels: post-processing, which costs nothing."""
+"""What noisy sums say of numbers, labels and words: post-processing, which costs nothing."""
 
 from __future__ import annotations
 
@@ -98,6 +98,46 @@ def checked_levels(settings: RegressorSettings, quantiles: Sequence[float]) -> l
             "numbers, not on which side of a threshold they lie. Fit with 'n_thresholds'."
         )
     return [_checks.real("quantiles", each, least=0, most=1) for each in quantiles]
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordAnswers:
+    """The m words with the largest noisy sums of q queries.
+
+    Attributes
+    ----------
+    places : int64 (q, m)
+        Of the words in the vocabulary, the heaviest first.
+    sums : float64 (q, m)
+        Their noisy sums.
+    """
+
+    places: npt.NDArray[np.int64]
+    sums: Floats
+
+    @classmethod
+    def of(cls, sums: Floats, most: int) -> Self:
+        """Return the `most` largest of sums (q, V); of equal ones the first words."""
+        if not len(sums):
+            return cls(np.zeros((0, most), dtype=np.int64), np.zeros((0, most)))
+        least = -np.partition(-sums, most - 1, axis=1)[:, most - 1]
+        rows = [np.flatnonzero(row >= bound) for row, bound in zip(sums, least, strict=True)]
+        places = [
+            near[np.argsort(-row[near], kind="stable")][:most]
+            for row, near in zip(sums, rows, strict=True)
+        ]
+        found = np.array(places)
+        return cls(found, np.take_along_axis(sums, found, axis=1))
+
+    @classmethod
+    def of_stored(cls, numbers: Floats) -> Self:
+        """Return what :meth:`stored` was made of."""
+        places, sums = np.split(numbers, 2, axis=1)
+        return cls(places.astype(np.int64), sums)
+
+    def stored(self) -> Floats:
+        """Return places and sums side by side, (q, 2 m)."""
+        return np.hstack([self.places, self.sums])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
+import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
@@ -109,12 +111,17 @@ class KeywordSettings(KeywordParameters, VectorSettings):
         texts = list(y) if isinstance(y, Iterable) and not isinstance(y, str) else []
         if len(texts) != size or not size:
             raise InvalidInput("The 'y' parameter must hold one text for each record.")
-        return _target_encoding.keyword_vectors(texts, self.vocabulary)
+        return _target_encoding.keyword_vectors(texts, self.vocabulary, self.words_per_text)
 
     @property
     def n_coordinates(self) -> int:
         """One for each word."""
         return len(self.vocabulary)
+
+    @cached_property
+    def words(self) -> npt.NDArray[np.str_]:
+        """The words, in the order of the noisy sums."""
+        return np.array(list(self.vocabulary))
 
     @property
     def public_facts(self) -> tuple[str, ...]:
