@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -266,14 +266,12 @@ SECTIONS: dict[str, list[tuple[str, Attack]]] = {
 }
 
 
-def table() -> list[tuple[str, str, str]]:
-    """Carry out all attacks; return (section, attack, what happened)."""
-    rows = []
+def rows() -> Iterator[tuple[str, str, str]]:
+    """Carry out all attacks; yield (section, attack, what happened)."""
     for section, attacks in SECTIONS.items():
         for name, attack in attacks:
             with tempfile.TemporaryDirectory() as folder:
-                rows.append((section, name, attack(Path(folder)).replace(folder, "...")))
-    return rows
+                yield section, name, attack(Path(folder)).replace(folder, "...")
 
 
 def main() -> None:
@@ -291,13 +289,12 @@ def main() -> None:
         for (name, found), number in sorted(counts.items()):
             print(f"{name:<28} {found:<12} {number:6}")
         return
-    rows = table()
     if arguments.json:
-        print(json.dumps(rows))
+        print(json.dumps(list(rows())))
         return
     print("| attack | what happens |\n|---|---|")
-    for _, name, found in rows:
-        print(f"| {name} | {found} |")
+    for _, name, found in rows():
+        print(f"| {name} | {found} |", flush=True)
 
 
 if __name__ == "__main__":

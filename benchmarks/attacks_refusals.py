@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import signature
 from unittest.mock import patch
 
 import numpy as np
@@ -98,7 +99,7 @@ def progress_by_records() -> str:
     def control() -> str:
         def blocks(self, queries):  # type: ignore[no-untyped-def]
             self.encode_by(queries, margin=1.25)
-            size = _private_knn._MOST_HITS // int(self.nearest.walk.wanted)
+            size = _private_knn._MOST_HITS // int(self.nearest.knn.wanted)
             return (queries[start : start + size] for start in range(0, len(queries), size))
 
         with patch.object(_private_knn.PrivateKNNRelease, "blocks", blocks):
@@ -111,8 +112,10 @@ def _sizes() -> str:
     """Fit, and be refused after the noisy size was drawn, again and again; count the sizes."""
     told: list[int] = []
 
-    def refused(*given: int) -> None:
-        told.append(given[-1])
+    real = signature(_engine_factory._radius)
+
+    def refused(*given: object) -> None:
+        told.append(real.bind(*given).arguments["n_records"])
         raise InvalidInput("refused")
 
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
@@ -137,10 +140,10 @@ def sizes_of_refused_fits() -> str:
 
 
 def _fits() -> str:
-    """Answer from overlapping halves of the same people, many times."""
+    """Answer from overlapping halves of the same people, three times."""
     given = 0
     with patch("vicinal.mechanisms._interactions.REGISTRY._entries", []):
-        for start in range(0, 150, 10):
+        for start in range(0, 150, 50):
             rows = slice(start, start + 150)
             asked = IndKNNClassifier(range(3), n_records=150, noise_multiplier=1.5)
             with suppress(PrivacyRefused):

@@ -172,7 +172,8 @@ def _ahead(mine: list[TableCell], epsilon: float) -> str:
     apart = [ours[run] - best[run] for run in runs]
     means = (float(np.mean([auc[run] for run in runs])) for auc in (ours, best))
     told = " / ".join(f"{mean:.3f}".removeprefix("0") for mean in means)
-    return f"{told}: {np.mean(apart):+.3f} ({min(apart):+.3f} to {max(apart):+.3f}, {len(runs)})"
+    reach = f"{min(apart):+.3f} to {max(apart):+.3f}, {len(runs)} splits"
+    return f"{told}: {np.mean(apart):+.3f} ({reach if len(runs) > 1 else 'one split'})"
 
 
 def _figures(mine: list[TableCell], epsilon: float) -> str:

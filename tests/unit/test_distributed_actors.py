@@ -17,9 +17,16 @@ from vicinal.distributed import RayCluster
 from vicinal.distributed._fan_out import gather
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
-from vicinal.distributed._ray_actors import ray_module
+from vicinal.distributed._ray_actors import ray_module, run_quietly
 from vicinal.distributed._ray_transport import RayTransport, join_message, split_message
-from vicinal.errors import ShardUnreachable, StorageFailed
+from vicinal.errors import (
+    DamagedWitness,
+    InvalidInput,
+    ShardUnreachable,
+    StorageFailed,
+    StoreDamaged,
+    StoreOutdated,
+)
 
 RAY_INLINES = 100 << 10
 """Bytes of an argument that Ray carries in the message."""
@@ -183,6 +190,18 @@ def test_news_of_an_actor_that_was_replaced_changes_nothing():
         with pytest.raises(ShardUnreachable):
             one.result(1.0)
     assert asked(link) == 2
+
+
+@pytest.mark.parametrize("error", [StoreDamaged, DamagedWitness, StoreOutdated, InvalidInput])
+def test_what_does_not_get_better_arrives_as_what_it_is(error):
+    """Fails if a refusal inside an actor becomes silence, for which the coordinator would wait."""
+
+    def refuse():
+        raise error("Bring it back.")
+
+    link = RayTransport(Post(), Answering(run_quietly(refuse)))
+    with pytest.raises(error, match="Bring it back"):
+        link.send(Ping()).result(1.0)
 
 
 def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ray_engine):

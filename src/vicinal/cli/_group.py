@@ -35,6 +35,7 @@ _ARGUMENT_OF = {"deadline": "shard_s", "labels": "label", "subjects": "subject"}
 
 _OPTION_OF = FLAG_OF | _ARGUMENT_OF
 
+_LOSS = "accept the loss"
 _NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
 
@@ -47,6 +48,8 @@ def with_flags(message: str, command: Any) -> str:
         known = flags.get(name) or flags.get(_OPTION_OF.get(name, ""))
         return found[0] if known is None else f"{known} option"
 
+    if "accept_loss" in flags:
+        message = message.replace(_LOSS, f"{_LOSS} ({flags['accept_loss']})")
     return _NAMED.sub(flag, message)
 
 

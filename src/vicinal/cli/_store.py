@@ -202,7 +202,7 @@ def restore(
         _restore(source, store, ledger, witness, cluster=cluster, accept_loss=accept_loss)
     except PrivacyRefused as error:
         where = "" if cluster else " Where the witness lies elsewhere, name it with --witness."
-        raise PrivacyRefused(f"{error}{where} --accept-loss accepts the loss.") from None
+        raise PrivacyRefused(f"{error}{where}") from None
 
 
 def _restore(

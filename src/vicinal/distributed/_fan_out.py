@@ -188,7 +188,7 @@ def _refusal(
         f"Shard {number}: {one.reason or 'No answer in time.'}" for number, one in missing.items()
     )
     if any(one.is_damaged for one in missing.values()):
-        return ShardDamaged(f"A shard is damaged, so nothing is answered. {why}")
+        return ShardDamaged(f"{why} Nothing is answered until that is mended.")
     return ShardMissing(
         f"{len(missing)} of {shards} shards did not come back within {policy.deadline:g} seconds, "
         f"so nothing is answered. Ask again once they are there. {why}"
