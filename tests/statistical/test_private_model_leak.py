@@ -22,7 +22,7 @@ from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _private_model
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
-from vicinal.predictors.ind_knn._private_model import Joined, LinearModel, PrivateModel
+from vicinal.predictors.ind_knn._private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.predictors.ind_knn._shard import LocalShardBase
 
 pytestmark = pytest.mark.statistical
@@ -264,7 +264,7 @@ def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
         return records["labels"][away.argmin(axis=1)] != prior.argmax(axis=1)
 
     monkeypatch.setattr(IndKNNClassifier, "fit", seen)
-    monkeypatch.setattr(Joined, "ask", peeking)
+    monkeypatch.setattr(ModelGate, "to_ask", peeking)
     loss, _ = gate_loss(victim, model, monkeypatch)
     assert loss == np.inf
 

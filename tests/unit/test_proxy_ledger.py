@@ -152,7 +152,7 @@ def test_noise_scales_are_few_and_bounded():
     queries = classifier._engine.votes.kernel.encode(of_one_class(200)[0])
     thresholds = classifier._engine.radius.thresholds(queries)
     proxies = pace.proxies
-    proxies._people.remaining[:] = 0
+    proxies._subjects.remaining[:] = 0
     proxies._counts[:] = 10**6
     noise = pace.prepare(queries, thresholds)
     assert len(np.unique(noise)) < 100
@@ -177,12 +177,12 @@ def test_a_gate_and_a_shadow_go_together():
 
 def test_the_horizon_never_ends():
     horizon = NoiseSchedule(1.0, 100)
-    assert horizon.left() == 100
+    assert horizon.expected_queries() == 100
     horizon.update(60, 60)
-    assert horizon.left() == 40
+    assert horizon.expected_queries() == 40
     horizon.update(500, 500)
-    assert horizon.left() == 10
-    assert NoiseSchedule(1.0, 1).left() == 1
+    assert horizon.expected_queries() == 10
+    assert NoiseSchedule(1.0, 1).expected_queries() == 1
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_shadow_that_peeks_at_private_budgets_is_caught(monkeypatch):
         return np.full(len(near), shards[-1].ledger.remaining.mean() / UNITS)
 
     monkeypatch.setattr(Shard, "__init__", remember)
-    monkeypatch.setattr(ProxyLedger, "left", peek)
+    monkeypatch.setattr(ProxyLedger, "mean_remaining", peek)
     worlds = [public_course("votes", monkeypatch, records=r) for r in (data, far_away)]
     assert not same(*worlds)
 

@@ -278,7 +278,7 @@ def test_noise_follows_at_once_what_public_points_foretell(unsure, sign):
     untold.update(GATE_OPENS, GATE_OPENS)
     assert sign * (told.multiplier - untold.multiplier) > 0.2 * untold.multiplier
     expected = asked_of(4000 - GATE_OPENS, 0, unsure)
-    assert told.left() == pytest.approx(expected, abs=1)
+    assert told.expected_queries() == pytest.approx(expected, abs=1)
 
 
 def test_more_questions_than_expected_raise_the_noise_and_fewer_lower_it():

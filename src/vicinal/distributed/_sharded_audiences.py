@@ -22,8 +22,8 @@ def open_sharded_state(
     state, _ = open_audience_state(parts, audience, parts.ledger.version, lock)
     if state.reuse_replay is None:
         return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
-    untaught = dataclasses.replace(state.reuse_replay.untaught, shard=shards)
-    reuse_replay = dataclasses.replace(state.reuse_replay, untaught=untaught)
+    engine = dataclasses.replace(state.reuse_replay.initial_engine, shard=shards)
+    reuse_replay = dataclasses.replace(state.reuse_replay, initial_engine=engine)
     return dataclasses.replace(
         state, reuse_replay=reuse_replay, engine=reuse_replay.engine_with_reuse()
     )

@@ -143,7 +143,8 @@ class AudienceState:
     @property
     def put(self) -> int | None:
         """How many queries a private model has put to the records; None without one. Public."""
-        return None if self.engine.joined is None else self.engine.joined.put
+        gate = self.engine.model_gate
+        return None if gate is None else gate.n_asked
 
     def close(self, shard: Shard) -> None:
         """Let go of the records in this audience's own metric, if it has one."""
@@ -171,8 +172,8 @@ class AudienceState:
             return
         if self.proxies is not None and not len(self.budget_usage):
             self.proxies.start(self.private_model.model.used)
-        assert self.engine.joined is not None  # noqa: S101 (there is a model)
-        self.engine.joined.put = self.private_model.put
+        assert self.engine.model_gate is not None  # noqa: S101 (there is a model)
+        self.engine.model_gate.n_asked = self.private_model.put
 
     @property
     def noise_scale(self) -> float | None:

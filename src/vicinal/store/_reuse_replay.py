@@ -32,7 +32,7 @@ class ReuseReplay:
     ----------
     database, audience, schema
         Where the journal is, whose it is, and what its numbers are.
-    untaught : QueryEngine
+    initial_engine : QueryEngine
         With a memory and a pace that know nothing; never used to answer.
     n_classes : int or None
         Votes of an answer; None where labels leave.
@@ -41,20 +41,20 @@ class ReuseReplay:
     database: Database
     audience: Audience
     schema: StoreSchema
-    untaught: QueryEngine
+    initial_engine: QueryEngine
     n_classes: int | None
 
     def engine_with_reuse(self) -> QueryEngine:
         """Return an engine that knows what was released, and nothing else."""
-        memory, pace = copy.deepcopy((self.untaught.reuse, self.untaught.schedule))
+        reuse, schedule = copy.deepcopy((self.initial_engine.reuse, self.initial_engine.schedule))
         for reuse_entry, labels in self._journal():
-            for start in range(0, len(labels), memory.block):
-                part = slice(start, start + memory.block)
-                queries, put = reuse_entry.queries[part], reuse_entry.put[part]
+            for start in range(0, len(labels), reuse.block):
+                part = slice(start, start + reuse.block)
+                queries, asked = reuse_entry.queries[part], reuse_entry.put[part]
                 # Asked again only because it counts what it is asked; what was decided, counts.
-                memory.reusable(queries)
-                observe(memory, pace, queries, put, labels[part])
-        return replace(self.untaught, reuse=memory, schedule=pace)
+                reuse.reusable(queries)
+                observe(reuse, schedule, queries, asked, labels[part])
+        return replace(self.initial_engine, reuse=reuse, schedule=schedule)
 
     def _journal(self) -> Iterator[tuple[ReuseEntry, Places]]:
         rows = self.database.execute(
@@ -63,11 +63,11 @@ class ReuseReplay:
             (self.audience.number,),
         )
         dtype = np.dtype(self.schema.precision.dtype).newbyteorder("<")
-        for put, queries, answers in rows:
+        for asked, queries, answers in rows:
             numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.schema.n_features)
             reuse_entry = ReuseEntry(
                 numbers.astype(self.schema.precision.dtype),
-                np.frombuffer(bytes_of(put), dtype=np.bool_),
+                np.frombuffer(bytes_of(asked), dtype=np.bool_),
             )
             yield reuse_entry, self._labels(answers)
 
@@ -97,5 +97,5 @@ def released(answers: QueryAnswers) -> npt.NDArray[Any]:
 
 def mask_unasked(votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return stored votes as they leave: NaN where nobody was asked."""
-    put = np.isfinite(votes).all(axis=1, keepdims=True)
-    return np.where(put, votes, np.nan)
+    asked = np.isfinite(votes).all(axis=1, keepdims=True)
+    return np.where(asked, votes, np.nan)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -190,19 +190,6 @@ Plans = TypeVar("Plans", bound=FixedPlanSettings)
 
 
 Answering = TypeVar("Answering", bound=AnsweringSettings)
-
-
-class FixedPlanRelease(Protocol):
-    """Private records that answer as planned; used by one thread at a time."""
-
-    def check(self, size: int) -> None:
-        """Raise PrivacyRefused if `size` more queries were not planned."""
-
-    def blocks(self, queries: inputs.FloatMatrix) -> Iterator[inputs.FloatMatrix]:
-        """Yield consecutive queries, as many at a time as memory allows."""
-
-    def answer(self, queries: inputs.FloatMatrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
-        """Take from the quota; return who is answered, bool (q,), and their answers."""
 
 
 class FixedPlanEstimator(

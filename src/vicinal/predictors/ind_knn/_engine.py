@@ -18,7 +18,7 @@ from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn._noise_schedule import Multipliers, NoiseSchedule
-from vicinal.predictors.ind_knn._private_model import Joined
+from vicinal.predictors.ind_knn._private_model import ModelGate
 from vicinal.predictors.ind_knn._shard import Shards, Steps, TwoRounds
 
 BLOCK = 256
@@ -178,7 +178,7 @@ class QueryEngine:
         Whether queries are answered one by one where counts are private.
     interaction : Interaction or None
         The claim on the records; None where none is needed, or the store remembers.
-    joined : Joined or None
+    model_gate : ModelGate or None
         The private model whose scores join the votes.
     lock : ForkSafeLock
         Held by whoever touches the records or their budgets.
@@ -195,7 +195,7 @@ class QueryEngine:
     least_noise: float
     sequential: bool = False
     interaction: Interaction | None = None
-    joined: Joined | None = None
+    model_gate: ModelGate | None = None
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def answer(
@@ -207,8 +207,8 @@ class QueryEngine:
     ) -> QueryAnswers:
         """Answer all queries, a block at a time; earlier answers are learnt between blocks.
 
-        `prior`, float64 (q, c), is what the model of :attr:`joined` adds to the votes, in units of
-        their noise; public.
+        `prior`, float64 (q, c), is what the model of :attr:`model_gate` adds to the votes,
+        in units of their noise; public.
 
         Raises
         ------
@@ -254,10 +254,10 @@ class QueryEngine:
 
     def _answer_with_model(self, block: IntegerMatrix, prior: FloatVotes) -> QueryAnswers:
         """Ask where the model is unsure; its scores join the votes, or stand alone."""
-        assert self.joined is not None  # noqa: S101 (narrows the type: there is a prior)
-        asked = self.joined.ask(prior)
+        assert self.model_gate is not None  # noqa: S101 (narrows the type: there is a prior)
+        asked = self.model_gate.to_ask(prior)
         noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
-        votes, chances = prior * noise[:, None], self.joined.model.shares(prior)
+        votes, chances = prior * noise[:, None], self.model_gate.model.shares(prior)
         labels = np.asarray(prior.argmax(axis=1))
         released, noise[asked] = self._ask(block[asked], prior=prior[asked])
         if self.votes.label_only:

@@ -59,7 +59,7 @@ from vicinal.predictors.ind_knn._noise_schedule import (
     with_proxies,
 )
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS
-from vicinal.predictors.ind_knn._private_model import Joined, PrivateModel
+from vicinal.predictors.ind_knn._private_model import ModelGate, PrivateModel
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
@@ -81,7 +81,8 @@ class PlannedEngine:
     @property
     def model(self) -> PrivateModel | None:
         """The private model, if one was trained."""
-        return None if self.engine.joined is None else self.engine.joined.model
+        gate = self.engine.model_gate
+        return None if gate is None else gate.model
 
 
 def plan_engine(
@@ -208,10 +209,10 @@ def engine_on(
     votes = _votes(settings, kernel, n_features, grid, noise, slack, decision)
     counter = _count(settings, noise, slack) if settings.private_count else None
     reuse = _answer_reuse(settings, votes, n_features, reference)
-    joined = None if model is None else Joined(model, settings.n_asked)
+    gate = None if model is None else ModelGate(model, settings.n_asked)
     engine = QueryEngine(
         shard, radius, votes, counter, schedule, reuse, slack, decision, least,
-        settings.sequential, interaction, joined,
+        settings.sequential, interaction, gate,
     )  # fmt: skip
     return PlannedEngine(engine, n_records, k, settings)
 

@@ -85,7 +85,7 @@ class NoiseSchedule:
         """u, the squared multiplier of a plan of one question."""
         return self.multiplier**2 / self.n_queries
 
-    def left(self) -> float:
+    def expected_queries(self) -> float:
         """Return the questions still to be expected, the next block's included."""
         return max(self.n_queries - self._answered, self.n_queries / 10, 1.0)
 
@@ -173,7 +173,7 @@ class GatedNoiseSchedule(NoiseSchedule):
         self._asked += asked
         self.multiplier = max(self._fitting(), self._least)
 
-    def left(self) -> float:
+    def expected_queries(self) -> float:
         """Return the questions still to be expected."""
         left = max(self.n_queries - self._answered, self.n_queries // 10)
         rate = (self._passed + _PRIOR_WEIGHT * self._forecast) / (self._gated + _PRIOR_WEIGHT)
@@ -181,7 +181,7 @@ class GatedNoiseSchedule(NoiseSchedule):
         return max(expected, _FEWEST_LEFT)
 
     def _fitting(self) -> float:
-        return math.sqrt(self._unit * self.left() / (1 - self._spent))
+        return math.sqrt(self._unit * self.expected_queries() / (1 - self._spent))
 
 
 class ProxyLedger:
@@ -209,7 +209,7 @@ class ProxyLedger:
         self._index.add(points)
         size = len(points)
         self._full = math.floor(UNITS / use)
-        self._people = SubjectTable(
+        self._subjects = SubjectTable(
             targets=np.zeros(size, dtype=np.int32),
             slots=np.arange(size, dtype=np.int32),
             records=np.ones(size, dtype=np.int32),
@@ -226,7 +226,7 @@ class ProxyLedger:
     @property
     def used(self) -> Floats:
         """The share of its virtual budget that every point has used, (m,)."""
-        return np.asarray(1 - self._people.remaining / self._full)
+        return np.asarray(1 - self._subjects.remaining / self._full)
 
     @property
     def shares(self) -> Shares:
@@ -248,28 +248,28 @@ class ProxyLedger:
     def start(self, used: Floats) -> None:
         """Take off shares that every reference point (m,) has used before the first query."""
         used = used[:: -(-len(used) // len(self))]
-        self._people.remaining[:] = np.floor((1 - used) * self._full).astype(np.int64)
+        self._subjects.remaining[:] = np.floor((1 - used) * self._full).astype(np.int64)
 
-    def near(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
+    def search(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
         return self._index.search(queries, thresholds)
 
-    def add_query(self, near: NeighbourLists) -> None:
+    def add_query(self, neighbours: NeighbourLists) -> None:
         """Count who takes part in the queries of a block, before it is answered."""
-        self._counts += np.bincount(near.rows, minlength=len(self))
-        self.asked += len(near)
+        self._counts += np.bincount(neighbours.rows, minlength=len(self))
+        self.asked += len(neighbours)
 
-    def charge(self, release: BlockRelease, near: NeighbourLists) -> None:
+    def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> None:
         """Charge the points for a release as it charges records; their votes are dropped."""
-        release.contribute_and_charge(near, self._people)
+        release.contribute_and_charge(neighbours, self._subjects)
 
-    def left(self, near: NeighbourLists) -> Floats:
+    def mean_remaining(self, neighbours: NeighbourLists) -> Floats:
         """Return the mean share that points near each query have left, (q,); 1 for no points."""
-        return np.asarray(1 - _means(near, self.used, 0.0))
+        return np.asarray(1 - _means(neighbours, self.used, 0.0))
 
-    def asked_near(self, near: NeighbourLists) -> Floats:
+    def asked_near(self, neighbours: NeighbourLists) -> Floats:
         """Return how often points near each query took part in *other* queries seen, (q,)."""
-        return _means(near, self._counts.astype(np.float64), 1.0) - 1
+        return _means(neighbours, self._counts.astype(np.float64), 1.0) - 1
 
     def cells(self, regions: int = REGIONS) -> CentroidCells:
         """Return regions around centroids of the public points, fewer if these are few."""
@@ -284,11 +284,11 @@ class ProxyLedger:
         return BudgetUsage.of(self.used, cells.of(self._points.points), len(cells))
 
 
-def _means(near: NeighbourLists, values: Floats, nobody: float) -> Floats:
+def _means(neighbours: NeighbourLists, values: Floats, nobody: float) -> Floats:
     """Return the mean of the points' values (m,) around each query; `nobody` where none is."""
-    sizes = np.diff(near.starts)
-    homes = np.repeat(np.arange(len(near)), sizes)
-    sums = np.bincount(homes, weights=values[near.rows], minlength=len(near))
+    sizes = np.diff(neighbours.starts)
+    homes = np.repeat(np.arange(len(neighbours)), sizes)
+    sums = np.bincount(homes, weights=values[neighbours.rows], minlength=len(neighbours))
     return np.asarray(np.where(sizes > 0, sums / np.maximum(sizes, 1), nobody))
 
 
@@ -316,7 +316,7 @@ class ProxyNoiseSchedule(NoiseSchedule):
         super().__init__(schedule.multiplier, schedule.n_queries)
         self.proxies = proxies
         self._schedule = schedule
-        self._near: NeighbourLists | None = None
+        self._neighbours: NeighbourLists | None = None
 
     @property
     def least(self) -> float:
@@ -328,21 +328,21 @@ class ProxyNoiseSchedule(NoiseSchedule):
         """u, the squared multiplier of a plan of one question."""
         return self._schedule.unit
 
-    def left(self) -> float:
+    def expected_queries(self) -> float:
         """Return the questions still to be expected, the next block's included."""
-        return self._schedule.left()
+        return self._schedule.expected_queries()
 
     def prepare(self, queries: IntegerMatrix, thresholds: Places) -> Multipliers:
         """Look up who of the public points takes part; return its own multiplier."""
-        self._near = self.proxies.near(queries, thresholds)
-        self.proxies.add_query(self._near)
+        self._neighbours = self.proxies.search(queries, thresholds)
+        self.proxies.add_query(self._neighbours)
         return self._schedule.multiplier
 
     def charge_proxies(self, release: BlockRelease) -> None:
         """Charge the public points for what was prepared."""
-        near, self._near = self._near, None
-        if near is not None:
-            self.proxies.charge(release, near)
+        neighbours, self._neighbours = self._neighbours, None
+        if neighbours is not None:
+            self.proxies.charge(release, neighbours)
 
     def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
         """Take note of a block."""
@@ -378,14 +378,14 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
     def prepare(self, queries: IntegerMatrix, thresholds: Places) -> Multipliers:
         """Return the multiplier of every query, (q,)."""
         super().prepare(queries, thresholds)
-        assert self._near is not None  # noqa: S101 (narrows the type: just set)
-        left = np.maximum(self.proxies.left(self._near), _LEAST_LEFT)
-        squares = self.unit * self.left() * self._crowding(self._near) / left
+        assert self._neighbours is not None  # noqa: S101 (narrows the type: just set)
+        remaining = np.maximum(self.proxies.mean_remaining(self._neighbours), _LEAST_LEFT)
+        squares = self.unit * self.expected_queries() * self._crowding(self._neighbours) / remaining
         return self._in_steps(np.clip(np.sqrt(squares), self._least, self._most))
 
-    def _crowding(self, near: NeighbourLists) -> Floats:
+    def _crowding(self, neighbours: NeighbourLists) -> Floats:
         """Return how much more often than planned the points near each query are asked, (q,)."""
-        times = self.proxies.asked_near(near) / self._rate + _PRIOR_QUERIES
+        times = self.proxies.asked_near(neighbours) / self._rate + _PRIOR_QUERIES
         return np.asarray(times / (self.proxies.asked - 1 + _PRIOR_QUERIES))
 
     def _in_steps(self, multipliers: Floats) -> Floats:

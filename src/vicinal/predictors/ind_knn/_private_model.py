@@ -165,35 +165,35 @@ def margins_of(scores: Floats) -> Floats:
     return np.asarray(best[:, -1] - best[:, -2])
 
 
-class Joined:
+class ModelGate:
     """The public model beside the votes: who is asked, and what joins the votes.
 
-    At most `most` queries are asked, as many as the votes' noise was planned for; after them the
+    At most `planned` queries are asked, as many as the votes' noise was planned for; after them the
     model answers alone. Which are asked follows from queries and public weights.
 
     Parameters
     ----------
     model : PrivateModel
         The model.
-    most : int
+    planned : int
         Queries that are put to the vote, at most.
 
     Attributes
     ----------
-    put : int
-        Queries that were put to the vote. Public.
+    n_asked : int
+        Queries that were put to the vote so far. Public.
     """
 
-    def __init__(self, model: PrivateModel, most: int) -> None:
+    def __init__(self, model: PrivateModel, planned: int) -> None:
         self.model = model
-        self._most = most
-        self.put = 0
+        self._planned = planned
+        self.n_asked = 0
 
-    def ask(self, prior: Floats) -> npt.NDArray[np.bool_]:
+    def to_ask(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return which queries of a block are asked, bool (q,), and count them."""
         unsure = ~self.model.sure(prior)
-        asked = unsure & (np.cumsum(unsure) <= self._most - self.put)
-        self.put += int(asked.sum())
+        asked = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
+        self.n_asked += int(asked.sum())
         return np.asarray(asked)
 
 

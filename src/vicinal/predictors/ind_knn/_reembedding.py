@@ -55,11 +55,11 @@ class TrainedModel:
     @classmethod
     def of(cls, classifier: IndKNNClassifier) -> TrainedModel | None:
         """Return the model of a fitted classifier, if it has one."""
-        joined = classifier._engine.joined
-        if joined is None:
+        gate = classifier._engine.model_gate
+        if gate is None:
             return None
-        model = joined.model
-        return cls(classifier.model_share_, model.model.weights, model.used, joined.put)
+        model = gate.model
+        return cls(classifier.model_share_, model.model.weights, model.used, gate.n_asked)
 
     def on(
         self, public: inputs.FloatMatrix | None, shares: npt.NDArray[np.float64]
@@ -309,8 +309,8 @@ def _embed(
     assembled = engine_on(
         shard, kernel, settings, n_features, reference, meter, claimed, model=model
     )
-    if trained is not None and assembled.engine.joined is not None:
-        assembled.engine.joined.put = trained.put
+    if trained is not None and assembled.engine.model_gate is not None:
+        assembled.engine.model_gate.n_asked = trained.put
     classifier._install(assembled, settings, records)
 
 
