@@ -34,8 +34,8 @@ def _audience(state: Mapping[str, Any]) -> Markup:
     guess = state["membership_guess"]["to_at_most"]
     words = (
         "Somebody who guesses whether a given person's records are in the data, knows all other "
-        f"records and sees every answer, is right at most {100 * guess:.1f} % of the time. Without any "
-        "answer it is 50 %."
+        f"records and sees every answer, is right at most {100 * guess:.1f} % of the time. Without "
+        "any answer it is 50 %."
     )
     answers = state["answers"]
     rows = [
