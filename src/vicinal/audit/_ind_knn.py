@@ -18,7 +18,7 @@ from scipy.stats import binom
 from vicinal.audit._bounds import RateBounds
 from vicinal.audit._claims import ind_knn_claim
 from vicinal.audit._damage import Damage
-from vicinal.audit._universes import MOST, Placed, universes
+from vicinal.audit._universes import Placed, universes
 from vicinal.audit._visits import Visits
 from vicinal.audit._vote_trials import (
     COMPANY,
@@ -132,9 +132,10 @@ class IndKNNAudit:
 
     def _reuse(self, kind: str, others: int, further: Mapping[str, Damage]) -> ReuseTrial:
         victim: list[Placed] = [(1.0, 0)] * self.records
-        # Answers change what comes later, so no repeats share a pass: many universes do.
-        world = universes(victim, [(0.9, 1)] * others, count=MOST)
-        parameters = self.parameters(MOST, "votes", reuse_predictions=kind)
+        # All in one block: a gate that learnt from an earlier one would answer the rest itself.
+        count = _count_for(self.records + others)
+        world = universes(victim, [(0.9, 1)] * others, count=count)
+        parameters = self.parameters(count, "votes", reuse_predictions=kind)
         # Earlier answers add up from round to round; a gate opens in the third.
         rounds = 2 * ROUNDS if kind == "neighbors" else ROUNDS
         visits = Visits(parameters, world, rounds, repeats=1)
