@@ -146,7 +146,7 @@ def _text(wish: VectorPlanRequest, found: list[Option], *, known: bool) -> str:
 def _expected(wish: VectorPlanRequest, errors: list[ExpectedError]) -> list[str]:
     if "vocabulary" in wish.target:
         return [
-            f"expected     noise of {errors[0].error:.3g} on every word; to stand out, a word needs",
+            f"expected     noise of {errors[0].error:.3g} on each word; to stand out, one needs",
             f"             weights that sum to {errors[0].value:.3g} in the texts near (1 a text)",
         ]
     shown = [
