@@ -122,15 +122,18 @@ def _plain(name: str, choice: PlanChoice, errors: list[ExpectedError]) -> dict[s
 def _text(wish: VectorPlanRequest, found: list[Option], *, known: bool) -> str:
     _, choice, errors = found[0]
     weights = f"mean squared kernel weight {choice.usage.weight:.2f}"
-    lines = [
+    head = (
         f"{wish.n_queries:,} answers from {wish.n_records:,} records, epsilon {wish.epsilon:g} at "
-        f"delta {wish.delta:g}",
+        f"delta {wish.delta:g}"
+    )
+    source = "" if known else ": the largest; public points, --public, would tell"
+    lines = [
+        head,
         "",
         f"neighbours   k = {choice.n_neighbors:,}",
         f"noise        sigma2 = {choice.multiplier:.4g}, that is {choice.noise:.4g} on every sum",
-        f"records      each takes part in {choice.participations:.3g} questions expected ({weights}"
-        + ("" if known else ": the largest; public points, --public, would tell")
-        + ")",
+        f"records      each takes part in {choice.participations:.3g} questions expected",
+        f"             ({weights}{source})",
         *_expected(wish, errors),
         "",
         f"{'':22}{'queries':>8} {'eps':>6} {'k':>6} {'sigma2':>7} {'error':>9}",
