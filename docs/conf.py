@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-os.environ["PYTHONPATH"] = str(ROOT / "src")  # of the commands that tutorials run
+os.environ["PYTHONPATH"] = str(ROOT / "src")  # of tutorials' processes, and of their commands
 
 from docs.site import write_pages  # noqa: E402
 from vicinal import __version__  # noqa: E402
@@ -42,8 +41,8 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
 # ---------------------------------------------------------------- tutorials
-warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive")
 sphinx_gallery_conf = {
+    "parallel": True,
     "examples_dirs": "../examples/tutorials",
     "gallery_dirs": "tutorials",
     "filename_pattern": r"\.py$",

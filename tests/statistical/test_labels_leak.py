@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,19 +23,27 @@ from vicinal.predictors.ind_knn import _engine_factory
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 EPSILON, DELTA, CLASSES = 4.0, 1e-5, 3
-TABLE = charge_table(label_budget(EPSILON, DELTA, classes=CLASSES), CLASSES)
 LASTS = 32
 """Labels that a victim's budget pays for."""
 
-SHIFT = float(np.sqrt(2 * TABLE.zcdp / LASTS / TABLE.share(0.3)))
-"""A victim's contribution in noise scales: each label costs 1 / LASTS of the budget."""
+
+@cache
+def table(classes):
+    """Return the charges; priced in a second, so not while tests are collected."""
+    return charge_table(label_budget(EPSILON, DELTA, classes=classes), classes)
+
+
+@cache
+def shift(classes=CLASSES):
+    """Return a victim's contribution in noise scales: a label costs 1 / LASTS of the budget."""
+    return float(np.sqrt(2 * table(classes).zcdp / LASTS / table(classes).share(0.3)))
 
 
 def make():
     neighbors = 4
     return IndKNNClassifier(
         range(CLASSES), EPSILON, DELTA, n_queries=100_000, n_neighbors=neighbors,
-        n_records=neighbors * UNIVERSES, noise_multiplier=1 / SHIFT / np.sqrt(neighbors),
+        n_records=neighbors * UNIVERSES, noise_multiplier=1 / shift() / np.sqrt(neighbors),
         release="label",
     )  # fmt: skip
 
@@ -55,7 +64,7 @@ def ask_for_labels(classifier, world, victims):
 def share_of_wins(labels):
     """Score a universe: how often class 0 won, from 0 as by chance to 1 as with the victim."""
     chance = 1 / CLASSES
-    won = quad(lambda z: norm.pdf(z) * norm.cdf(z + SHIFT) ** (CLASSES - 1), -9, 9)[0]
+    won = quad(lambda z: norm.pdf(z) * norm.cdf(z + shift()) ** (CLASSES - 1), -9, 9)[0]
     return ((labels == 0).mean(axis=0) - chance) / (won - chance)
 
 
@@ -66,7 +75,7 @@ def measured(rounds, runs):
 
 def claim():
     """Return sqrt(2 R / alpha): many small releases of (alpha, R)-RDP look like that Gaussian."""
-    return float(np.sqrt(2 * TABLE.zcdp))
+    return float(np.sqrt(2 * table(CLASSES).zcdp))
 
 
 def test_labels_leak_no_more_than_claimed_and_nearly_that():
@@ -127,15 +136,12 @@ def test_the_honest_version_passes_what_the_broken_one_fails():
 
 # ---------------------------------------------------------------- labels by scores of two classes
 
-BY_SCORES = charge_table(label_budget(EPSILON, DELTA), None)
-SCORED_SHIFT = float(np.sqrt(2 * BY_SCORES.zcdp / LASTS / BY_SCORES.share(0.3)))
-
 
 def make_scored():
     neighbors = 4
     return IndKNNClassifier(
         range(2), EPSILON, DELTA, n_queries=100_000, n_neighbors=neighbors,
-        n_records=neighbors * UNIVERSES, noise_multiplier=1 / SCORED_SHIFT / np.sqrt(neighbors),
+        n_records=neighbors * UNIVERSES, noise_multiplier=1 / shift(None) / np.sqrt(neighbors),
         release="label", class_prior=(0.9, 0.1), cost="balanced",
     )  # fmt: skip
 
@@ -148,7 +154,7 @@ def share_of_rare_labels():
     """Return the score of a universe; how often a class wins follows from the rule alone."""
     classifier = make_scored()
     ask_for_labels(classifier, rare_victims(1), victims=False)
-    noise = 1 / SCORED_SHIFT
+    noise = 1 / shift(None)
     votes = np.random.default_rng(0).normal(0, noise, (200_000, 2))
     decision = classifier._engine.decision
     chance, won = (
@@ -166,7 +172,7 @@ def measured_by_scores(rounds, runs):
 
 
 def test_labels_by_scores_leak_no_more_than_claimed():
-    found, claimed = measured_by_scores(LASTS, RUNS), float(np.sqrt(2 * BY_SCORES.zcdp))
+    found, claimed = measured_by_scores(LASTS, RUNS), float(np.sqrt(2 * table(None).zcdp))
     print(f"measured mu {found.mu:.3f} and epsilon {found.epsilon:.3f}, claimed {claimed:.3f}")
     assert found.mu <= claimed
     assert found.epsilon <= EPSILON
@@ -175,4 +181,4 @@ def test_labels_by_scores_leak_no_more_than_claimed():
 
 def test_a_skipped_charge_of_labels_by_scores_is_caught(monkeypatch):
     skip_the_charge(monkeypatch)
-    assert measured_by_scores(8 * LASTS, BROKEN_RUNS).mu > np.sqrt(2 * BY_SCORES.zcdp)
+    assert measured_by_scores(8 * LASTS, BROKEN_RUNS).mu > np.sqrt(2 * table(None).zcdp)

@@ -26,6 +26,8 @@ from vicinal.audit import (
     mu_from_guesses,
     plan_trials,
     rate_bounds,
+    store_trials,
+    try_control,
     visible_mu,
 )
 from vicinal.audit._bounds import rate_at_least, rate_at_most
@@ -301,6 +303,30 @@ class Shift(AuditTrial):
 
     def controls(self):
         return self.broken
+
+
+TARGETS = {
+    "numbers": {"kind": "bounds", "bounds": {"age": [0, 110], "stay": [0, 30]}},
+    "tau": {"kind": "labels", "labels": ["a", "b", "c", "d"], "tau": 2.0},
+}
+SURE = 1 - 1e-10
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
+    """Fails if vectors leak more than claimed, or a broken version would pass."""
+    plan = {"epsilon": 1.0, "delta": 1e-5, "release": "votes"}
+    facts = {
+        "classes": [], "target": TARGETS[target], "kernel": "cosine",
+        "audiences": {"default": {"plan": plan}},
+    }  # fmt: skip
+    found = store_trials(facts)
+    assert list(found) == ["vectors", "vectors-opposite", "vectors-return"]
+    for make in found.values():
+        trial = make()
+        assert carry_out(trial, 0.0, SURE, controls=False).kept
+        for name, control in trial.controls().items():
+            assert try_control(name, control, 60.0, 0.999).caught, name
 
 
 def test_broken_versions_stop_when_they_are_caught():

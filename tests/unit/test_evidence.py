@@ -60,6 +60,9 @@ def test_a_certificate_is_whole_and_names_nobody(folder, tmp_path):
     assert all(len(note["sha256"]) == 64 for note in found["mechanism"]["proofs"])
     assert "&lt;b&gt;Clinic&lt;/b&gt;" in page
     assert "<b>Clinic" not in page
+    # What does not wrap is cut off on paper.
+    digests = [note["sha256"] for note in found["mechanism"]["proofs"]]
+    assert all(f'<span class="digest">{digest}</span>' in page for digest in digests)
     assert "http://" not in page
     assert "https://" not in page
     assert "sanna" not in page + json.dumps(found)

@@ -127,20 +127,23 @@ def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(stage):
     assert drowned.used < planned.used < worn.used
 
 
-def test_an_outlook_foretells_what_the_classifier_does(stage):
-    """At a budget so small that noise and wear cost many points."""
+@pytest.mark.parametrize("epsilon", [0.1, pytest.param(0.3, marks=pytest.mark.soak), 2.0])
+def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
+    """At a budget so small that noise and wear cost many points, and at one where they do not.
+
+    The short form leaves out the epsilon between.
+    """
     X, y = data(0, N)
     queries, truth = data(3, 800)
-    for epsilon in (0.1, 0.3, 2.0):
-        wish = replace(WISH, epsilon=epsilon)
-        found = outlook.options(wish, stage, 0, lambda _: None)[0].outlook
-        classifier = IndKNNClassifier(
-            range(CLASSES), epsilon, 1e-5, 800, n_records=N, simulation_seed=0
-        ).fit(X, y, public=PUBLIC)
-        right = (classifier.predict(queries) == truth).mean()
-        assert found.accuracy == pytest.approx(right, abs=0.06)
-        left = classifier._shard.ledger.remaining / 2**48
-        assert found.used == pytest.approx(1 - left.mean(), abs=0.1)
+    wish = replace(WISH, epsilon=epsilon)
+    found = outlook.options(wish, stage, 0, lambda _: None)[0].outlook
+    classifier = IndKNNClassifier(
+        range(CLASSES), epsilon, 1e-5, 800, n_records=N, simulation_seed=0
+    ).fit(X, y, public=PUBLIC)
+    right = (classifier.predict(queries) == truth).mean()
+    assert found.accuracy == pytest.approx(right, abs=0.06)
+    left = classifier._shard.ledger.remaining / 2**48
+    assert found.used == pytest.approx(1 - left.mean(), abs=0.1)
 
 
 def test_more_answers_than_points_wear_as_much_as_they_would(stage):

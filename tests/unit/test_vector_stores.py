@@ -154,8 +154,6 @@ def test_unusable_numbers_and_audiences_are_refused_before_anything_changes(tmp_
                 store.add(X[:1], y, ["x"])
         with pytest.raises(InvalidInput, match="belongs to the store"):
             store.open_audience("second", bounds=(0, 5))
-        with pytest.raises(InvalidInput, match="evaluated"):
-            store.evaluate(X[:2], TABLE[:2, 0], PEOPLE[:2])
         assert store.version == version
         store.open_audience("second", epsilon=1.0, n_queries=10)
         assert store.predict(Q[:2], audience="second").labels.shape == (2, 1)
@@ -223,12 +221,17 @@ def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
     run("audience", store, "second", "--epsilon", 1, "--queries", 5)
     assert "(6, 1e-05)-differential privacy" in run("export-guarantee", store)
     assert json.loads(run("inspect", store, "--json"))["target"]["kind"] in ("bounds", "labels")
-    run("evaluate", store, "--data", tmp_path / "train.parquet", "--subject", "who", code=2)
+    told = run("evaluate", store, "--data", tmp_path / "train.parquet", "--subject", "who")
+    assert "About 0 people" in told, "nobody's features were asked"
+    attacks = ["audit", store, "--only", "vectors-return", "--minutes", "0.001", "--json"]
+    (claim,) = json.loads(CliRunner().invoke(app, [str(a) for a in attacks]).stdout)["claims"]
+    assert claim["lower"] <= claim["claim"]
     left = json.loads(run("predict", store, "--data", queries, "--json"))["left"]
     cluster = tmp_path / "cluster"
     run("shard", store, "--out", cluster, "--shards", 2, "--yes")
     answers = json.loads(run("predict", cluster, "--data", queries, "--json"))
     assert (answers["charged"], answers["left"], answers["missing"]) == (0, left, [])
+    run("evaluate", cluster, "--data", tmp_path / "train.parquet", "--subject", "who")
 
 
 BAD = {

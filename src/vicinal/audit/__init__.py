@@ -13,6 +13,7 @@ from vicinal.audit._catalogue import (
     run_trials,
     store_audit,
     store_trials,
+    vector_trials,
 )
 from vicinal.audit._claims import Claim, GaussianClaim, PlanClaim, RenyiClaim
 from vicinal.audit._guesses import Guesses, epsilon_from_guesses, mu_from_guesses
@@ -52,5 +53,6 @@ __all__ = [
     "store_audit",
     "store_trials",
     "try_control",
+    "vector_trials",
     "visible_mu",
 ]

@@ -18,6 +18,9 @@ from vicinal.errors import InvalidInput
 Trials = dict[str, Callable[[], AuditTrial]]
 """Attacks by name, made when they are wanted."""
 
+_ANY = 2
+"""Classes of an audit of vectors, which has none."""
+
 MOST_MINUTES = 24 * 60.0
 
 
@@ -37,6 +40,15 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
     }
     labels: Trials = {"labels": audit.labels, "labels-alone": audit.labels_alone}
     return {**(votes if "votes" in releases else {}), **(labels if "label" in releases else {})}
+
+
+def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
+    """Return the attacks on an estimator of numbers, or of several labels, as `target` declares."""
+    return {
+        "vectors": lambda: audit.vectors(target),
+        "vectors-opposite": lambda: audit.opposite_vectors(target),
+        "vectors-return": lambda: audit.returning_vectors(target),
+    }
 
 
 def all_trials(audit: IndKNNAudit) -> Trials:
@@ -126,7 +138,7 @@ def _epsilon_of(budget: float, delta: float) -> float:
 
 
 def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
-    """Return attacks on a store's classifier, from what everybody may know of it.
+    """Return attacks on a store's estimator, from what everybody may know of it.
 
     Parameters
     ----------
@@ -153,11 +165,16 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     True
     """
     audit = store_audit(facts, audience)
+    if facts["target"]["kind"] == "vocabulary":
+        raise InvalidInput("A store of words cannot be audited: there are no worlds for it yet.")
+    if not facts["classes"]:
+        target = {name: value for name, value in facts["target"].items() if name != "kind"}
+        return vector_trials(audit, target)
     return ind_knn_trials(audit, (facts["audiences"][audience]["plan"]["release"],))
 
 
 def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
-    """Return what is known of a store's classifier, see :func:`store_trials`.
+    """Return what is known of a store's estimator, see :func:`store_trials`.
 
     Examples
     --------
@@ -170,15 +187,15 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
     ...     store_audit(store.facts()).n_classes
     2
     """
-    if not facts["classes"]:
-        raise InvalidInput("Only a store of classes can be audited; this one has other targets.")
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
     plan = facts["audiences"][audience]["plan"]
     further = {"kernel": facts["kernel"]}
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
-    return IndKNNAudit(len(facts["classes"]), plan["epsilon"], plan["delta"], further=further)
+    return IndKNNAudit(
+        len(facts["classes"]) or _ANY, plan["epsilon"], plan["delta"], further=further
+    )
 
 
 REUSE = (False, "neighbors", "gate")

@@ -30,8 +30,16 @@ from vicinal.audit._vote_trials import (
     VotesTrial,
     chances_of_first,
 )
-from vicinal.predictors import IndKNNClassifier, IndKNNRegressor
+from vicinal.predictors import (
+    IndKNNClassifier,
+    IndKNNMultiLabelClassifier,
+    IndKNNRegressor,
+)
+from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+
+NUMBERS: Mapping[str, Any] = {"bounds": (-1, 3)}
+"""What records carry where vectors are audited without a store."""
 
 NOISE, NEIGHBORS = 8.0, 4
 """Noise in votes, and neighbours, where the audited settings leave them open."""
@@ -134,20 +142,56 @@ class IndKNNAudit:
         words = {"neighbors": "earlier answers vote", "gate": "a model of earlier answers answers"}
         return ReuseTrial(visits, f"one subject, all spent on one answer; {words[kind]}", damages)
 
-    def vectors(self) -> VectorsTrial:
-        """Return the attack on numbers: many records of the largest one, in one answer."""
-        shared = self.parameters(1, "votes", bounds=(-1, 3))
-        del shared["classes"], shared["release"]
-        count = _count_for(self.records + 1)
-        parameters = {**shared, "n_records": self.n_neighbors * count}
-        world = universes([(1.0, 3.0)] * self.records, [(0.9, 1.0)], count=count)
-        damages = {
+    def vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
+        """Return the attack on vectors: many records of the longest one, in one answer.
+
+        `target` is what records carry: parameters of the estimator of numbers or several labels.
+        """
+        longest, shortest, length = _extremes(target)
+        victim = [(1.0, longest)] * math.ceil(self.records / length)
+        words = "one subject, many of the longest vectors, all spent on one answer"
+        return self._vector_trial(target, victim, shortest, words, {
             "noise halved": Damage(noise_divisor=2),
             "charge skipped": Damage(skips_charges=True),
             "subjects forgotten": Damage(forgets_subjects=True),
-        }
-        visits = Visits(parameters, world, ROUNDS, estimator=IndKNNRegressor)
-        return VectorsTrial(visits, "one subject, many large numbers, all spent on one", damages)
+        })  # fmt: skip
+
+    def opposite_vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
+        """Return the attack on somebody whose records say opposite things: their sum is charged."""
+        longest, shortest, _ = _extremes(target)
+        pair: list[Placed] = [(1.0, longest), (0.97, shortest)]
+        victim = pair * math.ceil(self.records / _length(target, pair))
+        words = "one subject, records that say opposite things, among others"
+        damages = {"charge skipped": Damage(skips_charges=True)}
+        return self._vector_trial(target, victim, shortest, words, damages)
+
+    def returning_vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
+        """Return the attack on a vector that leaves and returns; a budget lasts 1.25 answers."""
+        longest, shortest, length = _extremes(target)
+        audit = replace(self, noise=length * math.sqrt(1.25) / self.budget_mu("votes"))
+        words = "one vector, leaves and returns, budget nearly spent"
+        damages = {"refilled on return": Damage(refills=True)}
+        return audit._vector_trial(target, [(1.0, longest)], shortest, words, damages, returns=True)
+
+    def _vector_trial(
+        self,
+        target: Mapping[str, Any],
+        victim: list[Placed],
+        other: Any,
+        words: str,
+        damages: Mapping[str, Damage],
+        *,
+        returns: bool = False,
+    ) -> VectorsTrial:
+        count = 64 if returns else _count_for(len(victim) + 1)
+        shared = self.parameters(count, "votes")
+        del shared["classes"], shared["release"]
+        world = universes(victim, [(0.9, other)], count=count)
+        visits = Visits(
+            {**shared, **target}, world, ROUNDS + returns, returns=returns,
+            estimator=_estimator_of(target),
+        )  # fmt: skip
+        return VectorsTrial(visits, words, damages)
 
     @property
     def records(self) -> int:
@@ -257,6 +301,31 @@ def _promise(race: Race, settings: IndKNNSettings) -> float:
             if 0 < rates.false_alarms < rates.found < 1:
                 best = max(best, rates.mu / claim.allowed(rates))
     return best
+
+
+def _estimator_of(target: Mapping[str, Any]) -> type[IndKNNEstimator[Any]]:
+    return IndKNNMultiLabelClassifier if "labels" in target else IndKNNRegressor
+
+
+def _extremes(target: Mapping[str, Any]) -> tuple[Any, Any, float]:
+    """Return what the longest vector and its opposite say, as in `y`, and the longest's length."""
+    shortest: Any
+    longest: Any
+    if "labels" in target:
+        shortest, longest = ([each] * len(target["labels"]) for each in (0, 1))
+    else:
+        bounds = target["bounds"]
+        several = isinstance(bounds, Mapping)
+        shortest, longest = zip(*bounds.values(), strict=True) if several else bounds
+    return longest, shortest, _length(target, [(1.0, longest)])
+
+
+def _length(target: Mapping[str, Any], records: list[Placed]) -> float:
+    """Return the length of the sum of records' vectors, under their kernel weights."""
+    made = _estimator_of(target)
+    y = np.array([each for _, each in records])
+    vectors = made._plans.of(made(**target)).targets(y, len(y)).dense()
+    return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors))
 
 
 def _count_for(records: int) -> int:

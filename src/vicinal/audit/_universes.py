@@ -19,8 +19,8 @@ import numpy.typing as npt
 from vicinal.mechanisms import public_draws
 
 Floats = npt.NDArray[np.float64]
-Placed = tuple[float, float]
-"""A record: its similarity to the universe's query, and its label or number."""
+Placed = tuple[float, Any]
+"""A record: its similarity to the universe's query, and its label, number, or row of them."""
 
 AXES = 64
 """Features in which universes lie in random directions, so many that :data:`APART` holds."""
@@ -119,6 +119,6 @@ def _people(
 ) -> People:
     return People(
         np.concatenate([directions(count, cosine) for cosine, _ in records]),
-        np.repeat([label for _, label in records], count),
+        np.repeat(np.array([label for _, label in records]), count, axis=0),
         np.concatenate([ids(i) for i in range(len(records))]),
     )

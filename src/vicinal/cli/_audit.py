@@ -111,6 +111,8 @@ def _known(
         raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
     facts = _facts(target)
     found = store_audit(facts, audience)
+    if not facts["classes"]:
+        raise InvalidInput("One run is audited of a store of classes; leave out --one-run.")
     if facts["audiences"][audience]["plan"]["release"] != "votes":
         raise InvalidInput("One run is audited where votes leave; this audience gets labels alone.")
     return found

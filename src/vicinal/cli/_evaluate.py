@@ -10,14 +10,18 @@ import typer
 
 from vicinal.cli._options import Json, StorePath
 from vicinal.cli._output import as_json, warnings_said
-from vicinal.cli._records import naming, read_records
+from vicinal.cli._records import naming, read_records, target_columns
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.store import Evaluation
+    from vicinal.store._noisy_figures import NoisyFigures
 
-_NAMES = {"accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC"}
+_NAMES = {
+    "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",
+    "r2": "R2", "mean_error": "Mean error",
+}  # fmt: skip
 
 
 def evaluate(
@@ -30,6 +34,15 @@ def evaluate(
         float,
         typer.Option(help="Part of a full budget that a person evaluated pays.", min=0.001, max=1),
     ] = 0.05,
+    largest_error: Annotated[
+        float,
+        typer.Option(
+            help="Of numbers: errors beyond this share of the distance between the bounds count as "
+            "this large.",
+            min=0.01,
+            max=1,
+        ),
+    ] = 0.25,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -38,32 +51,49 @@ def evaluate(
     Rows count where the same features were asked before, by `vicinal predict` or the service.
     """
     with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
-        dataset = read_records(data, opened.schema.extractor, label, subject)
+        columns = target_columns(opened.schema.target, label)
+        dataset = read_records(data, opened.schema.extractor, label, subject, columns)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
             found = opened.evaluate(
-                dataset.features, dataset.labels, dataset.subjects, audience=audience, share=share
-            )
+                dataset.features, dataset.labels, dataset.subjects, audience=audience, share=share,
+                largest_error=largest_error,
+            )  # fmt: skip
     typer.echo(as_json(found.to_dict()) if json else described(found))
 
 
-def described(found: Evaluation) -> str:
+def described(found: NoisyFigures) -> str:
     """Return an evaluation in words and tables."""
+    from vicinal.store import Evaluation, NumberEvaluation
+
     first = (
         f"About {found.people:.0f} people with rows that were asked before; every count has noise "
         f"of {found.noise:.1f}. Each paid at most {found.share:.3g} of their budget."
     )
-    lines = [first]
-    for name, (value, low, high) in found.figures.items():
-        text = "unknown: too few people for the noise"
-        if not math.isnan(value):
-            text = f"{value:.3f} ({low:.3f} to {high:.3f})"
-        lines.append(f"{_NAMES[name]}: {text}")
-    lines += ["", "true class -> answer: people", *_confusion(found)]
-    if found.calibration:
-        lines += ["", "probability -> share that came true (people)", *_bins(found)]
+    lines = [first, *map(_figure, found.figures, found.figures.values())]
+    if isinstance(found, Evaluation):
+        lines += ["", "true class -> answer: people", *_confusion(found)]
+        if found.calibration:
+            lines += ["", "probability -> share that came true (people)", *_bins(found)]
+    if isinstance(found, NumberEvaluation):
+        units = "logarithms" if found.scale == "log" else "units of the numbers"
+        beyond = ", ".join(
+            f"{name} {edges[-1]:.4g}"
+            for name, edges in zip(found.targets, found.error_edges, strict=True)
+        )
+        lines += ["", f"Errors in {units}; larger ones count as: {beyond}."]
     return "\n".join(lines)
+
+
+def _figure(name: str, shown: tuple[float, float, float]) -> str:
+    """Return a figure in words; names are those of targets or labels, then of the figure."""
+    about, _, figure = name.rpartition(" ")
+    words = _NAMES[figure] if not about else f"{about}: {_NAMES[figure]}"
+    value, low, high = shown
+    if math.isnan(value):
+        return f"{words}: unknown: too few people for the noise"
+    return f"{words}: {value:.3f} ({low:.3f} to {high:.3f})"
 
 
 def _confusion(found: Evaluation) -> list[str]:

@@ -34,8 +34,8 @@ def _audience(state: Mapping[str, Any]) -> Markup:
     guess = state["membership_guess"]["to_at_most"]
     words = (
         "Somebody who guesses whether a given person's records are in the data, knows all other "
-        f"records and sees every answer, is right at most {guess:.1%} of the time. Without any "
-        "answer it is 50 %."
+        f"records and sees every answer, is right at most {100 * guess:.1f} % of the time. Without "
+        "any answer it is 50 %."
     )
     answers = state["answers"]
     rows = [
@@ -54,7 +54,7 @@ def _sections(found: Mapping[str, Any]) -> list[Markup]:
     assumed = list(dict.fromkeys(w for a in found["audiences"] for w in a["assumptions"]))
     made = found["mechanism"]
     name = f"{made['name']}; {made['package']} {made['version']}."
-    proofs = [(note["note"], note["sha256"]) for note in made["proofs"]]
+    proofs = [(n["note"], tag("span", n["sha256"], class_="digest")) for n in made["proofs"]]
     return [
         _listed(f"Assumed. Vouched for by: {found['vouched_by']}", assumed),
         tag("section", tag("h2", "Mechanism"), tag("p", name),

@@ -20,16 +20,18 @@ from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store._audience_state import AudienceState, new_plan
-from vicinal.store._evaluation import SHARE, Evaluation, LabelledRows, evaluate
+from vicinal.store._evaluation import SHARE, LabelledRows, evaluate
 from vicinal.store._evaluation_charges import CountedRows, Steps
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._naming import check_naming
+from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
+from vicinal.store._vector_evaluation import LARGEST_ERROR
 from vicinal.store._verify import Verification
 
 DEFAULT = "default"
@@ -177,7 +179,8 @@ class BaseStore(ABC):
         *,
         audience: str = DEFAULT,
         share: float = SHARE,
-    ) -> Evaluation:
+        largest_error: float = LARGEST_ERROR,
+    ) -> NoisyFigures:
         """Return how good released answers were, as noisy counts that labelled people pay for.
 
         A row counts where the same features were asked before: its label is compared with the
@@ -192,6 +195,14 @@ class BaseStore(ABC):
             Whose answers, and whose budgets.
         share : float
             Part of a full budget that a person pays at most. Noise falls with its square root.
+        largest_error : float
+            Of numbers: the share of the distance between the bounds that errors are counted up to.
+            Larger ones count as this large. Noise on RMSE and R2 grows with its square.
+
+        Returns
+        -------
+        Evaluation, NumberEvaluation or LabelSetEvaluation
+            As the records carry classes, numbers or several labels.
 
         Raises
         ------
@@ -205,7 +216,7 @@ class BaseStore(ABC):
         """
         with self._whole():
             state = audience_state(self._audience_states, audience)
-            given = LabelledRows(X, y, subjects)
+            given = LabelledRows(X, y, subjects, largest_error)
             found = evaluate(self._parts, state, given, share, self._collect)
             self._note_answered()
             return found

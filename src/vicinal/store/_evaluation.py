@@ -8,7 +8,8 @@ neighbours; src/vicinal/mechanisms/tally.md has the proof, and the reason.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,16 +21,22 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answers import DIGEST, digests_of
 from vicinal.ledger._id_encoding import check_length
-from vicinal.mechanisms import NoisyTally, TallyPlan, public_draws
-from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.mechanisms import NoisyTally, TallyPlan
 from vicinal.predictors._common import inputs
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._vector_settings import (
+    KeywordSettings,
+    MultiLabelSettings,
+    RegressorSettings,
+)
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
 from vicinal.store._naming import check_naming
+from vicinal.store._noisy_figures import Floats, NoisyFigures, known
 from vicinal.store._opening import OpenStore
-
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
+from vicinal.store._replies import stored_answers
+from vicinal.store._store_schema import StoreSchema
+from vicinal.store._vector_evaluation import Places, ReleasedLabelSets, ReleasedNumbers
 
 BINS = 10
 """Bins of probabilities, with about as many released answers in each."""
@@ -37,13 +44,10 @@ BINS = 10
 SHARE = 0.05
 """Of a full budget, that a person evaluated pays at most."""
 
-_DRAWS = 400
-_LEVEL = 0.95
-
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Noisy counts of people, and what follows from them; all of it may be published.
+class Evaluation(NoisyFigures):
+    """Noisy counts of people by class and answer, and what follows from them.
 
     Attributes
     ----------
@@ -57,10 +61,6 @@ class Evaluation:
         probability. None where labels alone leave.
     means : float64 (b,) or None
         Mean probability of the released answers in each bin.
-    noise : float
-        Standard deviation of the noise in each count, in people.
-    share : float
-        What a person evaluated has paid at most, of a full budget.
 
     Examples
     --------
@@ -80,24 +80,26 @@ class Evaluation:
     share: float
 
     @property
-    def people(self) -> float:
-        """Return the noisy number of people with rows that were asked before."""
-        return max(0.0, float(self.confusion.sum()))
+    def counts(self) -> Sequence[Floats]:
+        """Both tables, or the one there is."""
+        return [self.confusion] if self.scores is None else [self.confusion, self.scores]
 
-    @cached_property
-    def figures(self) -> dict[str, tuple[float, float, float]]:
-        """Accuracy, balanced accuracy and, for two classes, AUC: each with its 95 % interval.
+    @property
+    def people_and_error(self) -> tuple[float, float]:
+        """The sum of the confusion table."""
+        return float(self.confusion.sum()), self.noise * len(self.classes)
 
-        Intervals cover the noise, and the choice of people; NaN where counts are too few for the
-        noise on them.
-        """
-        generator = public_draws(0)
-        draws = [self._drawn(generator) for _ in range(_DRAWS)]
-        found = {}
-        for name, value in _figures(self.confusion, self.scores).items():
-            spread = np.array([_figures(*draw)[name] for draw in draws])
-            low, high = _interval(spread) if self._enough else (np.nan, np.nan)
-            found[name] = (value if self._enough else np.nan, low, high)
+    def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
+        """Return accuracy, balanced accuracy and, for two classes, AUC."""
+        confusion = counts[0]
+        totals = np.maximum(confusion.sum(axis=1), 1e-9)
+        right = np.clip(np.diag(confusion) / totals, 0, 1)
+        found = {
+            "accuracy": float(np.clip(np.trace(confusion) / max(confusion.sum(), 1e-9), 0, 1)),
+            "balanced_accuracy": float(right.mean()),
+        }
+        if len(counts) > 1 and len(confusion) == 2:
+            found["auc"] = binned_auc(*counts[1])
         return found
 
     @property
@@ -106,51 +108,35 @@ class Evaluation:
         if self.scores is None or self.means is None:
             return []
         sizes = self.scores.sum(axis=0)
-        known = sizes > 2 * self.noise
-        shares = np.clip(self.scores[1] / np.where(known, sizes, np.inf), 0, 1)
+        told = sizes > 2 * self.noise
+        shares = np.clip(self.scores[1] / np.where(told, sizes, np.inf), 0, 1)
         return [
             (float(mean), float(share) if there else np.nan, float(size))
-            for mean, share, size, there in zip(self.means, shares, sizes, known, strict=True)
+            for mean, share, size, there in zip(self.means, shares, sizes, told, strict=True)
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON has it; null for what the noise hides."""
-        plain = {name: value for name, value in asdict(self).items() if name != "figures"}
-        listed = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in plain.items()}
-        figures = {
-            name: dict(zip(("value", "low", "high"), map(_known, numbers), strict=True))
-            for name, numbers in self.figures.items()
-        }
-        bins = [[_known(number) for number in row] for row in self.calibration]
-        return {**listed, "people": self.people, "figures": figures, "calibration": bins}
-
-    @property
-    def _enough(self) -> bool:
-        return self.people > 3 * self.noise * len(self.classes)
-
-    def _drawn(self, generator: Any) -> tuple[Floats, Floats | None]:
-        tables = (self.confusion, self.scores)
-        return tuple(  # type: ignore[return-value]
-            None
-            if table is None
-            else generator.poisson(np.maximum(table, 0))
-            + generator.normal(0, self.noise, table.shape)
-            for table in tables
-        )
+        bins = [[known(number) for number in row] for row in self.calibration]
+        return {**super().to_dict(), "calibration": bins}
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Rows whose answers are evaluated: what a store's extractor takes, labels, ids; private."""
+    """Rows whose answers are evaluated: what a store's extractor takes, labels, ids; private.
+
+    Errors of numbers count up to `largest_error`, a share of the distance between the bounds.
+    """
 
     X: Any
     y: npt.ArrayLike
     subjects: Any
+    largest_error: float
 
 
 def evaluate(
     parts: OpenStore, state: AudienceState, given: LabelledRows, share: float, collect: Collect
-) -> Evaluation:
+) -> NoisyFigures:
     """Compare released answers with labels, charge the people evaluated, return noisy counts.
 
     `collect` charges people where their budgets are. What it charged, and what its body writes,
@@ -164,12 +150,15 @@ def evaluate(
     share = _checks.real("share", share, above=0, most=1)
     schema, settings = parts.schema, state.settings
     vectors = schema.vectors(given.X)
-    labels = schema.targets(given.y, len(vectors))
-    if isinstance(labels, RecordVectors):
-        raise InvalidInput("Only answers of a store of classes can be evaluated.")
+    most = _checks.real("largest_error", given.largest_error, above=0, most=1)
+    place_of, where = _asked(parts, state)
+    released = _released(parts, state, where, most)
+    truth = released.checked(given.y, len(vectors))
     ids = _ids(parts, given.subjects, len(vectors))
-    released = _Released.of(parts, state)
-    rows, cells = released.cells(schema.kernel_of(None).encode(vectors), labels)
+    places = [place_of.get(digest) for digest in digests_of(schema.kernel_of(None).encode(vectors))]
+    rows = [row for row, place in enumerate(places) if place is not None]
+    at = np.array([place for place in places if place is not None], dtype=np.int64)
+    cells = released.cells(truth[rows], at)
     plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
     counted = CountedRows(plan, cells, [ids[row] for row in rows])
@@ -202,45 +191,79 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
     return ids
 
 
+def _asked(
+    parts: OpenStore, state: AudienceState
+) -> tuple[dict[bytes, int], tuple[Places, Places]]:
+    """Return the place of the newest answer to each query, by digest, and where answers stand."""
+    found = parts.database.execute(
+        "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq",
+        (state.audience.number,),
+    )
+    keys, where = [], []
+    for seq, digests in found:
+        for place in range(len(digests) // DIGEST):
+            keys.append(bytes(digests[place * DIGEST : (place + 1) * DIGEST]))
+            where.append((seq, place))
+    seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
+    return {key: place for place, key in enumerate(keys)}, (seqs, places)
+
+
+def _released(
+    parts: OpenStore, state: AudienceState, where: tuple[Places, Places], largest_error: float
+) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets:
+    """Return all answers of an audience, by what the store's records carry. Public."""
+    schema, settings = parts.schema, state.settings
+    if isinstance(settings, KeywordSettings):
+        raise InvalidInput("Keywords cannot be evaluated: there is no truth to compare them with.")
+    if isinstance(settings, IndKNNSettings):
+        return ReleasedClasses.of(schema, state, where)
+    answers = stored_answers(schema, state, *where).fields["labels"]
+    assert answers is not None  # noqa: S101 (every reply has them)
+    names = schema.target.names
+    if isinstance(settings, MultiLabelSettings):
+        return ReleasedLabelSets(settings, names, answers)
+    assert isinstance(settings, RegressorSettings)  # noqa: S101 (no other kind)
+    return ReleasedNumbers.of(settings, names, answers, largest_error)
+
+
 @dataclass(frozen=True, eq=False)
-class _Released:
-    """All answers of an audience, by query; public.
+class ReleasedClasses:
+    """Classes that left; public.
 
     Attributes
     ----------
-    classes : list
+    schema : StoreSchema
         Class names.
-    place_of : dict
-        Place of the newest answer to each query, by digest.
     labels : int64 (a,)
         Position of each answer's class.
     chances : float64 (a,) or None
         Probability of the second of two classes, or of the answer's own.
     """
 
-    classes: list[Any]
-    place_of: dict[bytes, int]
+    schema: StoreSchema
     labels: Places
     chances: Floats | None
 
     @classmethod
-    def of(cls, parts: OpenStore, state: AudienceState) -> _Released:
+    def of(
+        cls, schema: StoreSchema, state: AudienceState, where: tuple[Places, Places]
+    ) -> ReleasedClasses:
         """Read them."""
-        rows = parts.database.execute(
-            "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq",
-            (state.audience.number,),
-        )
-        keys, where = [], []
-        for seq, digests in rows:
-            for place in range(len(digests) // DIGEST):
-                keys.append(bytes(digests[place * DIGEST : (place + 1) * DIGEST]))
-                where.append((seq, place))
-        seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
-        found, classes = state.read(seqs, places), parts.schema.classes
+        found = state.read(*where)
         labels, all_of, chances = found.labels, found.probabilities, None
         if all_of is not None and len(all_of):
-            chances = all_of[:, 1] if len(classes) == 2 else all_of[np.arange(len(all_of)), labels]
-        return cls(classes, {key: place for place, key in enumerate(keys)}, labels, chances)
+            two = len(schema.classes) == 2
+            chances = all_of[:, 1] if two else all_of[np.arange(len(all_of)), labels]
+        return cls(schema, labels, chances)
+
+    def checked(self, y: npt.ArrayLike, size: int) -> npt.NDArray[np.int64]:
+        """Return positions of true classes (size,), or raise InvalidInput. Private."""
+        return np.asarray(self.schema.targets(y, size), dtype=np.int64)
+
+    @property
+    def classes(self) -> list[Any]:
+        """Class names."""
+        return self.schema.classes
 
     @cached_property
     def edges(self) -> Floats:
@@ -254,20 +277,15 @@ class _Released:
         confusion = len(self.classes) ** 2
         return (confusion,) if self.chances is None else (confusion, 2 * (len(self.edges) + 1))
 
-    def cells(
-        self, integers: npt.NDArray[Any], labels: npt.NDArray[np.int32]
-    ) -> tuple[Places, Places]:
-        """Return rows whose features were asked before, and their cells (rows, tables)."""
-        found = [self.place_of.get(digest) for digest in digests_of(integers)]
-        rows = np.array([r for r, place in enumerate(found) if place is not None], dtype=np.int64)
-        places = np.array([place for place in found if place is not None], dtype=np.int64)
-        true, answers = labels[rows].astype(np.int64), self.labels[places]
-        cells = [true * len(self.classes) + answers]
+    def cells(self, truth: npt.NDArray[Any], places: Places) -> Places:
+        """Return the cells of rows with true classes (n,), int64 (n, tables)."""
+        answers = self.labels[places]
+        cells = [truth * len(self.classes) + answers]
         if self.chances is not None:
             bins = np.searchsorted(self.edges, self.chances[places], side="right")
-            came_true = true if len(self.classes) == 2 else (true == answers).astype(np.int64)
+            came_true = truth if len(self.classes) == 2 else (truth == answers).astype(np.int64)
             cells.append(came_true * (len(self.edges) + 1) + bins)
-        return rows, np.stack(cells, axis=1)
+        return np.stack(cells, axis=1)
 
     def evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
         """Return noisy tables by what they count."""
@@ -282,29 +300,8 @@ class _Released:
         return Evaluation(self.classes, confusion, scores, means, noise, share)
 
 
-def _figures(confusion: Floats, scores: Floats | None) -> dict[str, float]:
-    totals = np.maximum(confusion.sum(axis=1), 1e-9)
-    right = np.clip(np.diag(confusion) / totals, 0, 1)
-    found = {
-        "accuracy": float(np.clip(np.trace(confusion) / max(confusion.sum(), 1e-9), 0, 1)),
-        "balanced_accuracy": float(right.mean()),
-    }
-    if scores is not None and len(confusion) == 2:
-        found["auc"] = binned_auc(scores[0], scores[1])
-    return found
-
-
 def binned_auc(others: Floats, cases: Floats) -> float:
     """Return the AUC of counts by bin of rising score, ties inside a bin counting half."""
     below = np.cumsum(others) - others / 2
     area = float((cases * below).sum()) / max(float(cases.sum() * others.sum()), 1e-9)
     return min(1.0, max(0.0, area))
-
-
-def _interval(draws: Floats) -> tuple[float, float]:
-    low, high = np.quantile(draws, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    return float(low), float(high)
-
-
-def _known(number: float) -> float | None:
-    return None if np.isnan(number) else float(number)

@@ -174,15 +174,15 @@ def test_radius_votes_are_enclosed():
 
     mechanism, population = RadiusVotes(0.1, 2), Vertices([[0.3, 0.3, 0.4], [0.4, 0.35, 0.25]])
     for epsilon in (0.3, 1.0):
-        exact = smoothed_delta(mechanism, population, 20, epsilon)
-        around = radius_mean(mechanism, population, 20, epsilon)
+        exact = smoothed_delta(mechanism, population, 16, epsilon)
+        around = radius_mean(mechanism, population, 16, epsilon)
         assert exact.method == "exact"
         assert around.low <= exact.log_upper
         assert exact.log_lower <= around.high
         from vicinal.smoothed._radius import _split_pairs
 
-        summed = _two_types.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 20, epsilon)
-        assert _split_pairs(0.1, np.array([0.3, 0.3]), 20, epsilon) >= summed - 0.7
+        summed = _two_types.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 16, epsilon)
+        assert _split_pairs(0.1, np.array([0.3, 0.3]), 16, epsilon) >= summed - 0.7
     large = smoothed_delta(mechanism, Vertices([[0.02, 0.03, 0.95]]), 3000, 1.0)
     assert large.method == "sandwich"
     assert large.log_upper - large.log_lower < 2
