@@ -10,6 +10,7 @@ import typer
 
 from vicinal.cli._options import Delta, Epsilon, Json
 from vicinal.cli._output import as_json, picture_format, progress, write_file
+from vicinal.cli._plan_vectors import plan_vectors, target_of
 from vicinal.cli._verdicts import linear_model_lines, numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
@@ -22,7 +23,22 @@ if TYPE_CHECKING:
 def plan(
     records: Annotated[int, typer.Option(help="Declared number of private records.")],
     queries: Annotated[int, typer.Option(help="Answers wanted.")],
-    classes: Annotated[int, typer.Option(help="Number of classes.")],
+    classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="For numbers: targets with their bounds.", metavar="NAME=LOW..HIGH,..."),
+    ] = None,
+    scale: Annotated[str | None, typer.Option(help="Of numbers: linear, or log.")] = None,
+    thresholds: Annotated[
+        int | None, typer.Option(help="Of numbers: for quantiles and histograms.")
+    ] = None,
+    label_count: Annotated[
+        int | None, typer.Option(help="For several labels a record: how many there are.")
+    ] = None,
+    tau: Annotated[float | None, typer.Option(help="Labels a record may have at most.")] = None,
+    vocabulary_size: Annotated[
+        int | None, typer.Option(help="For keywords of texts: how many words there are.")
+    ] = None,
     records_per_subject: Annotated[
         float, typer.Option(help="Public mean number of records of a subject.")
     ] = 1.0,
@@ -58,8 +74,29 @@ def plan(
     fewer queries, and other guarantees.
     """
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
+    from vicinal.predictors.ind_knn._vector_plan import VectorPlanRequest
     from vicinal.reports import _plan_report
 
+    carried = target_of(target, scale, thresholds, label_count, tau, vocabulary_size)
+    if bool(carried) == (classes is not None):
+        raise InvalidInput(
+            "Give one of --classes, --target, --label-count and --vocabulary-size: what records "
+            "carry."
+        )
+    if classes is None:
+        if release != "votes" or gate or model_share != "0" or labels or class_prior or plot:
+            raise InvalidInput(
+                "The options --release, --gate, --model-share, --labels, --class-prior and --plot "
+                "are for classes."
+            )
+        vectors = VectorPlanRequest(
+            records, queries, epsilon, delta, 2, records_per_subject=records_per_subject,
+            target=carried,
+        )  # fmt: skip
+        vectors.settings()  # refuses what an estimator would, before points are read
+        reference = None if public is None else _stage(public, None, 2).reference
+        plan_vectors(vectors, reference, json=json)
+        return
     kind = None if plot is None else _kind(plot, public)
     several = {"records_per_subject": records_per_subject}
     wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate, **several)

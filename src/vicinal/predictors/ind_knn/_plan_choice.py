@@ -166,7 +166,8 @@ class PlanChoice:
 def _neighbors(
     settings: IndKNNSettings, n_records: int, reference: Reference | None, budget: float
 ) -> int:
-    plan = n_records, settings.n_asked, budget, len(settings.class_names)
+    plan = n_records, settings.n_asked, budget, settings.n_groups
+    more = settings.neighbors_per_noise
     if reference is None:
-        return _planning.expected_neighbors(*plan, n_records)
-    return _planning.fitting_neighbors(reference, *plan)
+        return _planning.expected_neighbors(*plan, n_records, per_noise=more)
+    return _planning.fitting_neighbors(reference, *plan, more)

@@ -1,0 +1,161 @@
+"""`vicinal plan` where records carry numbers, several labels or words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from vicinal.cli._output import as_json
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal.neighbours import Reference
+    from vicinal.predictors.ind_knn._plan_choice import PlanChoice
+    from vicinal.predictors.ind_knn._vector_plan import ExpectedError, VectorPlanRequest
+
+Option = tuple[str, "PlanChoice", "list[ExpectedError]"]
+"""A name, a plan, and what to expect of it."""
+
+_MOST_SHOWN = 3
+
+
+def target_of(
+    target: str | None,
+    scale: str | None,
+    thresholds: int | None,
+    label_count: int | None,
+    tau: float | None,
+    vocabulary_size: int | None,
+) -> dict[str, Any]:
+    """Return the parameters that say what records carry; none for classes."""
+    from vicinal import _checks
+    from vicinal.predictors.ind_knn._target_checks import BoundsOfTargets
+
+    given = {"bounds": target, "labels": label_count, "vocabulary": vocabulary_size}
+    kinds = [kind for kind, value in given.items() if value is not None]
+    if len(kinds) > 1:
+        raise InvalidInput(
+            "Give one of --target, --label-count and --vocabulary-size: records carry one kind."
+        )
+    more = {
+        "scale": ("bounds", scale),
+        "n_thresholds": ("bounds", thresholds),
+        "tau": ("labels", tau),
+    }
+    for name, (kind, value) in more.items():
+        if value is not None and kind not in kinds:
+            raise InvalidInput(
+                f"The {name!r} option belongs to numbers or labels, not to this plan."
+            )
+    found: dict[str, Any] = {name: value for name, (_, value) in more.items() if value is not None}
+    if target is not None:
+        found["bounds"] = BoundsOfTargets().parsed(target)
+    if label_count is not None:
+        count = _checks.integer("label_count", label_count, least=1, most=10_000)
+        found["labels"] = [f"label {number}" for number in range(1, count + 1)]
+    if vocabulary_size is not None:
+        count = _checks.integer("vocabulary_size", vocabulary_size, least=1, most=1_000_000)
+        found["vocabulary"] = [f"word {number}" for number in range(count)]
+        found["n_keywords"] = min(10, count)
+    return found
+
+
+def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: bool) -> None:
+    """Print a plan for vectors, what to expect of it, and what else could be had."""
+    from vicinal import __version__
+
+    found = _options(wish, reference)
+    if json:
+        shown = [_plain(*option) for option in found]
+        usage = {"weight": found[0][1].usage.weight, "spread": found[0][1].usage.spread}
+        whole = {
+            "usage": usage,
+            "plan": shown[0],
+            "alternatives": shown[1:],
+            "version": __version__,
+        }
+        typer.echo(as_json(whole))
+        return
+    typer.echo(_text(wish, found, known=reference is not None))
+
+
+def _options(wish: VectorPlanRequest, reference: Reference | None) -> list[Option]:
+    from vicinal.predictors.ind_knn._plan_choice import PlanChoice
+    from vicinal.predictors.ind_knn._vector_plan import expected_errors
+
+    wishes = {
+        "as wished": wish,
+        "half the queries": replace(wish, n_queries=max(1, wish.n_queries // 2)),
+        "twice the queries": replace(wish, n_queries=2 * wish.n_queries),
+        "half the epsilon": replace(wish, epsilon=wish.epsilon / 2),
+        "twice the epsilon": replace(wish, epsilon=2 * wish.epsilon),
+    }
+    choices = {name: PlanChoice.of(other, reference) for name, other in wishes.items()}
+    k = choices["as wished"].n_neighbors
+    choices["half the neighbours"] = PlanChoice.of(wish, reference, max(1, k // 2))
+    choices["twice the neighbours"] = PlanChoice.of(wish, reference, min(2 * k, wish.n_records))
+    return [(name, choice, expected_errors(choice)) for name, choice in choices.items()]
+
+
+def _plain(name: str, choice: PlanChoice, errors: list[ExpectedError]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    wish = choice.request
+    return {
+        "name": name,
+        "n_records": wish.n_records,
+        "n_queries": wish.n_queries,
+        "epsilon": wish.epsilon,
+        "delta": wish.delta,
+        "n_neighbors": choice.n_neighbors,
+        "noise_multiplier": choice.multiplier,
+        "noise_scale": choice.noise,
+        "participations": choice.participations,
+        "cost_of_one": choice.cost,
+        "questions_until_worn": choice.lasts,
+        "expected": [asdict(error) for error in errors],
+    }
+
+
+def _text(wish: VectorPlanRequest, found: list[Option], *, known: bool) -> str:
+    _, choice, errors = found[0]
+    weights = f"mean squared kernel weight {choice.usage.weight:.2f}"
+    head = (
+        f"{wish.n_queries:,} answers from {wish.n_records:,} records, epsilon {wish.epsilon:g} at "
+        f"delta {wish.delta:g}"
+    )
+    source = "" if known else ": the largest; public points, --public, would tell"
+    lines = [
+        head,
+        "",
+        f"neighbours   k = {choice.n_neighbors:,}",
+        f"noise        sigma2 = {choice.multiplier:.4g}, that is {choice.noise:.4g} on every sum",
+        f"records      each takes part in {choice.participations:.3g} questions expected",
+        f"             ({weights}{source})",
+        *_expected(wish, errors),
+        "",
+        f"{'':22}{'queries':>8} {'eps':>6} {'k':>6} {'sigma2':>7} {'error':>9}",
+    ]
+    lines += [
+        f"{name:22}{other.request.n_queries:8,} {other.request.epsilon:6g} "
+        f"{other.n_neighbors:6,} {other.multiplier:7.3f} {shown[0].error:9.3g}"
+        for name, other, shown in found
+    ]
+    return "\n".join(lines)
+
+
+def _expected(wish: VectorPlanRequest, errors: list[ExpectedError]) -> list[str]:
+    if "vocabulary" in wish.target:
+        return [
+            f"expected     noise of {errors[0].error:.3g} on each word; to stand out, one needs",
+            f"             weights that sum to {errors[0].value:.3g} in the texts near (1 a text)",
+        ]
+    shown = [
+        f"expected     {each.name}: {each.value:.4g} +- {each.error:.2g}"
+        for each in errors[:_MOST_SHOWN]
+    ]
+    more = len(errors) - len(shown)
+    shown += [f"             and {more} more alike"] if more else []
+    return [*shown, "             (error by noise alone; how unlike neighbours are comes on top)"]

@@ -1,0 +1,114 @@
+"""What is asked of a plan for numbers, several labels or keywords, and what it may expect.
+
+Everything here is public. Expected errors are those that answers themselves would state: the same
+code reads them off noise-free sums of neighbours who all say one thing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vicinal import _checks
+from vicinal.predictors.ind_knn._base import IndKNNEstimator
+from vicinal.predictors.ind_knn._keywords import IndKNNKeywords
+from vicinal.predictors.ind_knn._multi_label import IndKNNMultiLabelClassifier
+from vicinal.predictors.ind_knn._parameter_tables import LOG
+from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.predictors.ind_knn._regressor import IndKNNRegressor
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
+from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
+from vicinal.predictors.ind_knn._vector_settings import (
+    KeywordSettings,
+    MultiLabelSettings,
+    RegressorSettings,
+    VectorSettings,
+)
+
+_ESTIMATORS: Mapping[str, type[IndKNNEstimator[Any]]] = {
+    "bounds": IndKNNRegressor,
+    "labels": IndKNNMultiLabelClassifier,
+    "vocabulary": IndKNNKeywords,
+}
+TYPICAL = 0.75
+"""Where an expected error of a number is stated: at this part of the way between the bounds."""
+
+
+@dataclass(frozen=True)
+class VectorPlanRequest(PlanRequest):
+    """What is asked of a plan whose records carry vectors, and its neighbours tell two kinds apart.
+
+    Attributes
+    ----------
+    target : mapping
+        The estimator's parameters that say what records carry: `bounds`, `labels` or `vocabulary`
+        with what belongs to it.
+    """
+
+    target: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self) -> VectorSettings:  # type: ignore[override]
+        """Return the estimator's checked settings; raise InvalidInput for what it refuses."""
+        (made,) = (made for kind, made in _ESTIMATORS.items() if kind in self.target)
+        estimator = made(
+            **self.target, epsilon=self.epsilon, delta=self.delta, n_queries=self.n_queries,
+            n_records=_checks.integer("records", self.n_records, least=1),
+            records_per_subject=self.records_per_subject,
+        )  # fmt: skip
+        settings = estimator._plans.of(estimator)
+        assert isinstance(settings, VectorSettings)  # noqa: S101 (of these estimators)
+        return settings
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """What noise does to a typical answer: the standard error that the answer would state.
+
+    Attributes
+    ----------
+    name : str
+        Of the number or the label; "" for keywords.
+    value : float
+        The typical answer: a number, or a share; of keywords how many of the neighbours' texts,
+        in weight, a word must have to stand out of the noise on all words.
+    error : float
+        Its standard error, in the same units.
+    """
+
+    name: str
+    value: float
+    error: float
+
+
+def expected_errors(choice: PlanChoice) -> list[ExpectedError]:
+    """Return what the noise of a plan does to typical answers, from public facts.
+
+    How unlike each other neighbours are, and how unlike the query, comes on top.
+    """
+    settings: SharedSettings = choice.request.settings()
+    noise = np.array([choice.noise])
+    weight = choice.n_neighbors * math.sqrt(choice.usage.weight)
+    if isinstance(settings, RegressorSettings):
+        low, high = settings.scaled_bounds.low, settings.scaled_bounds.high
+        y = low + TYPICAL * (high - low)
+        y = np.exp(y) if settings.scale == LOG else y
+        sums = weight * settings.targets(y if settings.bounds.names is None else y[None], 1).dense()
+        errors = NumberAnswers.of(settings, sums, noise).errors[0]
+        names = settings.bounds.names or ("number",)
+        return [
+            ExpectedError(*each) for each in zip(names, y.tolist(), errors.tolist(), strict=True)
+        ]
+    if isinstance(settings, MultiLabelSettings):
+        half = np.zeros((2, len(settings.labels)), dtype=int)
+        half[0, ::2] = half[1, 1::2] = 1
+        sums = weight * settings.targets(half, 2).dense().mean(axis=0, keepdims=True)
+        found = LabelAnswers.of(settings, sums, noise)
+        labels = zip(settings.labels.tolist(), found.shares[0], found.errors[0], strict=True)
+        return [ExpectedError(str(name), float(share), float(e)) for name, share, e in labels]
+    assert isinstance(settings, KeywordSettings)  # noqa: S101 (no other kind)
+    largest = choice.noise * math.sqrt(2 * math.log(max(2, len(settings.vocabulary))))
+    return [ExpectedError("", largest, choice.noise)]
