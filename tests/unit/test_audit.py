@@ -417,3 +417,12 @@ def test_too_few_runs_are_not_a_contradiction(monkeypatch, tmp_path):
     found = run(plan, "--minutes", 1e-3)
     assert found.exit_code == 1
     assert "CONTRADICTED: 1 of 1" in found.stdout
+
+
+@pytest.mark.parametrize("option", [("--epsilon", 3), ("--delta", 1e-6), ("--classes", 3)])
+def test_what_a_plan_states_is_no_option(tmp_path, option):
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"delta": 1e-5, "releases": [{"kind": "gnmax", "sigma": 40, "count": 9}]}')
+    found = run(plan, *option)
+    assert found.exit_code == 2
+    assert f"{option[0]} option must be left out" in found.output

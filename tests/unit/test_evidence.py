@@ -159,6 +159,16 @@ def test_the_command_refuses_a_file_that_is_no_audit(folder, tmp_path):
 # ---------------------------------------------------------------- receipts
 
 
+def test_the_report_of_another_store_is_refused(folder, tmp_path):
+    with Store.open(folder) as store:
+        identity = store.facts()["identity"]
+    for name, stated, code in (("own", identity, 0), ("every", None, 0), ("other", "ab", 2)):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(REPORT | {"identity": stated}))
+        found = run("certificate", folder, "-o", tmp_path / name, "--audit", path, code=code)
+    assert "another store" in found.stderr
+
+
 @pytest.fixture
 def key(tmp_path):
     path = tmp_path / "key"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._account import read_plan
-from vicinal.cli._options import Delta, Epsilon, Json
+from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, progress, write_file
 from vicinal.errors import InvalidInput, StorageFailed
 
@@ -39,9 +39,15 @@ def audit(
     only: Annotated[
         str | None, typer.Option(help="Attacks to carry out, comma-separated; see --list.")
     ] = None,
-    classes: Annotated[int, typer.Option(help="Classes, without a store.", min=2, max=100)] = 10,
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-5,
+    classes: Annotated[
+        int | None, typer.Option(help="Without a store or plan; default 10.", min=2, max=100)
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Without a store or plan; default 1.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Without a store or plan; default 1e-5.")
+    ] = None,
     audience: Annotated[str, typer.Option(help="Whose plan, of a store.")] = "default",
     one_run: Annotated[
         bool, typer.Option("--one-run", help="Audit one interaction with many canaries instead.")
@@ -56,19 +62,21 @@ def audit(
     No private record is read. Ends with 1 if a claim is contradicted, and with 4 if none is but
     an attack missed a version that was broken on purpose: it had too few runs to tell.
     """
+    facts = None if target is None or not target.is_dir() else _facts(target)
+    default = _default(target, classes=classes, epsilon=epsilon, delta=delta)
     if one_run:
-        known = _known(target, audience, classes, epsilon, delta)
+        known = _known(target, facts, audience, default)
         with progress(silent=json) as begin:
             step = begin("interactions", 3)
             chance = 0.95 if confidence is None else confidence
             found: Sequence[AuditFinding] = _one_run(known, canaries, chance, step)
     else:
-        trials = _chosen(_trials(target, audience, classes, epsilon, delta), only)
+        trials = _chosen(_trials(target, facts, audience, default), only)
         if listed:
             typer.echo("\n".join(trials))
             return
         found = _attacked(trials, minutes, confidence, silent=json)
-    report = report_of(found, target)
+    report = report_of(found, target, facts)
     if out is not None:
         write_file(out, as_json(report) + "\n")
     typer.echo(as_json(report) if json else "\n".join([*map(_described, found), _verdict(found)]))
@@ -99,17 +107,28 @@ def _one_run(
     return one_run_of_each(known, canaries, confidence, step)  # type: ignore[arg-type]
 
 
+def _default(target: Path | None, **given: float | None) -> IndKNNAudit:
+    """Return the classifier that is audited where neither a store nor a plan is named."""
+    from vicinal.audit import IndKNNAudit
+
+    options = {name: value for name, value in given.items() if value is not None}
+    if target is not None and options:
+        raise InvalidInput(
+            f"The {min(options)!r} parameter must be left out: the store or the plan states it."
+        )
+    return IndKNNAudit(**options)  # type: ignore[arg-type]
+
+
 def _known(
-    target: Path | None, audience: str, classes: int, epsilon: float, delta: float
+    target: Path | None, facts: dict[str, Any] | None, audience: str, default: IndKNNAudit
 ) -> IndKNNAudit:
     """Return the classifier whose interaction is audited: a store's, or the default one."""
-    from vicinal.audit import IndKNNAudit, store_audit
+    from vicinal.audit import store_audit
 
     if target is None:
-        return IndKNNAudit(classes, epsilon, delta)
-    if not target.is_dir():
+        return default
+    if facts is None:
         raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
-    facts = _facts(target)
     found = store_audit(facts, audience)
     if not facts["classes"]:
         raise InvalidInput("One run is audited of a store of classes; leave out --one-run.")
@@ -118,7 +137,9 @@ def _known(
     return found
 
 
-def report_of(results: Sequence[AuditFinding], target: Path | None) -> dict[str, Any]:
+def report_of(
+    results: Sequence[AuditFinding], target: Path | None, facts: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return results as plain values, with what was audited, when, and by which version."""
     from datetime import UTC, datetime
 
@@ -126,6 +147,7 @@ def report_of(results: Sequence[AuditFinding], target: Path | None) -> dict[str,
 
     return {
         "target": None if target is None else target.name,
+        "identity": None if facts is None else facts.get("identity"),
         "version": __version__,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "claims": [result.to_dict() for result in results],
@@ -134,14 +156,14 @@ def report_of(results: Sequence[AuditFinding], target: Path | None) -> dict[str,
 
 
 def _trials(
-    target: Path | None, audience: str, classes: int, epsilon: float, delta: float
+    target: Path | None, facts: dict[str, Any] | None, audience: str, default: IndKNNAudit
 ) -> Trials:
-    from vicinal.audit import IndKNNAudit, all_trials, plan_trials, store_trials
+    from vicinal.audit import all_trials, plan_trials, store_trials
 
     if target is None:
-        return all_trials(IndKNNAudit(classes, epsilon, delta))
-    if target.is_dir():
-        return store_trials(_facts(target), audience)
+        return all_trials(default)
+    if facts is not None:
+        return store_trials(facts, audience)
     return plan_trials(read_plan(target))
 
 

@@ -41,6 +41,9 @@ def certificate(
     audits = [read_audit(path) for path in audit or []]
     with opened_at(store, accept_loss=accept_loss) as opened:
         facts = opened.facts()
+    for path, report in zip(audit or [], audits, strict=True):
+        if report.get("identity") not in (None, facts.get("identity")):
+            raise InvalidInput(f"The file {path} is a report of another store. Audit this one.")
     found = deployment_certificate(
         facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
         controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
