@@ -80,7 +80,8 @@ def declared(node):
         own = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
         return (declared(inits[0]) if inits else fields | methods) | own
     every = node.args
-    return {part.arg for part in (*every.posonlyargs, *every.args, *every.kwonlyargs)}
+    rest = [part for part in (every.vararg, every.kwarg) if part]
+    return {part.arg for part in (*every.posonlyargs, *every.args, *every.kwonlyargs, *rest)}
 
 
 def strangers(source):

@@ -285,7 +285,7 @@ def test_commands_end_in_a_sentence(name, tmp_path):
     content = HARMED[name]
     data = tmp_path / "data.csv"
     data.write_bytes(content if isinstance(content, bytes) else content.encode())
-    public = pa.table({"age": [20 + 7 * i % 40 for i in range(40)], "sex": ["f", "m"] * 20})
+    public = pa.table({"age": [20 + 7 * i % 39 for i in range(40)], "sex": ["f", "m"] * 20})
     parquet.write_table(public, tmp_path / "public.parquet")
     run("schema", tmp_path / "public.parquet", "-o", tmp_path / "s.json", code=[0])
     shown = [

@@ -173,7 +173,7 @@ def test_texts_are_embedded_alike_by_one_worker_and_by_several(features, monkeyp
     monkeypatch.setattr(_text, "_TEXTS_A_WORKER", 4)
     sizes = []
     for count in (1, 3):
-        monkeypatch.setattr(_text, "COUNT", count)
+        monkeypatch.setattr(_text, "THREADS", count)
         sizes.append(features.transform(texts))
     assert_array_equal(*sizes)
     assert torch.get_num_threads() == threads, "other threads keep theirs"

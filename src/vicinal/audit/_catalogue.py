@@ -43,7 +43,14 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 
 
 def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
-    """Return the attacks on an estimator of numbers, or of several labels, as `target` declares."""
+    """Return the attacks on an estimator of numbers, or of several labels, as `target` declares.
+
+    Examples
+    --------
+    >>> from vicinal.audit import IndKNNAudit, vector_trials
+    >>> sorted(vector_trials(IndKNNAudit(), {"kind": "bounds", "bounds": {"age": [0, 110]}}))
+    ['vectors', 'vectors-opposite', 'vectors-return']
+    """
     return {
         "vectors": lambda: audit.vectors(target),
         "vectors-opposite": lambda: audit.opposite_vectors(target),

@@ -116,6 +116,8 @@ def _default(target: Path | None, **given: float | None) -> IndKNNAudit:
         raise InvalidInput(
             f"The {min(options)!r} parameter must be left out: the store or the plan states it."
         )
+    if "classes" in options:
+        options["n_classes"] = options.pop("classes")
     return IndKNNAudit(**options)  # type: ignore[arg-type]
 
 
