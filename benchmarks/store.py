@@ -92,7 +92,7 @@ def openings(path: Path, rng: np.random.Generator) -> None:
     for _ in range(3):
         timed("restart", lambda: Store.open(path)).close()
     with Store.open(path) as store:
-        for size, times in ((1, 200), (64, 40), (256, 20)):
+        for size, times in ((1, 400), (64, 160), (256, 80)):
             digest_share(store, rng, size, times)
 
 
