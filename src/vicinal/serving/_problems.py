@@ -115,6 +115,7 @@ def _missing() -> Problem:
 def _refused() -> Problem:
     detail = (
         "The audience's plan, or your quota, has too few answers left for the new queries. Nothing "
-        "was charged. Earlier queries are still answered, at no cost. See GET /v1/quota."
+        "was charged. Queries answered since the data last changed still cost nothing. "
+        "See GET /v1/quota."
     )
     return Problem(403, "budget", detail)

@@ -282,8 +282,8 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
         left = max(0, state.left - len(fresh.rows))
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has {left} of its "
-            f"{state.settings.n_queries} answers left, and {more} new ones were asked for. Earlier "
-            "queries are still answered, at no cost."
+            f"{state.settings.n_queries} answers left, and {more} new ones were asked for. "
+            "Queries answered since the data last changed still cost nothing."
         )
     known = state.audience.analysts.get(analyst, Analyst(None, 0))
     if known.quota is not None:
@@ -291,7 +291,7 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
         if more > left:
             raise PrivacyRefused(
                 f"The analyst has {left} of {known.quota} answers left, and {more} new ones were "
-                "asked for. Earlier queries are still answered, at no cost."
+                "asked for. Queries answered since the data last changed still cost nothing."
             )
 
 
