@@ -97,7 +97,7 @@ def test_many_scores_prove_nearly_all_of_a_shift():
 
 
 def test_epsilon_of_rates_is_the_better_direction():
-    rates = RateBounds(found=0.5, false_alarms=0.1)
+    rates = RateBounds(power=0.5, false_alarms=0.1)
     assert rates.epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
     assert RateBounds(0.9, 0.5).epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
 

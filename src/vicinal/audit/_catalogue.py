@@ -104,23 +104,23 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
     ['noisy-sgd']
     """
     checked = Plan.from_dict(plan)
-    found: Trials = {}
+    trials: Trials = {}
     for step in checked.steps:
-        found |= _trials_of(step.release.kind, step.release.values, checked.delta)
-    if not found:
+        trials |= _trials_of(step.release.kind, step.release.values, checked.delta)
+    if not trials:
         kinds = ", ".join(sorted({step.release.kind for step in checked.steps}))
         raise InvalidInput(
             f"The plan holds nothing that can be audited: there are no worlds for {kinds}."
         )
-    return found
+    return trials
 
 
 def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
     gamma = float(values.get("gamma", 1.0))
     label = values.get("release") == "label"
     if kind == "ind_knn":
-        given = values.get("epsilon")
-        epsilon = float(given) if given is not None else _epsilon_of(values["B"], delta)
+        stated = values.get("epsilon")
+        epsilon = float(stated) if stated is not None else _epsilon_of(values["B"], delta)
         audit = IndKNNAudit(epsilon=epsilon, delta=float(values.get("delta") or delta))
         return ind_knn_trials(audit, ("label",) if label else ("votes",))
     if kind == "screening":

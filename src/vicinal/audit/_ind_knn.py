@@ -299,7 +299,7 @@ def _promise(race: Race, settings: IndKNNSettings) -> float:
         ]
         sure = right - 5 * math.sqrt(right * (1 - right) / (2 * _EXPECTED_RUNS))
         for rates in (RateBounds(low[0], 1 - low[1]), RateBounds(sure, 1 - sure, even=True)):
-            if 0 < rates.false_alarms < rates.found < 1:
+            if 0 < rates.false_alarms < rates.power < 1:
                 best = max(best, rates.mu / claim.allowed(rates))
     return best
 

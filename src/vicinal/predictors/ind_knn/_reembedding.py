@@ -236,8 +236,8 @@ def resume(
             raise InvalidInput("The budgets to go on with must be those of the same records.")
         ledger.remaining[:] = spent.remaining
         classifier.n_answers_ = spent.answers
-        given = (X, y, subjects, public)
-        _embed(classifier, settings, ledger, given, spent.slack, spent.model)
+        arrays = (X, y, subjects, public)
+        _embed(classifier, settings, ledger, arrays, spent.slack, spent.model)
         planned = IndKNNSettings.of(classifier).changed(model_share=settings.model_share)
         _plan_on(classifier, planned, settings.n_queries)
 
@@ -281,7 +281,7 @@ def _embed(
     classifier: IndKNNClassifier,
     settings: IndKNNSettings,
     ledger: MemoryLedger,
-    given: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
+    arrays: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
     slack: float,
     trained: TrainedModel | None = None,
 ) -> None:
@@ -289,7 +289,7 @@ def _embed(
 
     Beside a model that was trained before, features are those that the model makes of them.
     """
-    X, y, subjects, public = given
+    X, y, subjects, public = arrays
     records = inputs.records(classifier, X, subjects, public)
     labels = inputs.labels(y, len(records), settings.classes)
     claimed = claims.claim(classifier, settings, records, labels)
