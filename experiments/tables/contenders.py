@@ -15,8 +15,8 @@ import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
+from experiments.ridge import AdaSSP
 from experiments.tables.data import DELTA, TableSplit
-from experiments.vectors.ridge import AdaSSP
 from vicinal.accounting._budget import budget
 from vicinal.predictors import IndKNNClassifier, NoisySGDClassifier
 
