@@ -245,7 +245,7 @@ class IndKNNAudit:
             noise_multiplier=1.0,
         )  # fmt: skip
         world = universes([(1.0, 0)] * MANY, [(0.9, 0)] * COMPANY, count=64)
-        parameters = {**made.get_params(), "n_records": 64 * COMPANY}
+        parameters = {**made.get_params(), **self.further, "n_records": 64 * COMPANY}
         del parameters["interactions"]
         return CountsTrial(Visits(parameters, world, rounds=1))
 

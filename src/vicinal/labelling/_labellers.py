@@ -22,7 +22,6 @@ from vicinal.labelling._plan import Round
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._private_model import SHARE
 from vicinal.predictors.ind_knn._reembedding import (
     SpentBudget,
     TrainedModel,
@@ -235,7 +234,8 @@ class IndKNNLabeller:
         if self._fitted:
             settings = settings.changed(model_share=self._classifier.model_share_)
         elif settings.may_train:  # not known yet; what is stated covers both
-            settings = settings.changed(model_share=settings.model_share or SHARE)
+            share = settings.model_share or settings.model_rule.share
+            settings = settings.changed(model_share=share)
         return ind_knn_guarantee(settings)
 
     def digest(self) -> str:

@@ -212,12 +212,19 @@ class AudienceState:
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
         pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
-        fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
-        release = "label" if self.settings.label_only else "votes"
-        public = {"n_queries": self.settings.n_queries, "release": release}
-        if isinstance(self.settings, KeywordSettings):
-            public["n_keywords"] = self.settings.n_keywords
-        return {**fixed, **public, "reuse_predictions": self.settings.reuse, **pinned}
+        settings = self.settings
+        words = settings.n_keywords if isinstance(settings, KeywordSettings) else None
+        return {
+            "epsilon": settings.epsilon,
+            "delta": settings.delta,
+            "accounting": settings.accounting,
+            "n_queries": settings.n_queries,
+            "release": "label" if settings.label_only else "votes",
+            **({} if words is None else {"n_keywords": words}),
+            "reuse_predictions": settings.reuse,
+            "neighbor_count": settings.neighbor_count,
+            **pinned,
+        }
 
 
 def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:

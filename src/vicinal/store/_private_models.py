@@ -122,7 +122,9 @@ def stored_model(
     weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
     rows = _numbers(parts.schema.kernel_of(None).encode(public))
     used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
-    model = PrivateModel(LinearModel(weights), rows, used, settings.class_shares)
+    model = PrivateModel(
+        LinearModel(weights), rows, used, settings.class_shares, settings.model_rule
+    )
     mapped = model.features(rows)
     return StoredModel(model, kernel_for(settings, mapped), mapped, int(parts_of[PUT]))
 

@@ -104,6 +104,7 @@ def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[
         "target": schema.target.facts,
         "features": {"number": schema.n_features, **schema.extractor.spec()},
         "kernel": schema.kernel,
+        "reference_cost": schema.reference_cost,
         "index": schema.index,
         "version": parts.ledger.version,
         "history": [{"at": at, "what": what, "version": v} for at, what, v in history],

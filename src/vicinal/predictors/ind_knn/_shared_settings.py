@@ -20,7 +20,7 @@ from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors._common.parameters import Settings
-from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn import _model_rule, _planning
 from vicinal.predictors.ind_knn._index_options import CENTROIDS
 from vicinal.predictors.ind_knn._parameter_tables import (
     ADAPTIVE,
@@ -32,10 +32,6 @@ from vicinal.predictors.ind_knn._parameter_tables import (
     USAGE,
     IndKNNParameters,
 )
-
-ASKED = 0.25
-"""Share of queries that is put to the vote beside a private model: those it is least sure of."""
-
 
 ALIKE = 1.5
 """A subject with r records is charged r to this power of what one record would be: half-way between
@@ -64,6 +60,13 @@ class SharedSettings(Settings, IndKNNParameters):
     def trained_share(self) -> float | None:
         """The share of a budget that trains a private model; None where a rule decides it."""
         return 0.0
+
+    @property
+    def model_rule(self) -> _model_rule.ModelRule:
+        """How a private model is trained and used."""
+        return _model_rule.chosen_rule(
+            self.spendable, self.n_records, self.n_queries, self.n_coordinates
+        )
 
     @property
     def class_shares(self) -> npt.NDArray[np.float64]:
@@ -234,7 +237,7 @@ class SharedSettings(Settings, IndKNNParameters):
     def n_asked(self) -> int:
         """How many queries the plan expects to put to private records."""
         if self.trained_share:
-            return math.ceil(ASKED * self.n_queries)
+            return math.ceil(self.model_rule.asked * self.n_queries)
         gated = self.reuse == GATE
         return _planning.asked_of(self.n_queries) if gated else self.n_queries
 
