@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
-from experiments.vectors.ridge import AdaSSP
+from experiments.ridge import AdaSSP
 from vicinal import IndKNNRegressor
 from vicinal.mechanisms import public_draws
 
