@@ -40,8 +40,10 @@ def possible_ratio(mu: float, runs: int, confidence: float) -> float:
     """Return about the ratio that a Gaussian shift of `mu` shows in so many runs of each world.
 
     It meets its claim, so what is missing to 1 is the bound's: both errors alike, half of the
-    failure probability, and the scores that choose the test.
+    failure probability, and the scores that choose the test. Of no shift nothing can be shown.
     """
+    if mu <= 0:
+        return 0.0
     counted = 2 * (1 - CHOOSING) * runs
     rate = float(ndtr(mu / 2))
     spread = math.sqrt(rate * (1 - rate) / counted)

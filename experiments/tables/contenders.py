@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
+from experiments.ridge import AdaSSP
 from experiments.tables.data import DELTA, TableSplit
 from vicinal.accounting._budget import budget
 from vicinal.predictors import IndKNNClassifier, NoisySGDClassifier
@@ -24,14 +26,17 @@ SHARE = 0.1
 """Of everybody's budget, for a reference from marginals."""
 
 LEAST_SQUARES = "least squares (dp-learning-ff)"
+LOGISTIC = "logistic regression (diffprivlib)"
 PLAIN = ("logistic regression, not private", "200-NN, not private")
 NEIGHBOURS = (
     "Ind-KNN, real reference",
     "Ind-KNN, from marginals",
     "Ind-KNN, from schema",
     "Ind-KNN with model",
+    "Ind-KNN with model, from marginals",
+    "Ind-KNN with model, from schema",
 )
-OURS, RIVALS = NEIGHBOURS[3], ("NoisySGD", LEAST_SQUARES)
+OURS, RIVALS = NEIGHBOURS[3], ("NoisySGD", "AdaSSP", LEAST_SQUARES, LOGISTIC)
 PRIVATE = (*NEIGHBOURS, *RIVALS)
 
 
@@ -55,8 +60,12 @@ def probabilities(name: str, plan: TablePlan) -> Floats | None:
         NEIGHBOURS[1]: lambda plan: _neighbours(plan, "from-marginals"),
         NEIGHBOURS[2]: lambda plan: _neighbours(plan, "from-schema"),
         NEIGHBOURS[3]: lambda plan: _neighbours(plan, "real", model_share="auto"),
+        NEIGHBOURS[4]: lambda plan: _neighbours(plan, "from-marginals", model_share="auto"),
+        NEIGHBOURS[5]: lambda plan: _neighbours(plan, "from-schema", model_share="auto"),
         "NoisySGD": _noisy_sgd,
+        "AdaSSP": _adassp,
         LEAST_SQUARES: _least_squares,
+        LOGISTIC: _objective_perturbation,
     }
     return ways[name](plan)
 
@@ -94,6 +103,35 @@ def _noisy_sgd(plan: TablePlan) -> Floats:
     return classifier.fit(X, labels, subjects).predict_proba(Q)[:, 1]
 
 
+def _adassp(plan: TablePlan) -> Floats:
+    """Return scores of least squares, as odds; rows are cut where 5 % of the public ones are."""
+    X, R, Q = plan.split.features("real", 0.0, plan.seed)
+    labels, subjects = _records(plan)
+    one = _a_row_each(subjects)
+    bound = float(np.quantile(np.linalg.norm(R, axis=1), 0.95))
+    rows, targets = X[one].astype(np.float64), 2.0 * labels[one] - 1
+    linear = AdaSSP.fit(rows, targets, bound, plan.epsilon, DELTA, plan.seed)
+    return _odds(linear.predict(Q))
+
+
+def _objective_perturbation(plan: TablePlan) -> Floats | None:
+    """Return probabilities of the rival, which keeps (epsilon, 0): one row a person, length 1."""
+    models = None
+    with suppress(ImportError):  # it needs scikit-learn before 1.6
+        models = import_module("diffprivlib.models")
+    if models is None:
+        return None
+    X, _, Q = plan.split.features("real", 0.0, plan.seed)
+    labels, subjects = _records(plan)
+    one = _a_row_each(subjects)
+    model = models.LogisticRegression(epsilon=plan.epsilon, data_norm=1.0, random_state=plan.seed)
+    return np.asarray(model.fit(_unit(X)[one], labels[one]).predict_proba(_unit(Q))[:, 1])
+
+
+def _a_row_each(subjects: Any) -> npt.NDArray[np.int64]:
+    return np.asarray(np.unique(subjects, return_index=True)[1])
+
+
 def _least_squares(plan: TablePlan) -> Floats | None:
     """Return scores of the rival, as odds; its noise is calibrated here, one row a person.
 
@@ -105,22 +143,29 @@ def _least_squares(plan: TablePlan) -> Floats | None:
     rival = import_module("dp_learning_ff.least_squares").LeastSquaresClassifier
     X, _, Q = plan.split.features("real", 0.0, plan.seed)
     labels, subjects = _records(plan)
-    one = np.unique(subjects, return_index=True)[1]
+    one = _a_row_each(subjects)
     multiplier = math.sqrt(3 / (2 * budget(plan.epsilon, DELTA, "gdp")))
     theta = rival.dp_least_squares(
         _with_bias(X[one]), labels[one], weight_alpha=1.0, reg_lambda=_RIDGE * multiplier,
         clipping_norm=1.0, noise_multiplier=multiplier, seed=plan.seed,
     )  # fmt: skip
     scores = _with_bias(Q) @ np.asarray(theta).T
-    return np.asarray(1 / (1 + np.exp(-np.clip(4 * (scores[:, 1] - scores[:, 0]), -30, 30))))
+    return _odds(2 * (scores[:, 1] - scores[:, 0]))
 
 
 _RIDGE = 10.0
 """Times the noise: a ridge that its matrices of noise are positive with; not tuned."""
 
 
+def _odds(scores: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(2 * scores, -30, 30))))
+
+
 def _with_bias(X: Any) -> Floats:
-    unit = np.asarray(X, dtype=np.float64)
-    unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
-    rows = np.hstack([unit, np.full((len(unit), 1), 0.3)])
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    rows = _unit(X)
+    return _unit(np.hstack([rows, np.full((len(rows), 1), 0.3)]))
+
+
+def _unit(X: Any) -> Floats:
+    rows = np.asarray(X, dtype=np.float64)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from experiments.tables.contenders import (
     OURS,
@@ -163,17 +164,19 @@ def _ahead(mine: list[TableCell], epsilon: float) -> str:
         if cell.epsilon == epsilon and cell.method in by_method:
             by_method[cell.method][cell.run] = cell.auc
     ours = by_method.pop(OURS)
-    common = {name: sorted(ours.keys() & runs.keys()) for name, runs in by_method.items()}
-    runs = max(common.values(), key=len)
-    rivals = {name: by_method[name] for name, its in common.items() if its == runs}
-    if not runs:
+    pairs = [_pairs(ours, rival) for rival in by_method.values() if ours.keys() & rival.keys()]
+    if not pairs:
         return ""
-    best = max(rivals.values(), key=lambda auc: float(np.mean([auc[run] for run in runs])))
-    apart = [ours[run] - best[run] for run in runs]
-    means = (float(np.mean([auc[run] for run in runs])) for auc in (ours, best))
-    told = " / ".join(f"{mean:.3f}".removeprefix("0") for mean in means)
-    reach = f"{min(apart):+.3f} to {max(apart):+.3f}, {len(runs)} splits"
-    return f"{told}: {np.mean(apart):+.3f} ({reach if len(runs) > 1 else 'one split'})"
+    closest = min(pairs, key=lambda pair: float(np.mean(pair[:, 0] - pair[:, 1])))
+    apart = closest[:, 0] - closest[:, 1]
+    told = " / ".join(f"{mean:.3f}".removeprefix("0") for mean in closest.mean(axis=0))
+    reach = f"{min(apart):+.3f} to {max(apart):+.3f}, {len(apart)} splits"
+    return f"{told}: {np.mean(apart):+.3f} ({reach if len(apart) > 1 else 'one split'})"
+
+
+def _pairs(ours: dict[int, float], rival: dict[int, float]) -> npt.NDArray[np.float64]:
+    """Return both AUCs, (runs, 2), of the splits that both were measured on."""
+    return np.array([(ours[run], rival[run]) for run in sorted(ours.keys() & rival.keys())])
 
 
 def _figures(mine: list[TableCell], epsilon: float) -> str:

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
+from experiments.ridge import AdaSSP
 from experiments.vectors.diffprivlib_models import linear_regression
-from experiments.vectors.ridge import AdaSSP
 from vicinal import IndKNNRegressor
 from vicinal.mechanisms import public_draws
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.audits import one_run, power, service
+from experiments.audits import one_run, power, service, tightness
 from experiments.audits.adversaries import Adversary, Margin
 from experiments.audits.kept import RunFolder
 from vicinal.audit import AuditTrial, GaussianClaim, IndKNNAudit
@@ -50,6 +50,12 @@ def test_an_audit_that_uses_up_its_runs_has_caught_nothing():
     honest.controls = lambda: {"as it is": Shift(1.0, 1.0)}
     (found,) = power.caught({"shift": lambda: honest}, 2, 2048, 1 - 1e-6, NOWHERE)
     assert (found.caught, found.most_runs, found.at_least) == (0, 2048, 0)
+
+
+@pytest.mark.parametrize("mu", [0.0, -0.1])
+def test_of_no_shift_nothing_can_be_shown(mu):
+    """A test of few runs may be compared where the claim allows nothing: the table must go on."""
+    assert tightness.possible_ratio(mu, 128, 1 - 1e-6) == 0
 
 
 def test_kept_runs_are_handed_out_once_and_go_on_after_an_interruption(tmp_path):

@@ -264,7 +264,9 @@ def test_the_command_of_tables_ends_and_names_its_contenders(tmp_path):
         kept.replace(method, name).replace('"epsilon": null', '"epsilon": 1.0')
         for name in ("Ind-KNN with model", "NoisySGD")
     ]
-    (tmp_path / "other.jsonl").write_text("".join(ours) + ours[0].rstrip("\n")[:-9])
+    elsewhere = ours[1].replace("NoisySGD", "AdaSSP").replace('"run": 0', '"run": 7')
+    kept = "".join([*ours, elsewhere, ours[0].rstrip("\n")[:-9]])
+    (tmp_path / "other.jsonl").write_text(kept)
     told = run(*asked, "--merge", tmp_path / "other.jsonl", "--known", "--out", tmp_path)
     assert ": +0.000 (one split) |" in told, "a line that was cut is left out"
     rules = ("rare-classes", "--data", tmp_path, "--task", "Fertility morekids", "--queries", 60)

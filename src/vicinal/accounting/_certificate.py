@@ -108,17 +108,17 @@ def lower_epsilon(witnesses: Sequence[WorstCasePair], delta: float) -> float:
     losses = start + step * np.arange(first, len(masses))
     mass = masses[first:]
     # An epsilon beyond this is not looked for: e^epsilon would overflow.
-    kept = int(np.searchsorted(losses, _LARGEST))
-    upper = np.cumsum(mass[::-1])[::-1][:kept]
-    lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:kept]
-    divergence = (upper - np.exp(losses[:kept]) * lower) * _SAFETY - error
+    n_exact = int(np.searchsorted(losses, _LARGEST))
+    upper = np.cumsum(mass[::-1])[::-1][:n_exact]
+    lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:n_exact]
+    divergence = (upper - np.exp(losses[:n_exact]) * lower) * _SAFETY - error
     above = np.flatnonzero(divergence >= delta)
     return max(0.0, float(losses[above[-1]])) * _SAFETY if len(above) else 0.0
 
 
 def _finite(witness: WorstCasePair) -> WorstCasePair:
-    kept = np.isfinite(witness.losses) & (witness.masses > 0)
-    return WorstCasePair(witness.masses[kept], witness.losses[kept], witness.count)
+    usable = np.isfinite(witness.losses) & (witness.masses > 0)
+    return WorstCasePair(witness.masses[usable], witness.losses[usable], witness.count)
 
 
 def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float, Array, float]:

@@ -155,9 +155,9 @@ def label_budget(
     mu = _checks.real("mu", mu, least=0)
     orders = np.minimum(1 + _EXCESSES * math.log(1 / delta) / epsilon, LARGEST_ORDER)
     cost = one_coordinate_rdp(mu, orders, classes) if mu > 0 else orders
-    left = np.array([epsilon + _conversion(order, delta) for order in orders])
-    best = int(np.argmax(left / cost))
-    budget = float(left[best]) - 1e-12 * (epsilon + abs(float(left[best]) - epsilon))
+    allowed = np.array([epsilon + _conversion(order, delta) for order in orders])
+    best = int(np.argmax(allowed / cost))
+    budget = float(allowed[best]) - 1e-12 * (epsilon + abs(float(allowed[best]) - epsilon))
     if budget <= 0:
         raise InvalidInput(
             "The 'epsilon' and 'delta' parameters leave no budget at any Renyi order. "

@@ -64,9 +64,9 @@ class SearchRanges:
     row: Indices
     side: Indices
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> SearchRanges:
-        """Return the blocks where `kept` (b,) is true."""
-        return SearchRanges(self.low[kept], self.high[kept], self.row[kept], self.side[kept])
+    def only(self, mask: npt.NDArray[np.bool_]) -> SearchRanges:
+        """Return the blocks where `mask` (b,) is true."""
+        return SearchRanges(self.low[mask], self.high[mask], self.row[mask], self.side[mask])
 
     def branch(self) -> SearchRanges:
         """Return every block cut into up to four."""

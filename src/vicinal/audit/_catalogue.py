@@ -14,6 +14,7 @@ from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
 from vicinal.audit._schedule import Progress, carry_out_all
 from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial
 from vicinal.errors import InvalidInput
+from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS, PRIVATE
 
 Trials = dict[str, Callable[[], AuditTrial]]
 """Attacks by name, made when they are wanted."""
@@ -104,23 +105,23 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
     ['noisy-sgd']
     """
     checked = Plan.from_dict(plan)
-    found: Trials = {}
+    trials: Trials = {}
     for step in checked.steps:
-        found |= _trials_of(step.release.kind, step.release.values, checked.delta)
-    if not found:
+        trials |= _trials_of(step.release.kind, step.release.values, checked.delta)
+    if not trials:
         kinds = ", ".join(sorted({step.release.kind for step in checked.steps}))
         raise InvalidInput(
             f"The plan holds nothing that can be audited: there are no worlds for {kinds}."
         )
-    return found
+    return trials
 
 
 def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
     gamma = float(values.get("gamma", 1.0))
     label = values.get("release") == "label"
     if kind == "ind_knn":
-        given = values.get("epsilon")
-        epsilon = float(given) if given is not None else _epsilon_of(values["B"], delta)
+        stated = values.get("epsilon")
+        epsilon = float(stated) if stated is not None else _epsilon_of(values["B"], delta)
         audit = IndKNNAudit(epsilon=epsilon, delta=float(values.get("delta") or delta))
         return ind_knn_trials(audit, ("label",) if label else ("votes",))
     if kind == "screening":
@@ -177,7 +178,22 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     if not facts["classes"]:
         target = {name: value for name, value in facts["target"].items() if name != "kind"}
         return vector_trials(audit, target)
-    return ind_knn_trials(audit, (facts["audiences"][audience]["plan"]["release"],))
+    plan = facts["audiences"][audience]["plan"]
+    return {**ind_knn_trials(audit, (plan["release"],)), **_beside_votes(audit, plan)}
+
+
+def _beside_votes(audit: IndKNNAudit, plan: Mapping[str, Any]) -> Trials:
+    """Return the attacks on what a plan spends budgets on, or does with answers, beside votes."""
+    found: Trials = {}
+    if plan["neighbor_count"] == PRIVATE:
+        found["count"] = audit.counts
+    if plan.get("model_share"):
+        parameters = audit.parameters(1, plan["release"])
+        found["model"] = lambda: PrivateModelTrial(parameters, plan["model_share"])
+    reuses = {NEIGHBORS: {"reuse": audit.reuse}, GATE: {"gate": audit.gate}}
+    if plan["release"] == "votes":
+        found |= reuses.get(plan["reuse_predictions"], {})
+    return found
 
 
 def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
@@ -197,7 +213,11 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
     plan = facts["audiences"][audience]["plan"]
-    further = {"kernel": facts["kernel"]}
+    further = {
+        "kernel": facts["kernel"],
+        "accounting": plan["accounting"],
+        "reference_cost": facts["reference_cost"],
+    }
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
     return IndKNNAudit(

@@ -245,7 +245,7 @@ class IndKNNAudit:
             noise_multiplier=1.0,
         )  # fmt: skip
         world = universes([(1.0, 0)] * MANY, [(0.9, 0)] * COMPANY, count=64)
-        parameters = {**made.get_params(), "n_records": 64 * COMPANY}
+        parameters = {**made.get_params(), **self.further, "n_records": 64 * COMPANY}
         del parameters["interactions"]
         return CountsTrial(Visits(parameters, world, rounds=1))
 
@@ -299,7 +299,7 @@ def _promise(race: Race, settings: IndKNNSettings) -> float:
         ]
         sure = right - 5 * math.sqrt(right * (1 - right) / (2 * _EXPECTED_RUNS))
         for rates in (RateBounds(low[0], 1 - low[1]), RateBounds(sure, 1 - sure, even=True)):
-            if 0 < rates.false_alarms < rates.found < 1:
+            if 0 < rates.false_alarms < rates.power < 1:
                 best = max(best, rates.mu / claim.allowed(rates))
     return best
 

@@ -41,9 +41,9 @@ def erase(
     with opened_at(store, accept_loss=accept_loss) as opened:
         before = opened.presence(ids)
         gone = opened.erase(ids)
-        found = opened.verify(ids)
-    if not found:
-        raise StorageFailed(" ".join(found.faults))
+        verification = opened.verify(ids)
+    if not verification:
+        raise StorageFailed(" ".join(verification.faults))
     typer.echo(_outcome_text(len(ids), before))
     if curator:
         typer.echo(f"Private: {gone} records.")

@@ -199,13 +199,13 @@ class ClusterChanges:
         """
         change = ClusterChange.read(self._path, self._digest)
         shards = {n: one for n, one in self._transports.items() if change.concerns(n)}
-        found = self._on(shards, [change.task(number) for number in shards])
+        results = self._on(shards, [change.task(number) for number in shards])
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
             self._records.write()
         self._pending = 0
         _wipe(self._path)
-        return found
+        return results
 
     def addition_of(
         self, records: StoredRecords, addition: Addition | None
@@ -224,7 +224,7 @@ class ClusterChanges:
         def decide() -> ClusterChange:
             if addition is not None:
                 addition.write(database, version)
-            write_naming(database, given=records.ids is not None)
+            write_naming(database, by_holder=records.ids is not None)
             if records.ids is None:
                 database.put(NEXT_NUMBER, str(int(subjects[-1]) + 1))
             return ClusterChange(ADD, subjects, records.integers, records.rows, places)

@@ -214,13 +214,13 @@ def _principal(rows: Doubles, wanted: int) -> tuple[Doubles, Doubles]:
     """
     strengths, directions = _spectrum(rows)
     floor = max(_FLAT * strengths[0], _FLAT**2 * math.sqrt(rows.size))
-    kept = min(wanted, int(np.count_nonzero(strengths > floor)))
-    if kept == 0:
+    n_directions = min(wanted, int(np.count_nonzero(strengths > floor)))
+    if n_directions == 0:
         raise InvalidInput(
             "Public rows that are all alike, or only one sample, have no principal component. "
             "Give more of them, or n_components=None."
         )
-    return np.ascontiguousarray(directions[:, :kept]), strengths[:kept]
+    return np.ascontiguousarray(directions[:, :n_directions]), strengths[:n_directions]
 
 
 def _spectrum(rows: Doubles) -> tuple[Doubles, Doubles]:

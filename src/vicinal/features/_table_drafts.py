@@ -169,10 +169,10 @@ def _date(name: str, reading: Reading) -> Draft:
     known = reading.codes[~np.isnan(reading.codes)]
     if len(np.unique(known)) < 2:
         return IGNORED, "it is empty, or the same everywhere"
-    found = _range_of(known, log=False, whole=True)
+    bounds = _range_of(known, log=False, whole=True)
     for key in ("low", "high", "center"):  # a date has four digits for its year
-        found[key] = cells.day_number(cells.date_of(round(found[key])))
-    return DateColumn(name, **_common(reading), **found)
+        bounds[key] = cells.day_number(cells.date_of(round(bounds[key])))
+    return DateColumn(name, **_common(reading), **bounds)
 
 
 def _is_skewed(known: Codes, distinct: Codes) -> bool:
@@ -211,8 +211,8 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None) -> Dra
     distinct = sorted(set(texts))
     if len(distinct) < 2:
         return IGNORED, "it is empty, or the same everywhere"
-    if order is None and (found := _read_as(name, column, distinct)) is not None:
-        return found
+    if order is None and (draft := _read_as(name, column, distinct)) is not None:
+        return draft
     if len(distinct) > MOST_CATEGORIES and len(distinct) > _IDENTIFYING * len(texts):
         words = sum(len(text.split()) for text in texts) / len(texts)
         if words >= _PROSE:
@@ -226,8 +226,8 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None) -> Dra
     counts = dict.fromkeys(distinct, 0)
     for text in texts:
         counts[text] += 1
-    kept = sorted(sorted(distinct, key=lambda text: -counts[text])[:MOST_CATEGORIES])
-    return _declared(CategoryColumn, name, column, tuple(kept), len(texts))
+    categories = sorted(sorted(distinct, key=lambda text: -counts[text])[:MOST_CATEGORIES])
+    return _declared(CategoryColumn, name, column, tuple(categories), len(texts))
 
 
 def _read_as(name: str, column: pa.ChunkedArray, distinct: list[str]) -> Draft | None:

@@ -121,9 +121,9 @@ def _bins(column: TableColumn, codes: Codes) -> npt.NDArray[np.int64]:
     """Return the bin of every code; missing values have the last one."""
     n_bins = column.n_bins(N_BINS)
     absent = np.isnan(codes)
-    found = np.full(len(codes), n_bins, dtype=np.int64)
-    found[~absent] = column.bins(codes[~absent], n_bins)
-    return found
+    bins = np.full(len(codes), n_bins, dtype=np.int64)
+    bins[~absent] = column.bins(codes[~absent], n_bins)
+    return bins
 
 
 def _drawn(

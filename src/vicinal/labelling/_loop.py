@@ -257,8 +257,8 @@ class _Transfer:
             sureness = students[-1].predict_proba(self.job.pool).max(axis=1)
             return np.sort(np.argsort(sureness, kind="stable")[: part.questions])
         # Those that nobody asked about come first.
-        asked = np.isin(order, np.concatenate([r.questions for r in self.rounds] or [order[:0]]))
-        return np.concatenate([order[~asked], order[asked]])[: part.questions]
+        queried = np.isin(order, np.concatenate([r.questions for r in self.rounds] or [order[:0]]))
+        return np.concatenate([order[~queried], order[queried]])[: part.questions]
 
     def _ask(self, number: int, part: Round, extractor: FeatureExtractor) -> None:
         """Ask what is left of a round, block by block."""
@@ -272,22 +272,22 @@ class _Transfer:
         self.labeller.embed(records, reference, part)
         # The first embedding may have estimated a size: durable before anything follows from it.
         self._commit()
-        asked = self.rounds[number]
-        step = self.begin(f"round {number + 1}: answers", len(asked.questions))
-        step(len(asked.labels))
+        asked_round = self.rounds[number]
+        step = self.begin(f"round {number + 1}: answers", len(asked_round.questions))
+        step(len(asked_round.labels))
         while not self.rounds[number].complete:
             step(self._ask_block(number, reference))
 
     def _ask_block(self, number: int, reference: npt.NDArray[Any]) -> int:
-        asked = self.rounds[number]
-        done = len(asked.labels)
-        block = asked.questions[done : done + BLOCK]
+        asked_round = self.rounds[number]
+        done = len(asked_round.labels)
+        block = asked_round.questions[done : done + BLOCK]
         answered = self.labeller.label(reference[block])
         margins = answered.margins
-        if margins is not None and asked.margins is not None:
-            margins = np.concatenate([asked.margins, margins])
-        labels = np.concatenate([asked.labels, answered.labels])
-        self.rounds[number] = AskedRound(asked.questions, labels, margins)
+        if margins is not None and asked_round.margins is not None:
+            margins = np.concatenate([asked_round.margins, margins])
+        labels = np.concatenate([asked_round.labels, answered.labels])
+        self.rounds[number] = AskedRound(asked_round.questions, labels, margins)
         self._commit()
         return len(block)
 
@@ -300,10 +300,14 @@ class _Transfer:
 
     def _kept(self, number: int) -> Places:
         """Return which answers of a round are learnt from."""
-        asked, given = self.rounds[number], self._given(number)
-        if asked.margins is None:
-            return given
-        return given[self.plan.rounds[number].selected(asked.margins[given], asked.labels[given])]
+        asked_round, answered = self.rounds[number], self._given(number)
+        if asked_round.margins is None:
+            return answered
+        return answered[
+            self.plan.rounds[number].selected(
+                asked_round.margins[answered], asked_round.labels[answered]
+            )
+        ]
 
     def _student(self, number: int, students: list[StudentModel]) -> StudentModel:
         """Return the student of a round: the stored one, or a new one, which is stored."""
@@ -331,8 +335,12 @@ class _Transfer:
         """Return examples and answers up to a round; a later answer replaces an earlier one."""
         lessons: dict[int, int] = {}
         for earlier in range(number + 1):
-            asked, kept = self.rounds[earlier], which(earlier)
-            lessons |= zip(asked.questions[kept].tolist(), asked.labels[kept].tolist(), strict=True)
+            asked_round, places = self.rounds[earlier], which(earlier)
+            lessons |= zip(
+                asked_round.questions[places].tolist(),
+                asked_round.labels[places].tolist(),
+                strict=True,
+            )
         rows = np.array(sorted(lessons), dtype=np.int64)
         return rows, np.array([lessons[row] for row in rows.tolist()], dtype=np.int64)
 

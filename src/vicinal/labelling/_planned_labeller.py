@@ -139,12 +139,12 @@ class FixedPlanLabeller:
         InvalidInput
             If the state is not one of this plan.
         """
-        asked = state.get("asked", np.array([-1])).tolist()
+        counts = state.get("asked", np.array([-1])).tolist()
         most = [part.questions for part in self._plan.rounds]
-        fits = len(asked) <= len(most) and asked[:-1] == most[: len(asked) - 1]
-        if not fits or any(not 0 <= a <= b for a, b in zip(asked, most, strict=False)):
+        fits = len(counts) <= len(most) and counts[:-1] == most[: len(counts) - 1]
+        if not fits or any(not 0 <= a <= b for a, b in zip(counts, most, strict=False)):
             raise InvalidInput("The journal does not hold the questions of this plan.")
-        self._asked = asked
+        self._asked = counts
         self._fits = OneOfSeveralFits(resumed=True)
 
     def plan(self) -> dict[str, Any]:
@@ -186,10 +186,10 @@ class FixedPlanLabeller:
 
 def _by_votes(votes: npt.NDArray[np.float64]) -> Answered:
     """Return best classes and their leads; rows of NaN were not answered."""
-    given = ~np.isnan(votes).any(axis=1)
+    answered = ~np.isnan(votes).any(axis=1)
     labels = np.full(len(votes), ABSTAINED, dtype=np.int64)
     margins = np.full(len(votes), -np.inf)
-    labels[given] = votes[given].argmax(axis=1)
-    top = np.partition(votes[given], -2, axis=1)[:, -2:]
-    margins[given] = top[:, 1] - top[:, 0]
+    labels[answered] = votes[answered].argmax(axis=1)
+    top = np.partition(votes[answered], -2, axis=1)[:, -2:]
+    margins[answered] = top[:, 1] - top[:, 0]
     return Answered(labels, margins)

@@ -129,9 +129,9 @@ class Database(ABC):
         StorageFailed
             If something else stands there.
         """
-        found = self.get(name)
+        text = self.get(name)
         try:
-            return int(found or 0)
+            return int(text or 0)
         except (ValueError, TypeError):
             raise StoreDamaged(
                 "The ledger is not what was written: a number is none. Restore a backup."
@@ -250,8 +250,8 @@ class Database(ABC):
         columns = self._columns_of(write.table)
         if write.columns in ((), columns):
             return values
-        given = dict(zip(write.columns, values, strict=True))
-        return [given.get(column) for column in columns]
+        value_of = dict(zip(write.columns, values, strict=True))
+        return [value_of.get(column) for column in columns]
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
         if table not in self._columns:

@@ -97,8 +97,8 @@ class Ledger:
         hashes = [self.hash(subject) for subject, _ in gone]
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
         for audience in self.audiences.values():
-            left = audience.account.durable[slots].tolist()
-            rows = zip(hashes, [audience.number] * len(gone), left, strict=True)
+            budgets = audience.account.durable[slots].tolist()
+            rows = zip(hashes, [audience.number] * len(gone), budgets, strict=True)
             self.database.execute_many(
                 "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", rows
             )
@@ -342,16 +342,16 @@ class Ledger:
         """Return the units of those who were here before: {place: {audience: units}}."""
         if not self.database.execute("SELECT hash FROM departed LIMIT 1"):
             return {}
-        found: dict[int, dict[int, int]] = {}
+        hashes_of: dict[int, dict[int, int]] = {}
         for place, subject in enumerate(newcomers):
             if self._other_spellings:
                 join_departed(self.database, self.audiences.values(), self._hashes(subject))
             hashed = (self.hash(subject),)
             query = "SELECT audience, units FROM departed WHERE hash = ?"
             if rows := self.database.execute(query, hashed):
-                found[place] = dict(rows)
+                hashes_of[place] = dict(rows)
                 self.database.execute("DELETE FROM departed WHERE hash = ?", hashed)
-        return found
+        return hashes_of
 
     def _hashes(self, subject: SubjectId) -> list[bytes]:
         return self.every_hash(subject) if self._other_spellings else [self.hash(subject)]
@@ -363,9 +363,9 @@ def _assign_initial_budgets(
     """Give newcomers at `slots` what they get; who was here before gets what was left."""
     units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
     granted = len(slots) if audience.initial_budget == UNITS else 0
-    for place, left in departed.items():
-        if audience.number in left:
-            units[place] = left[audience.number]
+    for place, budgets in departed.items():
+        if audience.number in budgets:
+            units[place] = budgets[audience.number]
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)

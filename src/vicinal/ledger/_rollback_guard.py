@@ -88,13 +88,13 @@ class WitnessState:
         """
         with guarded(path):
             content = path.read_bytes()
-        found = cls._old(content) if content.startswith(_OLD_MAGIC) else cls._new(content)
-        if found is None:
+        state = cls._old(content) if content.startswith(_OLD_MAGIC) else cls._new(content)
+        if state is None:
             raise DamagedWitness(
                 f"{path} is damaged. Bring it back; or accept the loss, which spends every budget "
                 "for good."
             )
-        return found
+        return state
 
     @classmethod
     def _new(cls, content: bytes) -> Self | None:
@@ -125,8 +125,8 @@ class WitnessState:
         """Return the head of the file; it fits into one sector of a disk."""
         count = (len(self.entries) // _ENTRY).to_bytes(_COUNT)
         parts = (self.identity, self.epoch, self.clock.to_bytes(_CLOCK), self.head or NO_HEAD)
-        said = _MAGIC + b"".join(parts) + count + self.of_entries
-        return said + hashlib.sha256(said).digest()
+        content = _MAGIC + b"".join(parts) + count + self.of_entries
+        return content + hashlib.sha256(content).digest()
 
     def holding(self, entries: bytes) -> Self:
         """Return the same state with other entries."""

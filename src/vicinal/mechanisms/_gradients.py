@@ -298,9 +298,9 @@ class NoisyTraining:
         The weights are averaged over the second half of the steps. All that follows from the noisy
         sums is post-processing.
         """
-        gradient, given = self._gradient, self._size
+        gradient, expected = self._gradient, self._size
         records = gradient.records
-        known = float(given) if isinstance(given, int) else given.publish(len(records))
+        known = float(expected) if isinstance(expected, int) else expected.publish(len(records))
         size, planned = max(1.0, known), gradient.quota.planned
         rate = self._learning_rate / (gradient.gamma * size)
         weights = np.zeros((records.rows.shape[1], gradient.n_classes))

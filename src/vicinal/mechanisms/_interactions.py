@@ -290,8 +290,8 @@ def row_digests(features: npt.NDArray[np.floating], labels: npt.NDArray[np.integ
     with np.errstate(over="ignore", under="ignore"):
         numbers = np.ascontiguousarray(features, dtype=np.float32)
     named = np.ascontiguousarray(labels, dtype=np.int32).reshape(len(numbers), -1)
-    found = _digests(numbers.view(np.uint32), b"rows")
-    return np.asarray(found ^ _digests(named.view(np.uint32), b"labels"))
+    digests = _digests(numbers.view(np.uint32), b"rows")
+    return np.asarray(digests ^ _digests(named.view(np.uint32), b"labels"))
 
 
 def id_digests(ids: Sequence[int | str]) -> Digests:
@@ -322,13 +322,13 @@ def _keys(words: int, what: bytes) -> npt.NDArray[np.uint64]:
 
     The multipliers of a word do not depend on the number of words: zeros at the end change nothing.
     """
-    found = [
+    keys = [
         np.frombuffer(
             hashlib.shake_256(_key() + what + bytes([part])).digest(8 * (words + 1)), dtype="<u8"
         )
         for part in range(2)
     ]
-    return np.array(found, dtype=np.uint64)
+    return np.array(keys, dtype=np.uint64)
 
 
 @lru_cache(maxsize=1)

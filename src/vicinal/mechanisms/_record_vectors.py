@@ -98,9 +98,9 @@ class RecordVectors:
         factor = np.where(long, (1 - 1e-9) / np.sqrt(np.maximum(squares, 1.0)), 1.0)
         shortened = np.where(long[rows], relative, numbers) * factor[rows]
         steps = np.trunc(shortened * UNIT).astype(np.int32)
-        kept = steps != 0
-        lengths = np.bincount(rows[kept], minlength=len(longest))
-        return cls(width, _starts(lengths), places[kept].astype(np.int32), steps[kept])
+        nonzero = steps != 0
+        lengths = np.bincount(rows[nonzero], minlength=len(longest))
+        return cls(width, _starts(lengths), places[nonzero].astype(np.int32), steps[nonzero])
 
     @classmethod
     def of_steps(cls, rows: npt.NDArray[np.int32]) -> RecordVectors:

@@ -136,9 +136,9 @@ def candidates_of(candidates: NeighbourLists, which: npt.NDArray[np.bool_]) -> N
     if which.all():
         return candidates
     counts = np.diff(candidates.starts)
-    kept = candidates.keep(np.repeat(which, counts))
-    starts = np.concatenate([kept.starts[:1], np.cumsum(counts[which])])
-    return NeighbourLists(starts, kept.rows, kept.similarities)
+    chosen = candidates.keep(np.repeat(which, counts))
+    starts = np.concatenate([chosen.starts[:1], np.cumsum(counts[which])])
+    return NeighbourLists(starts, chosen.rows, chosen.similarities)
 
 
 @compiled
@@ -166,11 +166,11 @@ def _first(starts, rows, similarities, sampled, slots, seen, chosen):  # type: i
         if len(seen):
             for hit in range(starts[j], starts[j + 1]):
                 seen[slots[rows[hit]]] = 0
-        kept = keys[:size]
+        smallest = keys[:size]
         if size > k:
-            kept = np.partition(kept, size - k)[size - k :]
-        for i in range(len(kept)):
-            chosen[j, i] = 0x7FFFFFFF - (kept[i] & 0x7FFFFFFF)
+            smallest = np.partition(smallest, size - k)[size - k :]
+        for i in range(len(smallest)):
+            chosen[j, i] = 0x7FFFFFFF - (smallest[i] & 0x7FFFFFFF)
 
 
 @compiled

@@ -212,10 +212,10 @@ class PresampledNoise:
         return taken
 
     def _add(self, size: int) -> None:
-        made, left = self._draw(-(-size // BATCH) * BATCH), self._ready
-        self._ready = np.concatenate([left, made])
-        left.fill(0)
-        made.fill(0)
+        drawn, ready = self._draw(-(-size // BATCH) * BATCH), self._ready
+        self._ready = np.concatenate([ready, drawn])
+        ready.fill(0)
+        drawn.fill(0)
 
 
 def fresh_key(size: int = 32) -> bytes:

@@ -18,10 +18,10 @@ class Markup(str):
 
 def tag(name: str, /, *children: str, **attributes: str) -> Markup:
     """Return an element; a trailing underscore in an attribute's name is dropped (``class_``)."""
-    given = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items())
+    written = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items())
     if not children:
-        return Markup(f"<{name}{given}/>")
-    return Markup(f"<{name}{given}>{together(children)}</{name}>")
+        return Markup(f"<{name}{written}/>")
+    return Markup(f"<{name}{written}>{together(children)}</{name}>")
 
 
 def together(children: Iterable[str]) -> Markup:

@@ -51,14 +51,14 @@ class Average(CountMechanism):
     rounding: str = "half away"
 
     def __post_init__(self) -> None:
-        given: npt.NDArray[np.float64] = np.asarray(self.levels, dtype=np.float64)
-        whole = given.ndim == 1 and len(given) > 1 and np.isfinite(given).all()
-        if not whole or (given != np.floor(given)).any() or (np.diff(given) <= 0).any():
+        levels: npt.NDArray[np.float64] = np.asarray(self.levels, dtype=np.float64)
+        whole = levels.ndim == 1 and len(levels) > 1 and np.isfinite(levels).all()
+        if not whole or (levels != np.floor(levels)).any() or (np.diff(levels) <= 0).any():
             raise InvalidInput(
                 "The 'levels' parameter must be at least two increasing whole numbers. Got others."
             )
-        object.__setattr__(self, "levels", tuple(int(v) for v in given))
-        object.__setattr__(self, "types", len(given))
+        object.__setattr__(self, "levels", tuple(int(v) for v in levels))
+        object.__setattr__(self, "types", len(levels))
         _checks.integer("size", self.size, least=1)
         _checks.choice("rounding", self.rounding, ROUNDINGS)
         if (self.size + 1) * self._sums > _MOST_CELLS:

@@ -70,7 +70,7 @@ def edge(a: int, b: int, size: int, e: float, what: int) -> tuple[float, float]:
     step = kind + e * (b + 1)
     # Terms are P / w, so that each needs one division; the first is 1 / w.
     q = 1.0 / (b + 1 - size + o)
-    value, mass, steps, left = 0.0, 0.0, 0, 0.0
+    value, mass, steps, tail = 0.0, 0.0, 0, 0.0
     while True:
         w = b + 1 - size + o
         term = q * gap
@@ -82,19 +82,19 @@ def edge(a: int, b: int, size: int, e: float, what: int) -> tuple[float, float]:
             break
         ratio = (float(kind - o) * float(size - o)) / (float(o + 1) * float(w + 1))
         growth = ratio * (gap + step) / gap
-        left = term * growth / (1 - growth) if growth < 1 else np.inf
-        if left < _TAIL * value:
+        tail = term * growth / (1 - growth) if growth < 1 else np.inf
+        if tail < _TAIL * value:
             break
         q *= ratio
         gap += step
         o += 1
-        left = 0.0
+        tail = 0.0
     # Terms are good to the roundings of their products; a gap that is next to 0 only to E's own.
     start -= math.log(float(kind))
     error = SLOPE * abs(start) + FLOOR + _UNIT * (8 * steps + 16)
     shift = 6 * _UNIT * kind * mass
     low = math.log(value - shift) if value > shift else -np.inf
-    high = math.log(value + shift + left) if value + shift + left > 0 else -np.inf
+    high = math.log(value + shift + tail) if value + shift + tail > 0 else -np.inf
     return start + low - error, start + high + error
 
 

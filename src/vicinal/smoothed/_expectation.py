@@ -138,14 +138,14 @@ def largest_term(column: Column, world: World) -> float:
 
 def _probed(column: Column, world: World, low: int, high: int) -> tuple[float, int]:
     """Return the largest term found between low and high, and where."""
-    best, found = -math.inf, low
+    best, argmax = -math.inf, low
     for _ in range(_ROUNDS):
         places = np.unique(np.linspace(low, high, _PROBES).astype(np.int64)).tolist()
         terms = [_term(column, world, k) for k in places]
         top = int(np.argmax(terms))
-        best, found = max((best, found), (terms[top], places[top]))
+        best, argmax = max((best, argmax), (terms[top], places[top]))
         low, high = places[max(top - 1, 0)], places[min(top + 1, len(places) - 1)]
-    return best, found
+    return best, argmax
 
 
 def _term(column: Column, world: World, k: int) -> float:

@@ -295,15 +295,17 @@ class ListedMechanism(LawMechanism):
         InvalidInput
             If the function does not return probabilities that sum to 1.
         """
-        given = self.law_of(tuple(database.tolist()))
-        if not _are_chances(given):
+        chances = self.law_of(tuple(database.tolist()))
+        if not _are_chances(chances):
             raise InvalidInput("The 'law_of' parameter must return a mapping to probabilities.")
-        if abs(math.fsum(map(float, given.values())) - 1) > _SUM_TO:
+        if abs(math.fsum(map(float, chances.values())) - 1) > _SUM_TO:
             raise InvalidInput("The probabilities that 'law_of' returns must sum to 1. They don't.")
-        return {outcome: min(math.log(p), 0.0) if p else -math.inf for outcome, p in given.items()}
+        return {
+            outcome: min(math.log(p), 0.0) if p else -math.inf for outcome, p in chances.items()
+        }
 
 
-def _are_chances(given: object) -> bool:
-    return isinstance(given, Mapping) and all(
-        isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TO for p in given.values()
+def _are_chances(chances: object) -> bool:
+    return isinstance(chances, Mapping) and all(
+        isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TO for p in chances.values()
     )

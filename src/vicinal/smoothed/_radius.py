@@ -151,7 +151,7 @@ def _split_pairs(gamma: float, least: Array, n: int, epsilon: float) -> float:
         [mean_delta(_column(gamma, part), World((n,), (float(f),))).high for part in parts]
         for f in least
     ]
-    found = [
+    logarithms = [
         min(
             float(np.logaddexp(first, part + second))
             for first, part, second in zip(means[c], parts, means[d][::-1], strict=True)
@@ -161,7 +161,7 @@ def _split_pairs(gamma: float, least: Array, n: int, epsilon: float) -> float:
         if c != d
     ]
     # Both directions of each change: their larger one is at most their sum.
-    return math.log(2) + log_sum(np.array(found)) + 2.0**-40
+    return math.log(2) + log_sum(np.array(logarithms)) + 2.0**-40
 
 
 def _worlds(population: Population, n: int, label: int) -> list[World]:

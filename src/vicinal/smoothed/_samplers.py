@@ -86,10 +86,10 @@ class FixedSize(Sampler):
         return mixed_edge(log_p, low, a, b, e, what).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        def law(count: int, left: int, drawn: int) -> Chances:
+        def law(count: int, others: int, drawn: int) -> Chances:
             rest = self.size - drawn
-            found = range(max(0, rest - left), min(count, rest) + 1)
-            return [(o, _saddle.log_hypergeometric(o, count, left, rest)) for o in found]
+            reachable = range(max(0, rest - others), min(count, rest) + 1)
+            return [(o, _saddle.log_hypergeometric(o, count, others, rest)) for o in reachable]
 
         return _type_by_type(counts, law)
 
@@ -157,11 +157,11 @@ class WithReplacement(Sampler):
         return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, what)).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        def law(count: int, left: int, drawn: int) -> Chances:
-            return _coins(self.size - drawn, count / (count + left) if count else 0.0)
+        def law(count: int, others: int, drawn: int) -> Chances:
+            return _coins(self.size - drawn, count / (count + others) if count else 0.0)
 
-        found = _type_by_type(counts, law)
-        return [state for state in found if sum(state[0]) == self.size]
+        states = _type_by_type(counts, law)
+        return [state for state in states if sum(state[0]) == self.size]
 
 
 def _coins(draws: int, chance: float) -> Chances:
@@ -177,10 +177,10 @@ def _type_by_type(
     It is given the records of the type and of those after it, and how many were drawn before.
     """
     states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-    left = int(counts.sum())
+    others = int(counts.sum())
     for count in counts.tolist():
-        left -= count
-        chances = cache(partial(law, count, left))
+        others -= count
+        chances = cache(partial(law, count, others))
         states = [
             ((*drawn, o), log_p + p) for drawn, log_p in states for o, p in chances(sum(drawn))
         ]

@@ -77,11 +77,11 @@ def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], 
     """Return what bounds log delta of all databases with at least k records of either type."""
     if not (isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)):
         return lambda _: 0.0
-    left = 1 - mechanism.sampler.size / n
-    if not 0 < left < 1 or epsilon == 0:
+    unsampled = 1 - mechanism.sampler.size / n
+    if not 0 < unsampled < 1 or epsilon == 0:
         return lambda _: 0.0
-    highest = min(epsilon, -math.log(left))
-    rates = [exponents(left, epsilon, highest * (i + 1) / _RATES) for i in range(_RATES)]
+    highest = min(epsilon, -math.log(unsampled))
+    rates = [exponents(unsampled, epsilon, highest * (i + 1) / _RATES) for i in range(_RATES)]
 
     def bound(k: int) -> float:
         pairs = [(-k * k1, a - (k - 1) * k2 if k2 < math.inf else -k2) for k1, k2, a in rates]

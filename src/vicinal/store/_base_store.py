@@ -216,10 +216,10 @@ class BaseStore(ABC):
         """
         with self._whole():
             state = audience_state(self._audience_states, audience)
-            given = LabelledRows(X, y, subjects, largest_error)
-            found = evaluate(self._parts, state, given, share, self._collect)
+            rows = LabelledRows(X, y, subjects, largest_error)
+            figures = evaluate(self._parts, state, rows, share, self._collect)
             self._note_answered()
-            return found
+            return figures
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
@@ -280,7 +280,7 @@ class BaseStore(ABC):
             done = None if addition is None else addition.done(self._parts.database)
             if done is not None:
                 return done
-            check_naming(self._parts.database, given=records.ids is not None)
+            check_naming(self._parts.database, by_holder=records.ids is not None)
             self._add(records, addition)
             return ledger.version
 

@@ -42,5 +42,5 @@ def _fault(
     if bytes_over < 0 or (bytes_over > 0 and not longer):
         return "its length differs"
     rows = database.execute("SELECT number, digest FROM tiles WHERE part = ?", (part,))
-    found = dict(record_file.digests(size, tiles_of(size)))
-    return None if found == dict(rows) else "its content differs"
+    digests = dict(record_file.digests(size, tiles_of(size)))
+    return None if digests == dict(rows) else "its content differs"

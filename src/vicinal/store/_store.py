@@ -255,8 +255,8 @@ class Store(BaseStore):
             self._failed = True  # until it is through: another erasure must not begin before
             self._changed()
             _erasure.finish(parts.database, parts.record_files, parts.witness)
-            if left := list(traces(parts)):
-                raise StorageFailed(" ".join(left))
+            if remains := list(traces(parts)):
+                raise StorageFailed(" ".join(remains))
             self._failed = False
         return gone
 
@@ -284,10 +284,10 @@ class Store(BaseStore):
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts; with `curator` also private ones, under the key "private"."""
         with self._whole():
-            found = public_facts(self._parts, self._audience_states)
+            facts = public_facts(self._parts, self._audience_states)
             if curator:
-                found["private"] = curator_facts(self._parts)
-        return found
+                facts["private"] = curator_facts(self._parts)
+        return facts
 
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""

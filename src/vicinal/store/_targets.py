@@ -86,9 +86,9 @@ class TargetSchema:
                 "texts the 'vocabulary' parameter."
             )
         (kind,) = declared
-        given = {name: parameters[name] for name in _OWN[kind] if name in parameters}
-        form = _estimator(kind, {**_LEAST.get(kind, {}), **given})
-        return cls(kind, {**given, kind: _plain(_SETTINGS[kind], form)})
+        values = {name: parameters[name] for name in _OWN[kind] if name in parameters}
+        form = _estimator(kind, {**_LEAST.get(kind, {}), **values})
+        return cls(kind, {**values, kind: _plain(_SETTINGS[kind], form)})
 
     @property
     def own(self) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def verify(
     }
     if rows is not None:
         works["erased features"] = _features(parts, rows)
-    faults = tuple(fault for found in works.values() for fault in found)
+    faults = tuple(fault for part_faults in works.values() for fault in part_faults)
     return Verification(faults, tuple(works))
 
 

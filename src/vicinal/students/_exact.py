@@ -43,13 +43,13 @@ def ranges(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
 
     The layers are those of :mod:`vicinal.students._networks`, in evaluation mode.
     """
-    found = []
+    bounds = []
     with torch.no_grad():
         for layer in body:
             if isinstance(layer, _ADDS_UP):
-                found.append(max(float(examples.abs().max()), 1e-6))
+                bounds.append(max(float(examples.abs().max()), 1e-6))
             examples = layer(examples)
-    return tuple(found)
+    return tuple(bounds)
 
 
 class ExactBody:
@@ -62,11 +62,11 @@ class ExactBody:
         adders = sum(isinstance(layer, _ADDS_UP) for layer in body)
         if adders != len(largest):
             raise InvalidInput(f"The ranges must be {adders}, one a layer. Got {len(largest)}.")
-        left = iter(largest)
+        bounds = iter(largest)
         self._layers: list[Layer] = []
         for layer in body:
             if isinstance(layer, _ADDS_UP):
-                self._layers.append(_whole(layer, next(left)))
+                self._layers.append(_whole(layer, next(bounds)))
             elif isinstance(layer, _COMPARES):
                 self._layers.append(layer)
             elif not isinstance(layer, nn.Dropout | nn.Dropout2d):

@@ -117,9 +117,9 @@ def about(student: Student) -> dict[str, Any]:
 
 
 def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student:
-    given = about["preprocessing"]
+    images = about["preprocessing"]
     preprocessing = Preprocessing(
-        tuple(given["shape"]), tuple(given["mean"]), tuple(given["deviation"])
+        tuple(images["shape"]), tuple(images["mean"]), tuple(images["deviation"])
     )
     classes = tuple(about["classes"])
     network = build(about["network"], preprocessing.input_shape, len(classes))

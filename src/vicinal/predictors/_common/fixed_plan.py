@@ -240,9 +240,9 @@ class FixedPlanEstimator(
 
         Of all interactions together, where several were declared.
         """
-        given = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        checked = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
         planned = self._planned()
-        return planned.together(planned.releases(), given)
+        return planned.together(planned.releases(), checked)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first release.

@@ -103,7 +103,7 @@ class NoiseSchedule:
     def update(
         self,
         answered: int,
-        asked: int,  # noqa: ARG002 (all are)
+        queried: int,  # noqa: ARG002 (all are)
         unsure: float | None = None,  # noqa: ARG002
     ) -> None:
         """Take note of a block.
@@ -161,23 +161,23 @@ class GatedNoiseSchedule(NoiseSchedule):
         """u, as it was given: the multiplier moves."""
         return self._unit
 
-    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
+    def update(self, answered: int, queried: int, unsure: float | None = None) -> None:
         """Take note of a block and set the multiplier of the next."""
         if unsure is not None:
             self._forecast = unsure
-        self._spent += asked * self._unit / self.multiplier**2
+        self._spent += queried * self._unit / self.multiplier**2
         if self._asked >= GATE_OPENS:
             self._gated += answered
-            self._passed += asked
-        super().update(answered, asked)
-        self._asked += asked
+            self._passed += queried
+        super().update(answered, queried)
+        self._asked += queried
         self.multiplier = max(self._fitting(), self._least)
 
     def expected_queries(self) -> float:
         """Return the questions still to be expected."""
-        left = max(self.n_queries - self._answered, self.n_queries // 10)
+        remaining = max(self.n_queries - self._answered, self.n_queries // 10)
         rate = (self._passed + _PRIOR_WEIGHT * self._forecast) / (self._gated + _PRIOR_WEIGHT)
-        expected = asked_of(left, max(0, GATE_OPENS - self._asked), rate)
+        expected = asked_of(remaining, max(0, GATE_OPENS - self._asked), rate)
         return max(expected, _FEWEST_LEFT)
 
     def _fitting(self) -> float:
@@ -344,9 +344,9 @@ class ProxyNoiseSchedule(NoiseSchedule):
         if neighbours is not None:
             self.proxies.charge(release, neighbours)
 
-    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
+    def update(self, answered: int, queried: int, unsure: float | None = None) -> None:
         """Take note of a block."""
-        self._schedule.update(answered, asked, unsure)
+        self._schedule.update(answered, queried, unsure)
         self.multiplier = self._schedule.multiplier
 
 

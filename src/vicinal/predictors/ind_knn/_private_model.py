@@ -31,7 +31,8 @@ from vicinal.predictors.ind_knn._model_features import (
     WeightNoise,
     shrunk,
 )
-from vicinal.predictors.ind_knn._shared_settings import ASKED, AnySettings, SharedSettings
+from vicinal.predictors.ind_knn._model_rule import USUAL, ModelRule
+from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
 STEPS = 40
 """Gradients that are released."""
@@ -43,15 +44,6 @@ RATE, LARGEST_RATE = 2.0, 64.0
 """Step on the mean gradient: times the root of (d + 1) c, and at most."""
 
 MOMENTUM = 0.9
-
-METRIC = 0.5
-"""g: mean length of the scores beside features of length 1."""
-
-PRIOR = 2.0
-"""lambda: the scores' standard deviation in the votes, over the noise."""
-
-SHARE = 0.7
-"""p: the share of a budget that the rule lets training take at most."""
 
 LOUDEST = 0.06
 """Noise on the mean gradient, over clipping bounds, from which on nothing is learnt."""
@@ -105,19 +97,26 @@ class PrivateModel:
         The share of its budget that each would have paid for the training, were it a record.
     shares : float64 (c,), optional
         Declared class shares, which its probabilities have on average over public rows.
+    rule : ModelRule
+        What neighbours make of it.
     """
 
     def __init__(
-        self, model: LinearModel, public: FloatMatrix, used: Floats, shares: Floats | None = None
+        self,
+        model: LinearModel,
+        public: FloatMatrix,
+        used: Floats,
+        shares: Floats | None = None,
+        rule: ModelRule = USUAL,
     ) -> None:
-        self.model = model
+        self.model, self.rule = model, rule
         scores = model.scores(public)
         self._center = scores.mean(axis=0)
         away = scores - self._center
         self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
         self._spread = max(float(scores.std()), 1e-12)
         margins = margins_of(scores)
-        self._sure = float(np.quantile(margins, ASKED))
+        self._sure = float(np.quantile(margins, rule.asked))
         self._shift = np.zeros(scores.shape[1]) if shares is None else _shift(scores, shares)
         self.used = used
         unsure = margins <= self._sure
@@ -126,26 +125,30 @@ class PrivateModel:
     def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
         n_features, n_classes = X.shape[1], self.model.weights.shape[1]
-        found = np.empty((len(X), n_features + n_classes), dtype=np.float32)
+        features = np.empty((len(X), n_features + n_classes), dtype=np.float32)
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
-            found[part, :n_features] = rows[:, :n_features] / np.float32(FLOAT32.scale(n_features))
-            found[part, n_features:] = (scores - self._center) * (METRIC / self._length)
-        return found
+            features[part, :n_features] = rows[:, :n_features] / np.float32(
+                FLOAT32.scale(n_features)
+            )
+            features[part, n_features:] = (scores - self._center) * (
+                self.rule.metric / self._length
+            )
+        return features
 
     def prior(self, X: FloatMatrix) -> Floats:
         """Return what joins the votes, float64 (n, c), in units of their noise."""
-        prior = self.model.scores(X) * (PRIOR / self._spread)
+        prior = self.model.scores(X) * (self.rule.prior / self._spread)
         return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
     def shares(self, prior: Floats) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
-        scores = prior * (self._spread / PRIOR) + self._shift
+        scores = prior * (self._spread / self.rule.prior) + self._shift
         return np.maximum(softmax(scores), _LEAST_SHARE)
 
     def sure(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return where the model answers alone, bool (n,)."""
-        return np.asarray(margins_of(prior) * (self._spread / PRIOR) > self._sure)
+        return np.asarray(margins_of(prior) * (self._spread / self.rule.prior) > self._sure)
 
 
 def _shift(scores: Floats, shares: Floats) -> Floats:
@@ -192,9 +195,9 @@ class ModelGate:
     def to_ask(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return which queries of a block are asked, bool (q,), and count them."""
         unsure = ~self.model.sure(prior)
-        asked = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
-        self.n_asked += int(asked.sum())
-        return np.asarray(asked)
+        queried = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
+        self.n_asked += int(queried.sum())
+        return np.asarray(queried)
 
 
 def resolved(settings: AnySettings, n_features: int) -> AnySettings:
@@ -205,14 +208,15 @@ def resolved(settings: AnySettings, n_features: int) -> AnySettings:
 
 
 def fitting_share(settings: SharedSettings, n_features: int) -> float:
-    """Return the share of budgets for the model: :data:`SHARE`, or 0 where noise would win.
+    """Return the share of budgets for the model: the rule's, or 0 where noise would win.
 
     The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds.
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
-    sigma = math.sqrt(STEPS / (2 * SHARE * settings.spendable))
+    share = settings.model_rule.share
+    sigma = math.sqrt(STEPS / (2 * share * settings.spendable))
     noise = sigma * math.sqrt((n_features + 1) * len(settings.class_names)) / settings.n_records
-    return SHARE if noise <= LOUDEST else 0.0
+    return share if noise <= LOUDEST else 0.0
 
 
 def train(
@@ -270,7 +274,7 @@ def train(
         weights = shrunk(weights, features, rows, chances, noise_left)
     model = LinearModel(whole_weights(weights))
     used = np.minimum(used / budget, share * part)
-    return PrivateModel(model, public, used, settings.class_shares)
+    return PrivateModel(model, public, used, settings.class_shares, settings.model_rule)
 
 
 def started(shares: Floats, width: int) -> Floats:

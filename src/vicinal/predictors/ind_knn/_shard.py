@@ -236,11 +236,11 @@ class Shard(LocalShardBase):
         """Erase all records of `subjects` physically; return how many records went."""
         rows = self.rows_of(subjects)
         movers = fill_holes(rows, len(self))
-        kept = len(self) - len(rows)
+        new_size = len(self) - len(rows)
         with self._changing():
             for index in (self.index, *(mapped.index for mapped in self._mapped)):
                 index.remove(rows, movers)
-            order = _order_after(rows, movers, kept)
+            order = _order_after(rows, movers, new_size)
             self._targets, self._slots = self._targets[order], self._slots[order]
             self._register.remove(subjects)
             self._recount()
@@ -384,9 +384,9 @@ def moved_index(index: Index, factory: IndexFactory) -> Index:
 
 
 def _order_after(
-    rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64], kept: int
+    rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64], new_size: int
 ) -> npt.NDArray[np.int64]:
     """Return which row stands where once `movers` have filled the holes left by `rows`, (kept,)."""
-    order = np.arange(kept)
-    order[rows[rows < kept]] = movers
+    order = np.arange(new_size)
+    order[rows[rows < new_size]] = movers
     return order

@@ -129,12 +129,12 @@ def number_vectors(values: Floats, n_thresholds: int | None, scale: TypicalScale
     their mean is the number itself, rounded to 2 / J.
     """
     a, b = scale.parts
-    said = (values - scale.centre) / scale.half
+    components = (values - scale.centre) / scale.half
     if n_thresholds is not None:
         above = values[:, :, None] >= thresholds(n_thresholds)
-        said = np.where(above, 1.0, -1.0).reshape(len(values), -1) / math.sqrt(n_thresholds)
-    said = said * (b / math.sqrt(values.shape[1]))
-    return RecordVectors.of_rows(np.column_stack([np.full(len(values), a), said]))
+        components = np.where(above, 1.0, -1.0).reshape(len(values), -1) / math.sqrt(n_thresholds)
+    components = components * (b / math.sqrt(values.shape[1]))
+    return RecordVectors.of_rows(np.column_stack([np.full(len(values), a), components]))
 
 
 def label_vectors(sets: npt.NDArray[np.bool_], tau: float | None) -> RecordVectors:
@@ -146,17 +146,17 @@ def label_vectors(sets: npt.NDArray[np.bool_], tau: float | None) -> RecordVecto
     count = sets.shape[1]
     if tau is None:
         a, b = parts(CENTRED_WEIGHT_SHARE)
-        said = np.where(sets, b, -b) / math.sqrt(count)
+        components = np.where(sets, b, -b) / math.sqrt(count)
     else:
         a, b = parts(WEIGHT_SHARE)
         sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
-        said = sets * (b / np.sqrt(np.maximum(sizes, tau)))
-    return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), said]))
+        components = sets * (b / np.sqrt(np.maximum(sizes, tau)))
+    return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), components]))
 
 
 def words(text: str) -> Iterator[str]:
     """Yield the words of a text in small letters."""
-    return (found[0].lower() for found in _WORDS.finditer(text))
+    return (match[0].lower() for match in _WORDS.finditer(text))
 
 
 def public_vocabulary(
@@ -190,20 +190,20 @@ def public_vocabulary(
     """
     size = _checks.integer("n_words", n_words, least=1)
     share = _checks.real("most_common", most_common, above=0, most=1)
-    found = list(texts)
-    if not all(isinstance(text, str) for text in found):
+    listed = list(texts)
+    if not all(isinstance(text, str) for text in listed):
         raise InvalidInput("The 'texts' parameter must hold texts.")
-    counts = Counter(word for text in found for word in dict.fromkeys(words(text)))
-    kept = {
-        word: math.log(len(found) / count)
+    counts = Counter(word for text in listed for word in dict.fromkeys(words(text)))
+    weight_of = {
+        word: math.log(len(listed) / count)
         for word, count in counts.most_common()
-        if len(word) > _SHORTEST and count <= share * len(found) and count < len(found)
+        if len(word) > _SHORTEST and count <= share * len(listed) and count < len(listed)
     }
-    if not kept:
+    if not weight_of:
         raise InvalidInput(
             "The 'texts' parameter must hold texts with words that not all of them have."
         )
-    return dict(list(kept.items())[:size])
+    return dict(list(weight_of.items())[:size])
 
 
 def keyword_vectors(
@@ -222,13 +222,13 @@ def keyword_vectors(
         counts = Counter(place[word] for word in words(document) if word in place)
         places = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
         tf = 1 + np.log(np.fromiter(counts.values(), dtype=np.float64, count=len(counts)))
-        said = weights[places] * tf
-        if len(said) > most:
-            heaviest = np.lexsort((places, -said))[:most]  # of equal ones the first words
-            places, said = places[heaviest], said[heaviest]
-        said = said / (np.abs(said).max() if len(said) else 1.0)
+        components = weights[places] * tf
+        if len(components) > most:
+            heaviest = np.lexsort((places, -components))[:most]  # of equal ones the first words
+            places, components = places[heaviest], components[heaviest]
+        components = components / (np.abs(components).max() if len(components) else 1.0)
         coordinates.append(places)
-        values.append(said / (np.sqrt(np.square(said).sum()) or 1.0))
+        values.append(components / (np.sqrt(np.square(components).sum()) or 1.0))
         starts.append(starts[-1] + len(places))
     return RecordVectors.of_entries(
         len(vocabulary),

@@ -184,9 +184,9 @@ class PATESettings(PATEParameters, AnsweringSettings):
     @property
     def vote_noise(self) -> float:
         """The noise scale on votes: as given, or the least that keeps epsilon."""
-        name, given = self._noise_given()
+        name, scale = self._noise_given()
         if self.epsilon is None:
-            return DEFAULT_NOISE[name] if given is None else given
+            return DEFAULT_NOISE[name] if scale is None else scale
         field = "sigma" if self.mechanism == GNMAX else name
         plan = self.together(self._releases(DEFAULT_NOISE[name]))
         return affordable_noise(plan, self.epsilon, field)
