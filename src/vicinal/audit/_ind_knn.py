@@ -32,6 +32,7 @@ from vicinal.audit._vote_trials import (
 )
 from vicinal.predictors import (
     IndKNNClassifier,
+    IndKNNKeywords,
     IndKNNMultiLabelClassifier,
     IndKNNRegressor,
 )
@@ -146,7 +147,7 @@ class IndKNNAudit:
     def vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
         """Return the attack on vectors: many records of the longest one, in one answer.
 
-        `target` is what records carry: parameters of the estimator of numbers or several labels.
+        `target` is what records carry: parameters of the estimator of numbers, labels or words.
         """
         longest, shortest, length = _extremes(target)
         victim = [(1.0, longest)] * math.ceil(self.records / length)
@@ -305,6 +306,8 @@ def _promise(race: Race, settings: IndKNNSettings) -> float:
 
 
 def _estimator_of(target: Mapping[str, Any]) -> type[IndKNNEstimator[Any]]:
+    if "vocabulary" in target:
+        return IndKNNKeywords
     return IndKNNMultiLabelClassifier if "labels" in target else IndKNNRegressor
 
 
@@ -312,7 +315,10 @@ def _extremes(target: Mapping[str, Any]) -> tuple[Any, Any, float]:
     """Return what the longest vector and its opposite say, as in `y`, and the longest's length."""
     shortest: Any
     longest: Any
-    if "labels" in target:
+    if "vocabulary" in target:
+        # Every text has length one; two of them that share no word are as unlike as can be.
+        longest, shortest = target["vocabulary"][:2]
+    elif "labels" in target:
         shortest, longest = ([each] * len(target["labels"]) for each in (0, 1))
     else:
         bounds = target["bounds"]
