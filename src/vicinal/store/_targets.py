@@ -44,7 +44,7 @@ _SETTINGS: dict[str, type[SharedSettings]] = {
 }
 _OWN = {
     CLASSES: (CLASSES,),
-    NUMBERS: (NUMBERS, "scale", "n_thresholds"),
+    NUMBERS: (NUMBERS, "scale", "typical_range", "n_thresholds"),
     LABELS: (LABELS, "tau"),
     WORDS: (WORDS, "words_per_text"),
 }
