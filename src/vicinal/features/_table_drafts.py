@@ -153,7 +153,8 @@ def _numeric(name: str, reading: Reading, *, may_be_whole: bool = True) -> Draft
         return IGNORED, "it is another number in every row, as numbers of rows or people are"
     log = _is_skewed(known, distinct)
     column_class = WholeColumn if are_integers else NumberColumn
-    return column_class(name, **_common(reading), **_range_of(known, log=log, integers=are_integers))
+    bounds = _range_of(known, log=log, integers=are_integers)
+    return column_class(name, **_common(reading), **bounds)
 
 
 def _identifies(known: Codes, distinct: Codes) -> bool:
