@@ -293,5 +293,5 @@ def run_trials(
     """
     minutes = _checks.real("minutes", minutes, above=0, most=MOST_MINUTES)
     confidence = _checks.real("confidence", confidence, above=0, below=1)
-    made = (make() for make in trials.values())
-    return carry_out_all(made, 60 * minutes, confidence, progress=progress)
+    built = (make() for make in trials.values())
+    return carry_out_all(built, 60 * minutes, confidence, progress=progress)

@@ -241,12 +241,12 @@ class IndKNNAudit:
 
     def counts(self) -> CountsTrial:
         """Return the attack on a private count: somebody with many records spends all on one."""
-        made = IndKNNClassifier.zhu2023(
+        estimator = IndKNNClassifier.zhu2023(
             range(self.n_classes), self.epsilon, self.delta, 3 * MANY**2 + 1, tau=0.8,
             noise_multiplier=1.0,
         )  # fmt: skip
         world = universes([(1.0, 0)] * MANY, [(0.9, 0)] * COMPANY, count=64)
-        parameters = {**made.get_params(), **self.further, "n_records": 64 * COMPANY}
+        parameters = {**estimator.get_params(), **self.further, "n_records": 64 * COMPANY}
         del parameters["interactions"]
         return CountsTrial(Visits(parameters, world, rounds=1))
 
@@ -329,9 +329,9 @@ def _extremes(target: Mapping[str, Any]) -> tuple[Any, Any, float]:
 
 def _length(target: Mapping[str, Any], records: list[Placed]) -> float:
     """Return the length of the sum of records' vectors, under their kernel weights."""
-    made = _estimator_of(target)
+    estimator_class = _estimator_of(target)
     y = np.array([each for _, each in records])
-    vectors = made._plans.of(made(**target)).targets(y, len(y)).dense()
+    vectors = estimator_class._plans.of(estimator_class(**target)).targets(y, len(y)).dense()
     return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors))
 
 

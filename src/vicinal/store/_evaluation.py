@@ -155,7 +155,7 @@ def evaluate(
     schema, settings = parts.schema, state.settings
     vectors = schema.vectors(labelled.X)
     most = _checks.real("largest_error", labelled.largest_error, above=0, most=1)
-    place_of, where = _asked(parts, state)
+    place_of, where = _answered_queries(parts, state)
     released = _released(parts, state, where, most)
     truth = released.checked(labelled.y, len(vectors))
     ids = _ids(parts, labelled.subjects, len(vectors))
@@ -197,7 +197,7 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
     return ids
 
 
-def _asked(
+def _answered_queries(
     parts: OpenStore, state: AudienceState
 ) -> tuple[dict[bytes, int], tuple[Places, Places]]:
     """Return the place of the newest answer to each query, by digest, and where answers stand."""

@@ -96,9 +96,9 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
         table = _as_floats(table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = column_or_1d(table, warn=True)
-    wanted = (size,) if len(bounds) == 1 else (size, len(bounds))
-    if table.dtype.kind not in "biuf" or table.shape not in {wanted, (size, len(bounds))}:
-        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {wanted}.")
+    shape = (size,) if len(bounds) == 1 else (size, len(bounds))
+    if table.dtype.kind not in "biuf" or table.shape not in {shape, (size, len(bounds))}:
+        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {shape}.")
     values = table.reshape(size, len(bounds)).astype(np.float64)
     if not np.isfinite(values).all():
         raise InvalidInput("The 'y' parameter must hold finite numbers: no NaN or infinity.")

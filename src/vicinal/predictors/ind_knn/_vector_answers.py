@@ -151,14 +151,14 @@ class LabelAnswers:
     ----------
     averages : NoisyAverages
         Of what records said of each label.
-    given : bool (q, c)
+    present : bool (q, c)
         Whether a label's noisy share is at least one half.
     shares, errors : float64 (q, c)
         Shares of the neighbours with each label, in 0..1, and their standard errors.
     """
 
     averages: NoisyAverages
-    given: npt.NDArray[np.bool_]
+    present: npt.NDArray[np.bool_]
     shares: Floats
     errors: Floats
 
