@@ -7,6 +7,7 @@ from typing import Any
 
 from vicinal.reports._html import Markup, document, table, tag
 
+_LISTS = (("nist_sp_800_226", "NIST SP 800-226"), ("owasp_aisvs", "OWASP AISVS 1.0"))
 _TITLE = "Certificate of a private prediction store"
 
 
@@ -63,10 +64,14 @@ def _sections(found: Mapping[str, Any]) -> list[Markup]:
         _listed("Accuracy", [found["accuracy"]]),
         _listed("Deletion", [*found["deletion"].values()]),
         _listed("What this does not mean", found["does_not_mean"]),
-        tag("section", tag("h2", "NIST SP 800-226"),
-            table(("item", "covered", "here"),
-                  [(r["item"], r["status"], r["here"]) for r in found["nist_sp_800_226"]])),
+        *(_compared(found, name, title) for name, title in _LISTS),
     ]  # fmt: skip
+
+
+def _compared(found: Mapping[str, Any], name: str, title: str) -> Markup:
+    rows = [(row["item"], row["status"], row["here"]) for row in found[name]]
+    words = tag("p", f"Compared: {found['compared'][name]}.")
+    return tag("section", tag("h2", title), words, table(("item", "covered", "here"), rows))
 
 
 def _audits(audits: Iterable[Mapping[str, Any]]) -> Markup:
