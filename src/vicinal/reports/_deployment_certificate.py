@@ -83,7 +83,7 @@ _AISVS: _Items = (
 
 _COMPARED = {
     "nist_sp_800_226": "numbers and titles of the draft of December 2023; with the final text of "
-    "March 2025 by a summary of it alone, which has the same titles, one further section (auditing) "
+    "March 2025 by a summary of it alone, which has the same titles, a section on auditing "
     "and trust models for threat models",
     "owasp_aisvs": "version 1.0, chapter C8, as in its public repository in 2026",
     "registry": "its page of tiers and the fields of its published records, as of 2026",
