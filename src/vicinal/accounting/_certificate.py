@@ -138,15 +138,15 @@ def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, fl
     base, mean, variance = 0, 0.0, 0.0
     for witness in witnesses:
         places = np.floor(witness.losses / step).astype(np.int64)
-        rest = witness.losses / step - places
+        residues = witness.losses / step - places
         # Losses far beyond the window wrap round at once: their cells are never all written out.
         cells = np.bincount((places - places.min()) % size, witness.masses, size)
         spectrum = spectrum * spectral_power(fft.rfft(cells), witness.count)
         base += witness.count * int(places.min())
         if witness.count > 1:
-            expected = float(witness.masses @ rest) / float(witness.masses.sum())
+            expected = float(witness.masses @ residues) / float(witness.masses.sum())
             mean += witness.count * expected
-            spread = float(witness.masses @ (rest - expected) ** 2)
+            spread = float(witness.masses @ (residues - expected) ** 2)
             variance += witness.count * spread / float(witness.masses.sum())
     room = -math.log(tail)
     missing = math.sqrt(2 * variance * room) + room / 3 if variance else 0.0

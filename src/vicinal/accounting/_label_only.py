@@ -209,9 +209,9 @@ def label_afford(norm, remaining, rate, cells, shares):  # type: ignore[no-untyp
     if label_charge(norm, rate, cells, shares) <= remaining:
         return norm
     # Shares lie between the first one and 1, so the answer lies between these two.
-    whole = math.sqrt(max(remaining, 0) / rate)
-    paid = int(whole * (1 - 1e-9))
-    unpaid = min(norm, int(whole / math.sqrt(shares[0]) * (1 + 1e-9)) + 2)
+    affordable = math.sqrt(max(remaining, 0) / rate)
+    paid = int(affordable * (1 - 1e-9))
+    unpaid = min(norm, int(affordable / math.sqrt(shares[0]) * (1 + 1e-9)) + 2)
     while unpaid - paid > 1:
         middle = (paid + unpaid) // 2
         if label_charge(middle, rate, cells, shares) <= remaining:

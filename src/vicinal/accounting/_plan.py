@@ -154,11 +154,11 @@ class Plan:
     def _shares(self, total: Composition) -> list[dict[str, Any]]:
         order = total.best_order(self.delta)
         costs = [float(step.composition().rdp(order)[0]) for step in self.steps]
-        whole = sum(costs) or 1.0
+        total_cost = sum(costs) or 1.0
         return [
             {
                 **step.shown(),
-                "share": cost / whole,
+                "share": cost / total_cost,
                 "alone": self._alone(step),
                 **({"parts": parts} if (parts := step.release.parts(self.delta)) else {}),
             }

@@ -233,11 +233,11 @@ class ScreeningPair(Pair):
         inner = np.where(losses > 30, losses - math.log(gamma), near)
         return np.asarray(-(inner + shift**2 / 2) / shift)
 
-    def _nearest(self, wanted: Array, side: int, offset: int) -> Array:
-        """Return the last position at or below `wanted` (offset 0), or the next one (offset 1)."""
+    def _nearest(self, targets: Array, side: int, offset: int) -> Array:
+        """Return the last position at or below `targets` (offset 0), or the next one (offset 1)."""
         screening = self.screening
         first = screening.position(np.array(0), np.array(side))
-        steps = np.floor((wanted - first) * screening.sigma) + offset
+        steps = np.floor((targets - first) * screening.sigma) + offset
         index = np.clip(steps, 0, screening.k - 1).astype(np.int64)
         return screening.position(index, np.array(side))
 

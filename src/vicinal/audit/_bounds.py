@@ -226,6 +226,6 @@ def visible_mu(claim: float, runs: int, confidence: float, power: float = 0.95) 
         spread = math.sqrt(rate * (1 - rate) / counted)
         happened = math.floor(counted * max(0.0, rate - float(ndtri(power)) * spread))
         proved = rate_at_least(happened, counted, 1 - confidence)
-        seen = proved > 0 and 2 * float(ndtri(proved)) > claim
-        low, high = (low, middle) if seen else (middle, high)
+        visible = proved > 0 and 2 * float(ndtri(proved)) > claim
+        low, high = (low, middle) if visible else (middle, high)
     return high

@@ -181,9 +181,9 @@ def carry_out_all(
     ]
 
 
-def _parts(whole: float, weights: Sequence[float]) -> list[float]:
+def _parts(seconds: float, weights: Sequence[float]) -> list[float]:
     total = sum(weights)
-    return [whole * weight / total if total else 0.0 for weight in weights]
+    return [seconds * weight / total if total else 0.0 for weight in weights]
 
 
 def _controls(
@@ -244,7 +244,7 @@ def _result(played: _Runs, confidence: float, controls: tuple[ControlResult, ...
     rates, epsilon = played.proved(confidence)
     trial, runs = played.trial, len(played)
     claim, delta = trial.claim.allowed(rates), trial.claim.delta
-    seen = visible_mu(claim, runs, 1 - (1 - confidence) / 2)
+    visible = visible_mu(claim, runs, 1 - (1 - confidence) / 2)
     return AuditResult(
         mechanism=trial.mechanism,
         world=trial.world,
@@ -254,8 +254,8 @@ def _result(played: _Runs, confidence: float, controls: tuple[ControlResult, ...
         epsilon_claim=trial.claim.epsilon(),
         epsilon_lower=epsilon,
         delta=delta,
-        visible_mu=seen,
-        visible_epsilon=gdp_epsilon(seen, delta),
+        visible_mu=visible,
+        visible_epsilon=gdp_epsilon(visible, delta),
         confidence=confidence,
         runs=runs,
         seconds=played.seconds,

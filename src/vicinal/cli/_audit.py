@@ -65,11 +65,11 @@ def audit(
     facts = None if target is None or not target.is_dir() else _facts(target)
     default = _default(target, classes=classes, epsilon=epsilon, delta=delta)
     if one_run:
-        known = _known(target, facts, audience, default)
+        ind_knn = _audited_classifier(target, facts, audience, default)
         with progress(silent=json) as begin:
             step = begin("interactions", 3)
             chance = 0.95 if confidence is None else confidence
-            findings: Sequence[AuditFinding] = _one_run(known, canaries, chance, step)
+            findings: Sequence[AuditFinding] = _one_run(ind_knn, canaries, chance, step)
     else:
         trials = _chosen(_trials(target, facts, audience, default), only)
         if listed:
@@ -102,11 +102,11 @@ def _attacked(
 
 
 def _one_run(
-    known: IndKNNAudit, canaries: int, confidence: float, step: Step
+    ind_knn: IndKNNAudit, canaries: int, confidence: float, step: Step
 ) -> list[OneRunResult]:
     from vicinal.audit import one_run_of_each
 
-    return one_run_of_each(known, canaries, confidence, step)  # type: ignore[arg-type]
+    return one_run_of_each(ind_knn, canaries, confidence, step)  # type: ignore[arg-type]
 
 
 def _default(target: Path | None, **options_or_none: float | None) -> IndKNNAudit:
@@ -123,7 +123,7 @@ def _default(target: Path | None, **options_or_none: float | None) -> IndKNNAudi
     return IndKNNAudit(**options)  # type: ignore[arg-type]
 
 
-def _known(
+def _audited_classifier(
     target: Path | None, facts: dict[str, Any] | None, audience: str, default: IndKNNAudit
 ) -> IndKNNAudit:
     """Return the classifier whose interaction is audited: a store's, or the default one."""
@@ -133,12 +133,12 @@ def _known(
         return default
     if facts is None:
         raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
-    known = store_audit(facts, audience)
+    ind_knn = store_audit(facts, audience)
     if not facts["classes"]:
         raise InvalidInput("One run is audited of a store of classes; leave out --one-run.")
     if facts["audiences"][audience]["plan"]["release"] != "votes":
         raise InvalidInput("One run is audited where votes leave; this audience gets labels alone.")
-    return known
+    return ind_knn
 
 
 def report_of(

@@ -68,11 +68,11 @@ def _version(name: str) -> str | None:
 def _processor() -> dict[str, Any]:
     from llvmlite import binding  # type: ignore[import-untyped]
 
-    known = binding.get_host_cpu_features()
+    available = binding.get_host_cpu_features()
     return {
         "name": binding.get_host_cpu_name(),
         "cores": os.cpu_count(),
-        "features": [name for name in FEATURES if known.get(name)],
+        "features": [name for name in FEATURES if available.get(name)],
     }
 
 

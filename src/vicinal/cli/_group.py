@@ -45,8 +45,8 @@ def with_flags(message: str, command: Any) -> str:
 
     def flag(match: re.Match[str]) -> str:
         name = match[1]
-        known = flags.get(name) or flags.get(_OPTION_OF.get(name, ""))
-        return match[0] if known is None else f"{known} option"
+        flag_name = flags.get(name) or flags.get(_OPTION_OF.get(name, ""))
+        return match[0] if flag_name is None else f"{flag_name} option"
 
     if "accept_loss" in flags:
         message = message.replace(_LOSS, f"{_LOSS} ({flags['accept_loss']})")

@@ -158,15 +158,15 @@ def init(
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
-            made = Store.init(
+            opened = Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
                 extractor=extractor, ledger=ledger, witness=witness, reference_cost=reference_cost,
                 **plan,
             )  # fmt: skip
-        with made:
-            facts = made.facts()
+        with opened:
+            facts = opened.facts()
             if json or not quiet:
-                say(facts, f"{init_summary(store, facts, points)}\n\n{made.guarantee()}", json)
+                say(facts, f"{init_summary(store, facts, points)}\n\n{opened.guarantee()}", json)
 
 
 init.command_class = PlanCommand  # type: ignore[attr-defined]
@@ -191,8 +191,8 @@ def _request(plan: dict[str, Any]) -> PlanRequest:
 
 def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> None:
     """Tell what is known of a plan for classes before anything is read."""
-    known = bool(plan.get("n_records"))
-    say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=known)
+    n_known = bool(plan.get("n_records"))
+    say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=n_known)
     if reference == FROM_SCHEMA and features == "table":
         say_thin_reference()
 

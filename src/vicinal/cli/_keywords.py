@@ -45,7 +45,7 @@ def keywords(
 
     with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
         shown = _words_shown(opened, audience, most)
-        queries = _asked(opened, questions or [], data)
+        queries = _queries(opened, questions or [], data)
         reply = opened.predict(queries, audience=audience, analyst=analyst, idempotency_key=key)
     assert isinstance(reply, KeywordReply)  # noqa: S101 (the store holds words)
     if json:
@@ -78,7 +78,7 @@ def _words_shown(store: BaseStore, audience: str, most: int | None) -> int:
     return n_keywords if most is None else most
 
 
-def _asked(store: BaseStore, questions: list[str], data: Path | None) -> Any:
+def _queries(store: BaseStore, questions: list[str], data: Path | None) -> Any:
     extractor = store.schema.extractor
     if bool(questions) == (data is not None):
         raise InvalidInput("Give either questions or --data.")

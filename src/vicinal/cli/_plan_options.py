@@ -22,6 +22,7 @@ _OF_STORES = (
         "classes",
         "bounds",
         "scale",
+        "typical_range",
         "n_thresholds",
         "labels",
         "tau",

@@ -72,13 +72,13 @@ def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: 
     if json:
         shown = [_plain(*option) for option in options]
         usage = {"weight": options[0][1].usage.weight, "spread": options[0][1].usage.spread}
-        whole = {
+        result = {
             "usage": usage,
             "plan": shown[0],
             "alternatives": shown[1:],
             "version": __version__,
         }
-        typer.echo(as_json(whole))
+        typer.echo(as_json(result))
         return
     typer.echo(_text(wish, options, known=reference is not None))
 

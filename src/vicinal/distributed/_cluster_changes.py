@@ -248,7 +248,7 @@ class ClusterChanges:
         return gather(shards, task, self._policy, _WORK)
 
     def _places(
-        self, subjects: Sequence[SubjectId], known: Mapping[int, npt.NDArray[np.int8]]
+        self, subjects: Sequence[SubjectId], standings: Mapping[int, npt.NDArray[np.int8]]
     ) -> npt.NDArray[np.int32]:
         """Return the shard of every subject: where it is, or was, or else by the hash of its id.
 
@@ -257,7 +257,7 @@ class ClusterChanges:
         known : mapping of int to int8 (subjects,)
             What each shard knows of them.
         """
-        table = np.stack([known[number] for number in sorted(known)])
+        table = np.stack([standings[number] for number in sorted(standings)])
         if ((table > 0).sum(axis=0) > 1).any():
             raise PrivacyRefused(
                 "A subject was erased under two spellings of its id, on two shards, by an earlier "
@@ -274,8 +274,10 @@ class ClusterChanges:
         numbers: list[SubjectId] = []
         while len(numbers) < size:
             tried: list[SubjectId] = list(range(first, first + size - len(numbers)))
-            known = self.on_all(KnownSubjects(tried)).values()
-            numbers += [number for number, *by in zip(tried, *known, strict=True) if not any(by)]
+            standings = self.on_all(KnownSubjects(tried)).values()
+            numbers += [
+                number for number, *by in zip(tried, *standings, strict=True) if not any(by)
+            ]
             first += len(tried)
         return numbers
 

@@ -178,7 +178,7 @@ class Coordinator(BaseStore):
             records.open()
             parts.mark()
             coordinator = cls(parts, cluster, transports, records, policy)
-            with coordinator._whole():
+            with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
         return coordinator
@@ -230,7 +230,7 @@ class Coordinator(BaseStore):
             is finished.
         """
         ids = _checks.subject_ids("subjects", subjects)
-        with self._whole():
+        with self._exclusive():
             self._changes.on_all(Ping())
             erased = self._change(ERASE, lambda: self._erasure(ids))
         return sum(int(count) for count in erased.values())
@@ -238,9 +238,9 @@ class Coordinator(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are on any shard, were erased, or never were. Private."""
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
-        with self._whole():
-            known = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
-        return Presence.of(known.tolist())
+        with self._exclusive():
+            standings = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
+        return Presence.of(standings.tolist())
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("n_records") is None:
@@ -256,7 +256,7 @@ class Coordinator(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts; with `curator` also private ones of every shard."""
-        with self._whole():
+        with self._exclusive():
             facts = public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._transports)
             if curator:
@@ -290,7 +290,7 @@ class Coordinator(BaseStore):
 
         Each part is written by its own machine, into this path; see :func:`restore_cluster`.
         """
-        with self._whole():
+        with self._exclusive():
             place = Path(path).absolute()
             self._delete_votes()
             pack_part(self._parts, place / COORDINATOR)
@@ -334,7 +334,7 @@ class Coordinator(BaseStore):
         try:
             with (
                 cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
-                cluster._whole(),
+                cluster._exclusive(),
             ):
                 cluster._changes.on_all(Ping())
         except (PrivacyRefused, StorageFailed):

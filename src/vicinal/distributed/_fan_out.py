@@ -66,11 +66,11 @@ class CheckedTransport:
 
     def send(self, task: Task) -> CheckedReply:
         """Send a task in a message, without waiting."""
-        record, seen = self.record, self.record.state
+        record, state = self.record, self.record.state
         message = Message(
-            task, self.cluster, record.identity, record.number, self.clock(), record.epochs, seen
+            task, self.cluster, record.identity, record.number, self.clock(), record.epochs, state
         )
-        return CheckedReply(record, seen, self.transport.send(message))
+        return CheckedReply(record, state, self.transport.send(message))
 
     def close(self) -> None:
         """Let go of the shard."""

@@ -133,8 +133,8 @@ def part_paths(path: Path, shards: int) -> list[Path]:
 
 def witness_of(path: Path, part: str) -> Path:
     """Return where the witness of a part of the cluster at `path` lies."""
-    whole = path.absolute()
-    return whole.with_name(whole.name + ".witnesses") / part
+    absolute = path.absolute()
+    return absolute.with_name(absolute.name + ".witnesses") / part
 
 
 def private_folder(path: Path) -> None:
@@ -162,13 +162,13 @@ def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
     """
     try:
         content = dict(json.loads(path.read_text(encoding="utf-8")))
-        known = content.pop("format")
+        file_format = content.pop("format")
     except (OSError, ValueError, KeyError, TypeError):
         raise InvalidInput(missing) from None
-    if known not in (_UNDIGESTED, _FORMAT):
+    if file_format not in (_UNDIGESTED, _FORMAT):
         raise InvalidInput(f"{path.parent} was written by a later version of vicinal.")
     digest = content.pop("digest", None)
-    plain = known == _UNDIGESTED and digest is None
+    plain = file_format == _UNDIGESTED and digest is None
     if set(content) != names or not (plain or digest == _digest(content)):
         raise StoreDamaged(f"{path} is not what was written. Restore a backup.")
     return content

@@ -94,15 +94,15 @@ class ShardRecord:
         self.epochs = epochs
         self._lock = Lock()
 
-    def accept(self, seen: ShardState, links: Sequence[ChainLink]) -> None:
-        """Take note of an answer: of the links that the shard's chain has after `seen`.
+    def accept(self, state: ShardState, links: Sequence[ChainLink]) -> None:
+        """Take note of an answer: of the links that the shard's chain has after `state`.
 
         Raises
         ------
         StoreOutdated
             If they do not lead through the state that is known.
         """
-        path = seen.path(links)
+        path = state.path(links)
         with self._lock:
             if path is None or not self._agrees(path):
                 raise StoreOutdated(

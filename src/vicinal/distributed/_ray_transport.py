@@ -124,5 +124,5 @@ def join_message(message: Any, more: Sequence[IntegerMatrix]) -> Any:
     if not more:
         return message
     request = message.task
-    whole = replace(request, queries=np.concatenate([request.queries, *more]))
-    return replace(message, task=whole)
+    joined = replace(request, queries=np.concatenate([request.queries, *more]))
+    return replace(message, task=joined)

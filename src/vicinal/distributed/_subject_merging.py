@@ -56,18 +56,18 @@ def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
 
 def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]]:
     """Erase every subject that is on several shards from all of them but the first; return them."""
-    known: set[SubjectId] = set()
+    earlier: set[SubjectId] = set()
     twice: dict[SubjectId, list[SubjectId]] = {}
     for folder in folders:
         with ExitStack() as resources:
             parts = _open(folder, resources)
             names = list(parts.ledger.slot_table.slot_of)
-            again = [name for name in names if name in known]
+            again = [name for name in names if name in earlier]
             if again:
                 _erasure.decide(parts.ledger, parts.shard, again)
                 _erasure.finish(parts.database, parts.record_files, parts.witness)
                 parts.mark_change()
-        known.update(names)
+        earlier.update(names)
         twice.update({name: [name] for name in again})
     return twice
 

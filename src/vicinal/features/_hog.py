@@ -293,8 +293,8 @@ def _squares(values: Doubles, sums: Sums) -> float:
 def _in_a_row(values: Doubles) -> float:
     """Return the sum of few squares, in eight interleaved sums and what is left."""
     a = b = c = d = e = f = g = h = 0.0
-    rest = len(values) - len(values) % 8
-    for i in range(0, rest, 8):
+    full = len(values) - len(values) % 8
+    for i in range(0, full, 8):
         a += values[i] * values[i]
         b += values[i + 1] * values[i + 1]
         c += values[i + 2] * values[i + 2]
@@ -304,6 +304,6 @@ def _in_a_row(values: Doubles) -> float:
         g += values[i + 6] * values[i + 6]
         h += values[i + 7] * values[i + 7]
     total = ((a + b) + (c + d)) + ((e + f) + (g + h))
-    for i in range(rest, len(values)):
+    for i in range(full, len(values)):
         total += values[i] * values[i]
     return total

@@ -86,8 +86,8 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
 
     def _network(self) -> _LoadedNetwork:
         """Return the loaded network, loading it once for every choice of parameters."""
-        wanted = (self.model, self.weights, self.device)
-        return self._loaded_once(wanted, lambda: _load(self.model, Path(self.weights), self.device))
+        key = (self.model, self.weights, self.device)
+        return self._loaded_once(key, lambda: _load(self.model, Path(self.weights), self.device))
 
 
 def listed_images(images: Any) -> Sequence[Any]:

@@ -97,10 +97,10 @@ class MiniLMFeatures(LoadedOnce["tuple[Any, Any]"], FixedFeatures):
         MissingExtra
             If the extra `encoders`, or the package of the weights, is not installed.
         """
-        wanted = as_texts(texts)
+        checked = as_texts(texts)
         folder = self.model_folder
         session, pieces = self._loaded_once(folder, lambda: _load(folder))
-        return in_order(side_by_side(wanted, partial(_embedded, session, pieces)), progress)
+        return in_order(side_by_side(checked, partial(_embedded, session, pieces)), progress)
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that strings go in, and that no fit is needed."""

@@ -99,8 +99,8 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
             If the extra `onnx` is not installed.
         """
         loaded = self._network()
-        wanted = _checked(rows, loaded)
-        return in_order(one_by_one(wanted, partial(_computed, loaded), _PART), progress)
+        checked = _checked(rows, loaded)
+        return in_order(one_by_one(checked, partial(_computed, loaded), _PART), progress)
 
     def _network(self) -> _LoadedSession:
         """Return the session, opening it once for every file."""
@@ -125,8 +125,8 @@ def _checked(rows: npt.ArrayLike, loaded: _LoadedSession) -> npt.NDArray[Any]:
         size in (None, actual) for size, actual in zip(loaded.shape, values.shape[1:], strict=True)
     )
     if not fits or values.size == 0:
-        wanted = " x ".join("any" if size is None else str(size) for size in loaded.shape)
-        raise InvalidInput(f"Every row must have the shape that the network takes: {wanted}.")
+        shape = " x ".join("any" if size is None else str(size) for size in loaded.shape)
+        raise InvalidInput(f"Every row must have the shape that the network takes: {shape}.")
     return _as_type(values, loaded.dtype)
 
 
@@ -135,8 +135,8 @@ def _as_type(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[A
         raise InvalidInput("The rows must hold finite numbers only.")
     with np.errstate(over="ignore", invalid="ignore"):
         cast = values.astype(dtype)
-    whole = np.issubdtype(dtype, np.integer)
-    if not np.isfinite(cast).all() or (whole and not np.array_equal(cast, values)):
+    is_integer = np.issubdtype(dtype, np.integer)
+    if not np.isfinite(cast).all() or (is_integer and not np.array_equal(cast, values)):
         raise InvalidInput(f"The rows must hold numbers that fit the network's {cast.dtype}.")
     return cast
 

@@ -93,8 +93,8 @@ def numbers(column: pa.ChunkedArray) -> Reading:
 def days(column: pa.ChunkedArray) -> Reading:
     """Return dates as days since 1970; of a time, its day (in UTC where it has a zone)."""
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        whole = column.cast(pa.timestamp("s", getattr(column.type, "tz", None)), safe=False)
-        seconds = whole.cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy()
+        timestamps = column.cast(pa.timestamp("s", getattr(column.type, "tz", None)), safe=False)
+        seconds = timestamps.cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy()
         return Reading(np.floor(seconds / 86400.0), np.zeros(len(seconds), np.uint8))
     return _by_value(column, _day, OK if _is_text(column.type) else TYPE)
 
@@ -138,8 +138,8 @@ def each(function: Callable[[float], float], values: Codes) -> Codes:
     numbers have equal results wherever they stand.
     """
     distinct, where = np.unique(values, return_inverse=True)
-    made = [value if math.isnan(value) else function(value) for value in distinct.tolist()]
-    return np.asarray(made, dtype=np.float64)[where.reshape(values.shape)]
+    results = [value if math.isnan(value) else function(value) for value in distinct.tolist()]
+    return np.asarray(results, dtype=np.float64)[where.reshape(values.shape)]
 
 
 def plain_text(value: Any) -> str:
@@ -205,10 +205,14 @@ def _by_value(column: pa.ChunkedArray, code: Callable[[Any], float | int], fault
         faults = np.where(valid, np.uint8(fault), np.uint8(OK))
         return Reading(np.full(len(column), np.nan), faults)
     encoded = pa.chunked_array([column.combine_chunks()]).dictionary_encode().chunk(0)
-    made = [code(value) for value in encoded.dictionary.to_pylist()]
-    where = encoded.indices.fill_null(len(made)).to_numpy(zero_copy_only=False)
-    codes = np.array([*(m if isinstance(m, float) else math.nan for m in made), math.nan])
-    faults = np.array([*(0 if isinstance(m, float) else m for m in made), 0], dtype=np.uint8)
+    codes_or_faults = [code(value) for value in encoded.dictionary.to_pylist()]
+    where = encoded.indices.fill_null(len(codes_or_faults)).to_numpy(zero_copy_only=False)
+    codes = np.array(
+        [*(m if isinstance(m, float) else math.nan for m in codes_or_faults), math.nan]
+    )
+    faults = np.array(
+        [*(0 if isinstance(m, float) else m for m in codes_or_faults), 0], dtype=np.uint8
+    )
     return Reading(codes[where], faults[where])
 
 

@@ -149,8 +149,8 @@ def _drawn(
 def _codes(column: TableColumn, bins: npt.NDArray[np.int64], uniform: Table) -> Codes:
     n_bins = column.n_bins(N_BINS)
     there = bins < n_bins
-    made = column.from_bins(np.where(there, bins, 0), uniform, n_bins)
-    return np.where(there, made, np.nan)
+    values = column.from_bins(np.where(there, bins, 0), uniform, n_bins)
+    return np.where(there, values, np.nan)
 
 
 def _draw(law: Table, uniform: Table) -> npt.NDArray[np.int64]:

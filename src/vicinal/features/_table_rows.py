@@ -17,7 +17,7 @@ _FORMS = (
 
 
 def table_columns(
-    rows: Any, wanted: Sequence[str], names: Sequence[str] | None = None
+    rows: Any, required: Sequence[str], names: Sequence[str] | None = None
 ) -> tuple[dict[str, pa.ChunkedArray], int, list[str]]:
     """Return the wanted columns of a table by name, its number of rows, and all names it has.
 
@@ -40,16 +40,16 @@ def table_columns(
     column_of: dict[str, Any] = {}
     for name, column in table:
         key = nfc(name)
-        if key in column_of and key in wanted:
+        if key in column_of and key in required:
             raise InvalidInput(f"The table has two columns of the name {key!r}. Drop one.")
         column_of[key] = column
-    if lacking := [name for name in wanted if name not in column_of]:
+    if lacking := [name for name in required if name not in column_of]:
         raise InvalidInput(
             f"The table lacks {'column' if len(lacking) == 1 else 'columns'} "
             f"{', '.join(map(repr, lacking))} of the schema. Add what is lacking (empty where "
             "nothing is known), or take it out of the schema."
         )
-    columns = {name: _arrow(name, column_of[name]) for name in wanted}
+    columns = {name: _arrow(name, column_of[name]) for name in required}
     for name, column in columns.items():
         if len(column) != size:
             raise InvalidInput(f"The column {name!r} must be as long as the others.")

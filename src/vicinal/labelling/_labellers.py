@@ -323,5 +323,5 @@ def _stored_model(state: State) -> TrainedModel | None:
     """Return the model of a state, if it has one."""
     if "model_share" not in state:
         return None
-    share, put = float(state["model_share"]), int(state["model_put"])
-    return TrainedModel(share, state["model_weights"], state["model_used"], put)
+    share, n_asked = float(state["model_share"]), int(state["model_put"])
+    return TrainedModel(share, state["model_weights"], state["model_used"], n_asked)

@@ -209,7 +209,7 @@ class _Transfer:
             students[-1],
             tuple(students),
             tuple(self.rounds),
-            tuple(self._kept(number) for number in range(len(self.rounds))),
+            tuple(self._selected(number) for number in range(len(self.rounds))),
             self.labeller.guarantee(),
         )
 
@@ -217,7 +217,7 @@ class _Transfer:
         """Ask the first round only; return its answers, and which of them to learn from."""
         self._take_up()
         self._answer(0, [])
-        return self.rounds[0], self._kept(0)
+        return self.rounds[0], self._selected(0)
 
     def _answer(self, number: int, students: list[StudentModel]) -> None:
         """Ask what is left of a round."""
@@ -294,13 +294,13 @@ class _Transfer:
     def _commit(self) -> None:
         self.journal.commit(JournalEntry(self.run, tuple(self.rounds), self.labeller.state()))
 
-    def _given(self, number: int) -> Places:
+    def _answered(self, number: int) -> Places:
         """Return which questions of a round were answered."""
         return np.flatnonzero(self.rounds[number].labels != ABSTAINED)
 
-    def _kept(self, number: int) -> Places:
+    def _selected(self, number: int) -> Places:
         """Return which answers of a round are learnt from."""
-        asked_round, answered = self.rounds[number], self._given(number)
+        asked_round, answered = self.rounds[number], self._answered(number)
         if asked_round.margins is None:
             return answered
         return answered[
@@ -316,7 +316,7 @@ class _Transfer:
         if path.exists():
             stored: StudentModel = self.learner.load(path)
             return stored
-        rows, labels = self._lessons(number, self._kept)
+        rows, labels = self._labelled(number, self._selected)
         student: StudentModel = self.learner.learn(
             self.job.pool, rows, labels, number, self.begin,
             lambda: self._guide(number, self._extractor(students)),
@@ -328,21 +328,21 @@ class _Transfer:
         """Return what all answers up to a round say of all examples, by that round's features."""
         features = extractor.transform(self.job.pool)
         mapped = PublicMap(self.plan.rounds[number].components).fit(features).transform(features)
-        rows, labels = self._lessons(number, self._given)
+        rows, labels = self._labelled(number, self._answered)
         return soft_labels(mapped, rows, labels, len(self.labeller.classes))
 
-    def _lessons(self, number: int, which: Callable[[int], Places]) -> tuple[Places, Places]:
+    def _labelled(self, number: int, which: Callable[[int], Places]) -> tuple[Places, Places]:
         """Return examples and answers up to a round; a later answer replaces an earlier one."""
-        lessons: dict[int, int] = {}
+        label_of: dict[int, int] = {}
         for earlier in range(number + 1):
             asked_round, places = self.rounds[earlier], which(earlier)
-            lessons |= zip(
+            label_of |= zip(
                 asked_round.questions[places].tolist(),
                 asked_round.labels[places].tolist(),
                 strict=True,
             )
-        rows = np.array(sorted(lessons), dtype=np.int64)
-        return rows, np.array([lessons[row] for row in rows.tolist()], dtype=np.int64)
+        rows = np.array(sorted(label_of), dtype=np.int64)
+        return rows, np.array([label_of[row] for row in rows.tolist()], dtype=np.int64)
 
 
 def _unasked(questions: Places) -> AskedRound:

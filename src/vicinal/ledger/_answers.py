@@ -125,9 +125,9 @@ class AnswerLog:
 def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, KnownRequest]:
     """Return body, blocks and places of those requests that were answered before, by name."""
     requests: dict[bytes, KnownRequest] = {}
-    wanted = list(dict.fromkeys(names))
-    for start in range(0, len(wanted), _AT_ONCE):
-        part = wanted[start : start + _AT_ONCE]
+    distinct = list(dict.fromkeys(names))
+    for start in range(0, len(distinct), _AT_ONCE):
+        part = distinct[start : start + _AT_ONCE]
         marks = ", ".join("?" * len(part))
         rows = database.execute(
             f"SELECT name, body, seqs, places FROM requests WHERE name IN ({marks})",  # noqa: S608

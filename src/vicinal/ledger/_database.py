@@ -35,7 +35,7 @@ class Database(ABC):
     """
 
     kind: str
-    whole: str
+    integer_type: str
     binary: str
 
     def __init__(self) -> None:
@@ -218,8 +218,8 @@ class Database(ABC):
         """Carry out a statement, and digest the rows that it takes away and writes."""
         assert self.chain is not None  # noqa: S101 (else there is no write)
         key = tuple(write.chosen(values)) if write.keyed else None
-        known = key is not None and self.chain.has_digest(write.table, key)
-        before = () if known or write.condition is None else self._chosen(write, values)
+        has_digest = key is not None and self.chain.has_digest(write.table, key)
+        before = () if has_digest or write.condition is None else self._chosen(write, values)
         self._run(statement, values)
         if write.kind is WriteKind.INSERTION:
             after: Sequence[Sequence[Value]] = [self._row(write, values)]

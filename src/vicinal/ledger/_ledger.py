@@ -92,17 +92,17 @@ class Ledger:
 
         What stays is a keyed hash of the id, with what was left for every audience.
         """
-        gone = self.slot_table.free_slots(subjects)
-        slots = np.array([slot for _, slot in gone], dtype=np.int32)
-        hashes = [self.hash(subject) for subject, _ in gone]
+        freed = self.slot_table.free_slots(subjects)
+        slots = np.array([slot for _, slot in freed], dtype=np.int32)
+        hashes = [self.hash(subject) for subject, _ in freed]
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
         for audience in self.audiences.values():
             budgets = audience.account.durable[slots].tolist()
-            rows = zip(hashes, [audience.number] * len(gone), budgets, strict=True)
+            rows = zip(hashes, [audience.number] * len(freed), budgets, strict=True)
             self.database.execute_many(
                 "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", rows
             )
-            audience.account.assign(slots, np.zeros(len(gone), dtype=np.int64), self.size)
+            audience.account.assign(slots, np.zeros(len(freed), dtype=np.int64), self.size)
             audience.checkpoint(self.database)
 
     def standing(self, subject: SubjectId) -> Standing:
@@ -268,9 +268,9 @@ class Ledger:
         """
         for audience in self.audiences.values():
             account = audience.account
-            rest = account.remaining.copy()
+            remaining = account.remaining.copy()
             account.remaining[:] = 0
-            account.note_charged_total(exact_sum(rest))
+            account.note_charged_total(exact_sum(remaining))
             self.write_charges(audience, 0)
             audience.initial_budget = 0
             rows = self.database.execute(
@@ -283,8 +283,8 @@ class Ledger:
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
         """Set how many answers an analyst may have; None for all that the audience has left."""
         with self._all_or_nothing():
-            known = audience.analysts.setdefault(analyst, Analyst(None, 0))
-            known.quota = quota
+            entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
+            entry.quota = quota
             _write_analyst(self.database, audience, analyst)
 
     @property
@@ -322,8 +322,8 @@ class Ledger:
                 "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
                 (audience.number, text_of(block.proxies)),
             )
-        if block.put is not None:
-            write_parts(self.database, audience.number, {PUT: str(block.put)})
+        if block.n_asked is not None:
+            write_parts(self.database, audience.number, {PUT: str(block.n_asked)})
         for analyst, queries in block.queries_of.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
             _write_analyst(self.database, audience, analyst)

@@ -46,7 +46,7 @@ class SQLiteDatabase(Database):
     """
 
     kind = "sqlite"
-    whole = "INTEGER"
+    integer_type = "INTEGER"
     binary = "BLOB"
 
     def __init__(self, path: Path, *, create: bool = False, reading: bool = False) -> None:

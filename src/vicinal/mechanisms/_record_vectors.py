@@ -153,8 +153,8 @@ class RecordVectors:
         """Return the vectors of some records, in the order of `rows`, copied."""
         lengths = np.diff(self.starts)[rows]
         begin = _starts(lengths)
-        taken = np.repeat(self.starts[:-1][rows] - begin[:-1], lengths) + np.arange(begin[-1])
-        return RecordVectors(self.width, begin, self.coordinates[taken], self.values[taken])
+        entries = np.repeat(self.starts[:-1][rows] - begin[:-1], lengths) + np.arange(begin[-1])
+        return RecordVectors(self.width, begin, self.coordinates[entries], self.values[entries])
 
     def dense(self) -> npt.NDArray[np.float64]:
         """Return float64 (n, width)."""

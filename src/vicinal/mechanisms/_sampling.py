@@ -114,8 +114,8 @@ class NearestOfSample:
     ) -> Chosen:
         """Draw for all who were no candidates; who was one keeps the draw that it has."""
         slots = self.knn.slots
-        known, first = np.unique(slots[rows], return_index=True)
+        distinct, first = np.unique(slots[rows], return_index=True)
         takes_part = self._source.bernoulli(self.gamma, self.knn.n_subjects)
-        takes_part[known] = sampled[first]
+        takes_part[distinct] = sampled[first]
         all_records = self.knn.all_records(query)
         return self.knn.first(all_records, takes_part[slots[all_records.rows]])

@@ -85,7 +85,7 @@ class Teacher:
         """Return the class position that the teacher votes for, int64 (q,). Private."""
         if self._model is None:
             return np.full(len(queries), self._only, dtype=np.int64)
-        labels = _asked(self._model, queries)
+        labels = _predictions_of(self._model, queries)
         usable = (labels >= 0) & (labels < self._n_classes)
         return np.where(usable, labels, FALLBACK)
 
@@ -102,18 +102,18 @@ def _trained(model: Any, X: npt.NDArray[np.floating], labels: Labels, seed: int)
         return None
 
 
-def _asked(model: Any, queries: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
+def _predictions_of(model: Any, queries: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
     """Return what a model says, -1 for all if it raises or says no class positions."""
     nothing = np.full(len(queries), -1, dtype=np.int64)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             labels = np.asarray(model.predict(queries.copy()))
-            whole = labels.astype(np.int64)
+            integers = labels.astype(np.int64)
     except Exception:  # noqa: BLE001 (as above)
         return nothing
-    fits = labels.shape == (len(queries),) and bool((whole == labels).all())
-    return whole if fits else nothing
+    fits = labels.shape == (len(queries),) and bool((integers == labels).all())
+    return integers if fits else nothing
 
 
 def _is_random_state(name: str) -> bool:

@@ -134,8 +134,8 @@ def learn_cells(
     """
     _checks.real("recall", recall, above=0, below=1)
     most = len(reference) // (2 * LEAST_PER_CELL)
-    wanted = min(MOST_CELLS, max(1, most)) if cells is None else cells
-    count = _checks.integer("cells", wanted, least=1)
+    number = min(MOST_CELLS, max(1, most)) if cells is None else cells
+    count = _checks.integer("cells", number, least=1)
     if count > max(1, most):
         raise InvalidInput(
             f"The 'cells' parameter must be at most {max(1, most)} for {len(reference)} public "

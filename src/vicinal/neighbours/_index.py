@@ -392,6 +392,6 @@ class FeatureRows:
         columns = (self._features.blocks, self._offsets.blocks, self._names.blocks)
         for number, (features, offsets, names) in enumerate(zip(*columns, strict=True)):
             size = min(self.block, self._size - number * self.block)
-            whole = ScanRecords(features[:size], offsets[:size], names[:size])
+            records = ScanRecords(features[:size], offsets[:size], names[:size])
             for start in range(0, size, rows):
-                yield whole[start : min(start + rows, size)]
+                yield records[start : min(start + rows, size)]

@@ -86,8 +86,8 @@ def coin(digits, x, v, margin):  # type: ignore[no-untyped-def]
 def _window(low, high, at):  # type: ignore[no-untyped-def]
     """Return the 64 bits from `at` on, the first of them the lowest, of two words."""
     offset = np.uint64(at & 63)
-    rest = (high << np.uint64(1)) << (np.uint64(63) - offset)
-    return (low >> offset) | rest
+    upper = (high << np.uint64(1)) << (np.uint64(63) - offset)
+    return (low >> offset) | upper
 
 
 @compiled

@@ -53,9 +53,9 @@ def _audience(state: Mapping[str, Any]) -> Markup:
 
 def _sections(content: Mapping[str, Any]) -> list[Markup]:
     assumed = list(dict.fromkeys(w for a in content["audiences"] for w in a["assumptions"]))
-    made = content["mechanism"]
-    name = f"{made['name']}; {made['package']} {made['version']}."
-    proofs = [(n["note"], tag("span", n["sha256"], class_="digest")) for n in made["proofs"]]
+    mechanism = content["mechanism"]
+    name = f"{mechanism['name']}; {mechanism['package']} {mechanism['version']}."
+    proofs = [(n["note"], tag("span", n["sha256"], class_="digest")) for n in mechanism["proofs"]]
     return [
         _listed(f"Assumed. Vouched for by: {content['vouched_by']}", assumed),
         tag("section", tag("h2", "Mechanism"), tag("p", name),

@@ -75,8 +75,8 @@ def _value(price: dict[str, Any], name: str) -> float:
 
 def _with_share(plan: Plan, share: float) -> Plan:
     def scaled(release: dict[str, Any]) -> dict[str, Any]:
-        whole = {key: release[key] for key in ("count", "answered") if key in release}
-        return {**release, **{key: max(1, round(share * n)) for key, n in whole.items()}}
+        counts = {key: release[key] for key in ("count", "answered") if key in release}
+        return {**release, **{key: max(1, round(share * n)) for key, n in counts.items()}}
 
     return _changed(plan, scaled)
 

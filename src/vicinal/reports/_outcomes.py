@@ -69,21 +69,21 @@ class Outcome:
 
 def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Return which answers (q,) equal the truth (q,)."""
-    labels, wanted = np.asarray(answers), np.asarray(truth)
-    if labels.shape != wanted.shape or labels.ndim != 1:
+    labels, true = np.asarray(answers), np.asarray(truth)
+    if labels.shape != true.shape or labels.ndim != 1:
         raise InvalidInput(
-            f"Answers and truth must be flat and as many. Got {labels.shape} and {wanted.shape}."
+            f"Answers and truth must be flat and as many. Got {labels.shape} and {true.shape}."
         )
-    return np.asarray(labels == wanted)
+    return np.asarray(labels == true)
 
 
 def outcome_by_class(
     answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
 ) -> dict[str, Outcome]:
     """Return the outcome for the queries of each class, in the order of `classes`."""
-    right, wanted = rightness(answers, truth), np.asarray(truth)
+    right, true = rightness(answers, truth), np.asarray(truth)
     return {
-        str(name): Outcome(int(right[wanted == name].sum()), int((wanted == name).sum()))
+        str(name): Outcome(int(right[true == name].sum()), int((true == name).sum()))
         for name in classes
     }
 

@@ -80,9 +80,9 @@ def options(
 ) -> list[Option]:
     """Plan every wish, as a classifier would, and simulate it where there are public points."""
     reference = None if stage is None else stage.reference
-    wanted = wishes(wish, None if reference is None else reference.points.shape[1])
+    requests = wishes(wish, None if reference is None else reference.points.shape[1])
     listed = []
-    for name, other in wanted.items():
+    for name, other in requests.items():
         listed.append(_option(name, other, stage, seed))
         step(1)
     k = listed[0].choice.n_neighbors

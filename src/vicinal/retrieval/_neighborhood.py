@@ -113,10 +113,10 @@ class NeighborhoodSource:
         price = self.store.facts()["audiences"][self.audience]["plan"]
         cost = {"charged": reply.charged, "left": reply.left}
         return NeighborhoodDocument(
-            self._said(reply), {**cost, "epsilon": price["epsilon"], "delta": price["delta"]}
+            self._text_of(reply), {**cost, "epsilon": price["epsilon"], "delta": price["delta"]}
         )
 
-    def _said(self, reply: Reply) -> str:
+    def _text_of(self, reply: Reply) -> str:
         if isinstance(reply, KeywordReply):
             return _words(reply, self.clear)
         if isinstance(reply, NumberReply):

@@ -143,8 +143,8 @@ def openapi() -> dict[str, Any]:
     """Return the document."""
     from vicinal import __version__
 
-    known = [value for value in vars(models).values() if isinstance(value, type)]
-    listed = [value for value in known if issubclass(value, BaseModel) and value is not BaseModel]
+    classes = [value for value in vars(models).values() if isinstance(value, type)]
+    listed = [value for value in classes if issubclass(value, BaseModel) and value is not BaseModel]
     _, schemas = models_json_schema(
         [(model, "validation") for model in listed], ref_template="#/components/schemas/{model}"
     )

@@ -203,11 +203,11 @@ async def erase_subject(request: Request) -> JSONResponse:
     """
     state = AppState.of(request)
     state.admit(request, curator=True)
-    wanted = wants_outcome(request)
+    with_outcome = wants_outcome(request)
     ids = checked_ids([request.path_params["subject"]])
     before = await state.with_store(_erase, state, ids, adding=True)
     done: dict[str, Any] = {"done": "erased", "version": await data_version(state)}
-    return JSONResponse({**done, "outcome": asdict(before)} if wanted else done)
+    return JSONResponse({**done, "outcome": asdict(before)} if with_outcome else done)
 
 
 def wants_outcome(request: Request) -> bool:

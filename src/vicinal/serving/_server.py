@@ -192,5 +192,5 @@ def _answer_once(store: BaseStore, folder: Path, plan: dict[str, Any]) -> None:
         norm_bound=frame.bound or "auto",
         **frame.target.parameters,
         **plan,
-    ) as made:
-        made.predict_many([Query(queries[:_QUERIES])])
+    ) as scratch_store:
+        scratch_store.predict_many([Query(queries[:_QUERIES])])

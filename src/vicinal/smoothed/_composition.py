@@ -82,7 +82,7 @@ class JointMechanism(ComparedMechanism):
                 partial(self._excess, neighbour, database, epsilon),
             )
 
-    def _excess(self, own: Counts, other: Counts, epsilon: float, what: int) -> LogInterval:
+    def _excess(self, own: Counts, other: Counts, epsilon: float, measure: int) -> LogInterval:
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             p, ratio = aligned(law_of(release.mechanism, own), law_of(release.mechanism, other))
@@ -94,7 +94,7 @@ class JointMechanism(ComparedMechanism):
             log_p = _sums(log_p, p)
             log_ratio = _sums(log_ratio, ratio)
         slack = 4 * (FLOOR * len(self.releases) + SLOPE * (np.abs(log_p) + finite_size(log_ratio)))
-        weight = gain_weight(log_ratio, what)
+        weight = gain_weight(log_ratio, measure)
         return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
 
 

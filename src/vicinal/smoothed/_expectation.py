@@ -198,13 +198,13 @@ def _block(counts: Counts, chances: Array, first: int, stop: int) -> tuple[Array
     reached = min(stop, n, first + max(1, int(_REACH * deviation)))
     points = max(_LEAST_POINTS, 1 << math.ceil(math.log2(_WIDTH * deviation + 16)))
     law, noise = _transform(counts, tilted, first, points)
-    wanted = law[: reached - first]
+    part = law[: reached - first]
     # log M(s) = sum of counts log(1 - p + p e^s), stable for either sign of s.
     moment = float((counts * np.logaddexp(np.log1p(-chances), np.log(chances) + tilt)).sum())
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.log(np.maximum(wanted, 0)) + moment - tilt * np.arange(first, reached)
-        error = noise / wanted + 2.0**-45 * (abs(moment) + abs(tilt) * reached + 16)
-    return values, np.where(wanted > noise, error, np.inf), reached
+        values = np.log(np.maximum(part, 0)) + moment - tilt * np.arange(first, reached)
+        error = noise / part + 2.0**-45 * (abs(moment) + abs(tilt) * reached + 16)
+    return values, np.where(part > noise, error, np.inf), reached
 
 
 def _end(counts: Counts, chances: Array, none: bool) -> Array:

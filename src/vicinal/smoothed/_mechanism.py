@@ -151,13 +151,13 @@ def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
                 yield f"type {i} -> type {j}", neighbour
 
 
-def law_excess(own: Law, other: Law, epsilon: float, what: int = 0) -> LogInterval:
+def law_excess(own: Law, other: Law, epsilon: float, measure: int = 0) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, from two listed laws."""
     log_p, log_ratio = aligned(own, other)
     if not len(log_p):
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
     slack = 2 * (FLOOR + SLOPE * (np.abs(log_p) + finite_size(log_ratio)))
-    weight = gain_weight(log_ratio, what)
+    weight = gain_weight(log_ratio, measure)
     return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
 
 

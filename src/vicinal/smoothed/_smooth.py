@@ -259,12 +259,16 @@ def quantiles(
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
     column = column_of(mechanism, count, eps)
     cuts = [math.log(_checks.real("levels", level, above=0, most=1)) for level in levels]
-    rest = rest_bound(mechanism, count, eps)
-    return [_above(column, population, count, cut, rest) for cut in cuts]
+    bound_of_rest = rest_bound(mechanism, count, eps)
+    return [_above(column, population, count, cut, bound_of_rest) for cut in cuts]
 
 
 def _above(
-    column: Column, population: Population, n: int, cut: float, rest: Callable[[int], float]
+    column: Column,
+    population: Population,
+    n: int,
+    cut: float,
+    bound_of_rest: Callable[[int], float],
 ) -> Delta:
     """Return the chance that log delta is above `cut`: an expected value of zeros and ones."""
 
@@ -272,7 +276,7 @@ def _above(
         return np.where(column(low, high) > cut, 0.0, -np.inf)
 
     def beyond(k: int) -> float:
-        return 0.0 if rest(k) > cut else -math.inf
+        return 0.0 if bound_of_rest(k) > cut else -math.inf
 
     if isinstance(population, Heterogeneous):
         counts, chances = population.counts.tolist(), population.vertices[:, 0].tolist()

@@ -132,8 +132,8 @@ class AudienceState:
         decision, scale = self.engine.decision, self.noise_scale
         if self.private_model is None:
             votes, labels = mask_unasked(stored), decision.labels(stored, scale or np.nan)
-            known = None if scale is None else decision.probabilities(votes, scale)
-            return ReleasedAnswers(labels, votes, known)
+            probabilities = None if scale is None else decision.probabilities(votes, scale)
+            return ReleasedAnswers(labels, votes, probabilities)
         votes, chances = np.split(stored, 2, axis=1)
         if np.isnan(chances).any():
             return ReleasedAnswers(votes.argmax(axis=1), votes)
@@ -141,7 +141,7 @@ class AudienceState:
         return ReleasedAnswers(labels, votes, chances)
 
     @property
-    def put(self) -> int | None:
+    def n_asked(self) -> int | None:
         """How many queries a private model has put to the records; None without one. Public."""
         gate = self.engine.model_gate
         return None if gate is None else gate.n_asked
@@ -162,8 +162,8 @@ class AudienceState:
         self.answers.enter(seq, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
-        if self.private_model is not None and block.put is not None:
-            self.private_model = dataclasses.replace(self.private_model, put=block.put)
+        if self.private_model is not None and block.n_asked is not None:
+            self.private_model = dataclasses.replace(self.private_model, n_asked=block.n_asked)
 
     def _resume_usage(self) -> None:
         if self.proxies is not None:
@@ -173,7 +173,7 @@ class AudienceState:
         if self.proxies is not None and not len(self.budget_usage):
             self.proxies.start(self.private_model.model.used)
         assert self.engine.model_gate is not None  # noqa: S101 (there is a model)
-        self.engine.model_gate.n_asked = self.private_model.put
+        self.engine.model_gate.n_asked = self.private_model.n_asked
 
     @property
     def noise_scale(self) -> float | None:

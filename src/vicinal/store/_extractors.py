@@ -205,9 +205,9 @@ class StoreExtractor:
     @cached_property
     def _rows(self) -> Any:
         """The extractor itself, which keeps a network once it is loaded."""
-        made = KINDS[self.kind]
+        kind = KINDS[self.kind]
         try:
-            return None if made is None else made(**self.options)
+            return None if kind is None else kind(**self.options)
         except TypeError:
             raise InvalidInput(
                 f"The 'options' of an extractor must be parameters of it. Those of {self.kind!r} "

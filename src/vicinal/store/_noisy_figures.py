@@ -65,10 +65,10 @@ class NoisyFigures(ABC):
         draws = [self.figures_of(self._drawn(generator)) for _ in range(_DRAWS)]
         figures = {}
         for name, value in self.figures_of(self.counts).items():
-            known = self._enough and not np.isnan(value)
+            enough = self._enough and not np.isnan(value)
             spread = np.array([draw[name] for draw in draws])
-            low, high = interval(spread) if known else (np.nan, np.nan)
-            figures[name] = (value if known else np.nan, low, high)
+            low, high = interval(spread) if enough else (np.nan, np.nan)
+            figures[name] = (value if enough else np.nan, low, high)
         return figures
 
     def to_dict(self) -> dict[str, Any]:

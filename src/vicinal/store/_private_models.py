@@ -48,14 +48,14 @@ class StoredModel:
         Of its metric.
     public : array (m, d + c)
         The public reference in its metric.
-    put : int
+    n_asked : int
         Queries that it has put to the private records.
     """
 
     model: PrivateModel
     kernel: Kernel
     public: FloatMatrix
-    put: int
+    n_asked: int
 
     def integers(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""

@@ -70,7 +70,7 @@ def stored_answers(
     names = {"names": schema.target.names}
     if isinstance(settings, MultiLabelSettings):
         sets = LabelAnswers.of(settings, stored, noise)
-        fields = {"labels": sets.given.astype(np.int64), "errors": sets.errors}
+        fields = {"labels": sets.present.astype(np.int64), "errors": sets.errors}
         return StoredAnswers(LabelSetReply, {**plain, **fields, "shares": sets.shares}, names)
     assert isinstance(settings, RegressorSettings)  # noqa: S101 (no other kind)
     numbers = NumberAnswers.of(settings, stored, noise)

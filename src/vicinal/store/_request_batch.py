@@ -214,7 +214,7 @@ class RequestBatch:
         usage = None if state.proxies is None else state.proxies.shares
         return AnswerBlock(
             state.audience, digests, state.released(answers), spent, fresh.queries_of,
-            reuse_entry, usage, state.put,
+            reuse_entry, usage, state.n_asked,
         )  # fmt: skip
 
     def _keep_charges(self, state: AudienceState) -> None:
@@ -287,12 +287,12 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
             f"{state.settings.n_queries} answers left, and {more} new ones were asked for. "
             "Queries answered since the data last changed still cost nothing."
         )
-    known = state.audience.analysts.get(analyst, Analyst(None, 0))
-    if known.quota is not None:
-        remaining = max(0, known.quota - known.used - fresh.queries_of.get(analyst, 0))
+    entry = state.audience.analysts.get(analyst, Analyst(None, 0))
+    if entry.quota is not None:
+        remaining = max(0, entry.quota - entry.used - fresh.queries_of.get(analyst, 0))
         if more > remaining:
             raise PrivacyRefused(
-                f"The analyst has {remaining} of {known.quota} answers left, and {more} new ones "
+                f"The analyst has {remaining} of {entry.quota} answers left, and {more} new ones "
                 "were asked for. Queries answered since the data last changed still cost nothing."
             )
 

@@ -50,7 +50,7 @@ class ReuseReplay:
         for reuse_entry, labels in self._journal():
             for start in range(0, len(labels), reuse.block):
                 part = slice(start, start + reuse.block)
-                queries, queried = reuse_entry.queries[part], reuse_entry.put[part]
+                queries, queried = reuse_entry.queries[part], reuse_entry.asked[part]
                 # Asked again only because it counts what it is asked; what was decided, counts.
                 reuse.reusable(queries)
                 observe(reuse, schedule, queries, queried, labels[part])

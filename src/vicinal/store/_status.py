@@ -87,10 +87,10 @@ def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     """Return what a plan has left, and an analyst of it."""
     if analyst is not None and not isinstance(analyst, str):
         raise InvalidInput("The 'analyst' parameter must be text.")
-    known = state.audience.analysts.get(analyst or "", Analyst(None, 0))
-    remaining = None if known.quota is None else max(0, known.quota - known.used)
+    entry = state.audience.analysts.get(analyst or "", Analyst(None, 0))
+    remaining = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
-    return Quota(state.settings.n_queries, used, state.left, known.quota, known.used, remaining)
+    return Quota(state.settings.n_queries, used, state.left, entry.quota, entry.used, remaining)
 
 
 def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:

@@ -190,8 +190,8 @@ def new_schema(
         If anything is unusable.
     """
     target = TargetSchema.of(parameters)
-    rest = {name: value for name, value in parameters.items() if value is not None}
-    form, settings = target.estimator(rest), target.settings(rest)
+    options = {name: value for name, value in parameters.items() if value is not None}
+    form, settings = target.estimator(options), target.settings(options)
     inputs.refuse_same_memory(X, public)
     features = inputs.features(form, extractor.transform(X), reset=True)
     reference = None if public is None else inputs.reference(public, features)

@@ -44,7 +44,7 @@ _SETTINGS: dict[str, type[SharedSettings]] = {
 }
 _OWN = {
     CLASSES: (CLASSES,),
-    NUMBERS: (NUMBERS, "scale", "n_thresholds"),
+    NUMBERS: (NUMBERS, "scale", "typical_range", "n_thresholds"),
     LABELS: (LABELS, "tau"),
     WORDS: (WORDS, "words_per_text"),
 }
@@ -176,13 +176,13 @@ class TargetSchema:
 
 
 def _estimator(kind: str, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
-    made = _ESTIMATORS[kind]
+    estimator = _ESTIMATORS[kind]
     try:
-        return made(**parameters)
+        return estimator(**parameters)
     except TypeError:
         raise InvalidInput(
-            f"The plan must hold parameters of {made.__name__} only. Got an unknown name, or no "
-            f"{kind}."
+            f"The plan must hold parameters of {estimator.__name__} only. Got an unknown name, "
+            f"or no {kind}."
         ) from None
 
 

@@ -66,7 +66,7 @@ class ExactBody:
         self._layers: list[Layer] = []
         for layer in body:
             if isinstance(layer, _ADDS_UP):
-                self._layers.append(_whole(layer, next(bounds)))
+                self._layers.append(_quantized(layer, next(bounds)))
             elif isinstance(layer, _COMPARES):
                 self._layers.append(layer)
             elif not isinstance(layer, nn.Dropout | nn.Dropout2d):
@@ -81,7 +81,7 @@ class ExactBody:
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _QuantizedLayer:
     """A sum over whole numbers between two changes of scale."""
 
     per_unit: float
@@ -94,18 +94,20 @@ class _Whole:
         return self.sums(counted).mul_(self.unit)
 
 
-def _whole(layer: nn.Module, largest: float) -> _Whole:
+def _quantized(layer: nn.Module, largest: float) -> _QuantizedLayer:
     levels = _LEVELS_OF_FACTORS if isinstance(layer, _Normalisation) else _LEVELS
     unit = largest / levels
     if isinstance(layer, nn.AdaptiveAvgPool2d):
-        return _Whole(1 / unit, levels, _mean, unit)
+        return _QuantizedLayer(1 / unit, levels, _mean, unit)
     weight, bias = _weights(layer)
     # Half a step of rounding may be added to every weight: hence the two terms of the bound.
     total = weight.abs().flatten(1).sum(dim=1)
     room = (_EXACT - 1 - levels * weight[0].numel() / 2) / (levels * total + bias.abs() / unit)
     step = 1 / float(room.min())
-    whole, shift = (weight / step).round(), (bias / (unit * step)).round()
-    return _Whole(1 / unit, levels, _sums(layer, whole.float(), shift.float()), unit * step)
+    integers, shift = (weight / step).round(), (bias / (unit * step)).round()
+    return _QuantizedLayer(
+        1 / unit, levels, _sums(layer, integers.float(), shift.float()), unit * step
+    )
 
 
 def _weights(layer: nn.Module) -> tuple[Tensor, Tensor]:

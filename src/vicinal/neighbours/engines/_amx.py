@@ -194,12 +194,12 @@ def _keep(  # type: ignore[no-untyped-def]
             return hits, at
         if at + SIDE > len(hits):
             hits = roomier(hits, at)
-        rest, name = rests[position], names[rows[position]]
+        remainder, name = rests[position], names[rows[position]]
         mask = np.uint64(np.uint32(masks[i, 1]))
         while mask:
             j = lowest_bit(mask)
             mask &= mask - np.uint64(1)
-            value = np.int64(masks[i, 2 + j]) * factor - rest
+            value = np.int64(masks[i, 2 + j]) * factor - remainder
             if query + j < len(floors) and value >= floors[query + j]:
                 hits[at, 0], hits[at, 1], hits[at, 2] = query + j, name, value
                 at += 1

@@ -278,12 +278,12 @@ def _scan_panel(  # type: ignore[no-untyped-def]
             hits = roomier(hits, at)
         for k in range(min(ROWS, count - i)):
             row = rows[i + k]
-            rest = offsets[row] % factor
+            remainder = offsets[row] % factor
             mask = masks[k]
             while mask:
                 j = lowest_bit(mask)
                 mask &= mask - np.uint64(1)
-                value = np.int64(products[k * columns * LANES + j]) * factor - rest
+                value = np.int64(products[k * columns * LANES + j]) * factor - remainder
                 if value >= floors[query + j]:
                     hits[at, 0], hits[at, 1], hits[at, 2] = query + j, names[row], value
                     at += 1

@@ -329,8 +329,10 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         names: npt.NDArray[Any] = self.classes_[best]
         if passed.all():
             return names
-        whole = self.classes_.dtype.kind in "iu"
-        labels = np.full(len(passed), ABSTAIN if whole else None, dtype=int if whole else object)
+        are_integers = self.classes_.dtype.kind in "iu"
+        labels = np.full(
+            len(passed), ABSTAIN if are_integers else None, dtype=int if are_integers else object
+        )
         labels[passed] = names
         return labels
 

@@ -317,5 +317,5 @@ class QueryEngine:
         self, release: BlockRelease, sums: Steps, support: PublicVotes | None
     ) -> Released:
         """Add the noise, once, to the sums of all shards."""
-        whole = sums if support is None else sums + support.votes
-        return release.publish(whole), release.noise
+        total = sums if support is None else sums + support.votes
+        return release.publish(total), release.noise

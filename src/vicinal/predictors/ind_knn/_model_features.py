@@ -180,9 +180,9 @@ def shrunk(
     expected = (n_classes - 1) * float((covariance[part, part] * spread).sum())
     signal = float((centered * (spread @ centered)).sum())
     factor = max(0.0, 1 - expected / signal) if signal > 0 else 0.0
-    rest = np.r_[: part.start, part.stop]
-    steady = curvature[np.ix_(rest, rest)] + noise.pull * np.eye(len(rest))
+    others = np.r_[: part.start, part.stop]
+    steady = curvature[np.ix_(others, others)] + noise.pull * np.eye(len(others))
     less = weights.copy()
     less[part] *= factor
-    less[rest] += (1 - factor) * np.linalg.solve(steady, curvature[rest, part] @ centered)
+    less[others] += (1 - factor) * np.linalg.solve(steady, curvature[others, part] @ centered)
     return less

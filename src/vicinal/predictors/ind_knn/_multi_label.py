@@ -86,7 +86,7 @@ class IndKNNMultiLabelClassifier(
         progress : callable, optional
             Called with the number of queries just answered.
         """
-        return self._answers(X, progress).given.astype(np.int64)
+        return self._answers(X, progress).present.astype(np.int64)
 
     def predict_proba(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None

@@ -79,9 +79,9 @@ class LinearModel:
             yield start, rows, scores_of(rows, self.weights, features.unit)
 
 
-def scores_of(rows: IntegerRows | Floats, whole: Floats, unit: float) -> Floats:
+def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:
     """Return the scores of integer rows under whole weights: exact in any company."""
-    return np.asarray(rows.astype(np.float64, copy=False) @ whole / (unit * WEIGHT_STEPS))
+    return np.asarray(rows.astype(np.float64, copy=False) @ integer_weights / (unit * WEIGHT_STEPS))
 
 
 class PrivateModel:

@@ -43,14 +43,14 @@ class TrainedModel:
         Its weights.
     used : float64 (m,)
         The share that each public row would have paid, were it a record.
-    put : int
+    n_asked : int
         Queries that it has put to the vote.
     """
 
     share: float
     weights: npt.NDArray[np.float64]
     used: npt.NDArray[np.float64]
-    put: int
+    n_asked: int
 
     @classmethod
     def of(cls, classifier: IndKNNClassifier) -> TrainedModel | None:
@@ -307,7 +307,7 @@ def _embed(
         shard, kernel, settings, n_features, reference, meter, claimed, model=model
     )
     if trained is not None and assembled.engine.model_gate is not None:
-        assembled.engine.model_gate.n_asked = trained.put
+        assembled.engine.model_gate.n_asked = trained.n_asked
     classifier._install(assembled, settings, records)
 
 

@@ -185,7 +185,7 @@ class Shard(LocalShardBase):
         self._slots = np.zeros(0, dtype=np.int32)
         self._records = np.zeros(0, dtype=np.int32)
         self._mapped: list[MappedIndex] = []
-        self._whole = True
+        self._consistent = True
 
     def __len__(self) -> int:
         """Return the number of records. Private."""
@@ -202,14 +202,14 @@ class Shard(LocalShardBase):
 
     def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
         """Return the records inside each query's radius."""
-        self.check_whole()
+        self.check_consistent()
         return self.index.search(queries, thresholds)
 
     def parts(
         self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
     ) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
-        self.check_whole()
+        self.check_consistent()
         return self.index.parts(queries, thresholds)
 
     def add(
@@ -248,7 +248,7 @@ class Shard(LocalShardBase):
 
     def replace_index(self, factory: IndexFactory) -> None:
         """Move all records into another index, in the same order."""
-        self.check_whole()
+        self.check_consistent()
         moved = moved_index(self.index, factory)
         with self._changing():
             self.index = moved
@@ -301,14 +301,14 @@ class Shard(LocalShardBase):
         A change that is broken off half-way, by an interrupt say, could leave rows beside the wrong
         labels or subjects, and charge the wrong person.
         """
-        self.check_whole()
-        self._whole = False
+        self.check_consistent()
+        self._consistent = False
         yield
-        self._whole = True
+        self._consistent = True
 
-    def check_whole(self) -> None:
+    def check_consistent(self) -> None:
         """Raise PrivacyRefused if a change of the records was broken off."""
-        if not self._whole:
+        if not self._consistent:
             raise PrivacyRefused(
                 "A change of the records was interrupted, so they can no longer be trusted to "
                 "stand beside their subjects. Fit again."

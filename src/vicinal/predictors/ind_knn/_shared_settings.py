@@ -200,8 +200,8 @@ class SharedSettings(Settings, IndKNNParameters):
         if self.label_only:
             return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
-        whole = budgets.budget(self.epsilon, self.delta * share, self.accounting)
-        return _part(_less(whole, self.reference_cost), self.parts)
+        total = budgets.budget(self.epsilon, self.delta * share, self.accounting)
+        return _part(_less(total, self.reference_cost), self.parts)
 
     @property
     def parts(self) -> int:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from re import compile as pattern
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,42 @@ CENTRED_WEIGHT_SHARE = 0.1
 _SHORTEST = 2
 
 _WORDS = pattern(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypicalScale:
+    """Where numbers in -1..1 typically lie: their middle and how far from it.
+
+    Attributes
+    ----------
+    centre, half : float64 (p,)
+        Typical numbers z of a target have |z - centre| <= half. By default all are typical.
+    """
+
+    centre: Floats
+    half: Floats
+
+    @classmethod
+    def of(cls, bounds: TargetBounds, typical: TargetBounds | None) -> Self:
+        """Return the middle and half the width of typical ranges, by bounds that are -1 and 1."""
+        if typical is None:
+            return cls(np.zeros(len(bounds)), np.ones(len(bounds)))
+        width = (bounds.high - bounds.low) / 2
+        centre = (typical.low + typical.high) / 2 - (bounds.low + bounds.high) / 2
+        return cls(centre / width, (typical.high - typical.low) / 2 / width)
+
+    @property
+    def length(self) -> float:
+        """Length of the vectors at the ends of the typical ranges, where the longest have 1."""
+        farthest = (1 + np.abs(self.centre)) / self.half
+        square = WEIGHT_SHARE + (1 - WEIGHT_SHARE) * float(np.square(farthest).mean())
+        return 1 / math.sqrt(square)
+
+    @property
+    def parts(self) -> tuple[float, float]:
+        """(a, b) of a number's vector (a, b (z - centre) / half)."""
+        a, b = parts(WEIGHT_SHARE)
+        return self.length * a, self.length * b
 
 
 def parts(weight_share: float) -> tuple[float, float]:
@@ -58,9 +96,9 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
         table = _as_floats(table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = column_or_1d(table, warn=True)
-    wanted = (size,) if len(bounds) == 1 else (size, len(bounds))
-    if table.dtype.kind not in "biuf" or table.shape not in {wanted, (size, len(bounds))}:
-        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {wanted}.")
+    shape = (size,) if len(bounds) == 1 else (size, len(bounds))
+    if table.dtype.kind not in "biuf" or table.shape not in {shape, (size, len(bounds))}:
+        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {shape}.")
     values = table.reshape(size, len(bounds)).astype(np.float64)
     if not np.isfinite(values).all():
         raise InvalidInput("The 'y' parameter must hold finite numbers: no NaN or infinity.")
@@ -83,15 +121,15 @@ def thresholds(count: int) -> Floats:
     return (2 * np.arange(count) + 1) / count - 1
 
 
-def number_vectors(values: Floats, n_thresholds: int | None) -> RecordVectors:
+def number_vectors(values: Floats, n_thresholds: int | None, scale: TypicalScale) -> RecordVectors:
     """Return the vectors of records with numbers (n, p) in -1..1.
 
-    Without thresholds v = (a, b z / sqrt(p)). With J of them each number becomes the signs of its
-    distances to them, over sqrt(J): they tell its share below each threshold, and their mean is the
-    number itself, rounded to 2 / J.
+    Without thresholds v = (a, b (z - centre) / half / sqrt(p)). With J of them each number becomes
+    the signs of its distances to them, over sqrt(J): they tell its share below each threshold, and
+    their mean is the number itself, rounded to 2 / J.
     """
-    a, b = parts(WEIGHT_SHARE)
-    components = values
+    a, b = scale.parts
+    components = (values - scale.centre) / scale.half
     if n_thresholds is not None:
         above = values[:, :, None] >= thresholds(n_thresholds)
         components = np.where(above, 1.0, -1.0).reshape(len(values), -1) / math.sqrt(n_thresholds)

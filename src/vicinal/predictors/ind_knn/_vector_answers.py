@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -42,8 +43,8 @@ class NumberAnswers:
     @classmethod
     def of(cls, settings: RegressorSettings, sums: Floats, noise: Floats) -> Self:
         """Return what sums (q, 1 + p) or (q, 1 + p J) with this noise (q,) say."""
-        a, b = _target_encoding.parts(WEIGHT_SHARE)
-        b /= np.sqrt(len(settings.bounds) * (settings.n_thresholds or 1))
+        a, b = settings.typical_scale.parts
+        b /= math.sqrt(len(settings.bounds) * (settings.n_thresholds or 1))
         averages = NoisyAverages.of(sums, noise, a, b)
         return cls(settings, averages, *_predictions(settings, averages))
 
@@ -82,6 +83,8 @@ def _predictions(settings: RegressorSettings, averages: NoisyAverages) -> tuple[
     relative = (averages.weight_error / averages.weight)[:, None]
     own = averages.errors.reshape(averaged.shape) ** 2 - (averaged * relative[:, None]) ** 2
     errors = np.hypot(np.sqrt(np.maximum(own, 0).sum(axis=2)) / count, means * relative)
+    scale = settings.typical_scale
+    means, errors = means * scale.half + scale.centre, errors * scale.half
     half = (bounds.high - bounds.low) / 2
     values = bounds.low + half * (np.clip(means, -1, 1) + 1)
     if settings.scale == LOG:
@@ -148,14 +151,14 @@ class LabelAnswers:
     ----------
     averages : NoisyAverages
         Of what records said of each label.
-    given : bool (q, c)
+    present : bool (q, c)
         Whether a label's noisy share is at least one half.
     shares, errors : float64 (q, c)
         Shares of the neighbours with each label, in 0..1, and their standard errors.
     """
 
     averages: NoisyAverages
-    given: npt.NDArray[np.bool_]
+    present: npt.NDArray[np.bool_]
     shares: Floats
     errors: Floats
 

@@ -53,8 +53,10 @@ class VectorPlanRequest(PlanRequest):
 
     def settings(self) -> VectorSettings:  # type: ignore[override]
         """Return the estimator's checked settings; raise InvalidInput for what it refuses."""
-        (made,) = (made for kind, made in _ESTIMATORS.items() if kind in self.target)
-        estimator = made(
+        (estimator_class,) = (
+            estimator_class for kind, estimator_class in _ESTIMATORS.items() if kind in self.target
+        )
+        estimator = estimator_class(
             **self.target, epsilon=self.epsilon, delta=self.delta, n_queries=self.n_queries,
             n_records=_checks.integer("records", self.n_records, least=1),
             records_per_subject=self.records_per_subject,
