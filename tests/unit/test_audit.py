@@ -100,7 +100,7 @@ def test_many_scores_prove_nearly_all_of_a_shift():
 
 
 def test_epsilon_of_rates_is_the_better_direction():
-    rates = RateBounds(found=0.5, false_alarms=0.1)
+    rates = RateBounds(power=0.5, false_alarms=0.1)
     assert rates.epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
     assert RateBounds(0.9, 0.5).epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
 
@@ -369,7 +369,9 @@ def test_a_model_of_a_store_may_show_its_share_alone(release):
 
 TARGETS = {
     "numbers": {"kind": "bounds", "bounds": {"age": [0, 110], "stay": [0, 30]}},
+    "typical": {"kind": "bounds", "bounds": [0, 100], "typical_range": [20, 60]},
     "tau": {"kind": "labels", "labels": ["a", "b", "c", "d"], "tau": 2.0},
+    "words": {"kind": "vocabulary", "vocabulary": 20_000, "words_per_text": 64},
 }
 SURE = 1 - 1e-10
 

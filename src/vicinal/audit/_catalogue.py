@@ -23,6 +23,9 @@ Trials = dict[str, Callable[[], AuditTrial]]
 _ANY = 2
 """Classes of an audit of vectors, which has none."""
 
+_MOST_WORDS = 16
+"""Words of an audit: noise goes on each alike, so a larger vocabulary adds time, and no attack."""
+
 MOST_MINUTES = 24 * 60.0
 
 
@@ -45,7 +48,7 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 
 
 def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
-    """Return the attacks on an estimator of numbers, or of several labels, as `target` declares.
+    """Return the attacks on an estimator of numbers, labels or words, as `target` declares.
 
     Examples
     --------
@@ -109,23 +112,23 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
     ['noisy-sgd']
     """
     checked = Plan.from_dict(plan)
-    found: Trials = {}
+    trials: Trials = {}
     for step in checked.steps:
-        found |= _trials_of(step.release.kind, step.release.values, checked.delta)
-    if not found:
+        trials |= _trials_of(step.release.kind, step.release.values, checked.delta)
+    if not trials:
         kinds = ", ".join(sorted({step.release.kind for step in checked.steps}))
         raise InvalidInput(
             f"The plan holds nothing that can be audited: there are no worlds for {kinds}."
         )
-    return found
+    return trials
 
 
 def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
     gamma = float(values.get("gamma", 1.0))
     label = values.get("release") == "label"
     if kind == "ind_knn":
-        given = values.get("epsilon")
-        epsilon = float(given) if given is not None else _epsilon_of(values["B"], delta)
+        stated = values.get("epsilon")
+        epsilon = float(stated) if stated is not None else _epsilon_of(values["B"], delta)
         audit = IndKNNAudit(epsilon=epsilon, delta=float(values.get("delta") or delta))
         return ind_knn_trials(audit, ("label",) if label else ("votes",))
     if kind == "screening":
@@ -177,10 +180,11 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     True
     """
     audit = store_audit(facts, audience)
-    if facts["target"]["kind"] == "vocabulary":
-        raise InvalidInput("A store of words cannot be audited: there are no worlds for it yet.")
     if not facts["classes"]:
         target = {name: value for name, value in facts["target"].items() if name != "kind"}
+        if "vocabulary" in target:
+            words = min(_MOST_WORDS, max(2, target["vocabulary"]))
+            target |= {"vocabulary": [f"word{i}" for i in range(words)], "n_keywords": 1}
         return vector_trials(audit, target)
     plan = facts["audiences"][audience]["plan"]
     return {**ind_knn_trials(audit, (plan["release"],)), **_beside_votes(audit, plan)}
@@ -293,5 +297,5 @@ def run_trials(
     """
     minutes = _checks.real("minutes", minutes, above=0, most=MOST_MINUTES)
     confidence = _checks.real("confidence", confidence, above=0, below=1)
-    made = (make() for make in trials.values())
-    return carry_out_all(made, 60 * minutes, confidence, progress=progress)
+    built = (make() for make in trials.values())
+    return carry_out_all(built, 60 * minutes, confidence, progress=progress)

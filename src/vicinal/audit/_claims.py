@@ -74,8 +74,8 @@ class Claim(ABC):
         low, high = 0.0, 1.0
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            kept = self.power((1 - middle) / 2) >= (1 + middle) / 2
-            low, high = (middle, high) if kept else (low, middle)
+            attainable = self.power((1 - middle) / 2) >= (1 + middle) / 2
+            low, high = (middle, high) if attainable else (low, middle)
         return high
 
     def allowed(self, rates: RateBounds) -> float:
@@ -143,8 +143,8 @@ class RenyiClaim(Claim):
         low, high = false_alarms, 1.0
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            kept = self._cost(middle, false_alarms) <= self.known.budget
-            low, high = (middle, high) if kept else (low, middle)
+            affordable = self._cost(middle, false_alarms) <= self.known.budget
+            low, high = (middle, high) if affordable else (low, middle)
         return min(1.0, high * (1 + _UP))
 
     def epsilon(self) -> float:
@@ -253,8 +253,8 @@ class PlanClaim(Claim):
         totals = _totals(self._pairs, 1e-12)
         if not totals:
             return np.ones_like(_LOSSES), np.ones_like(_LOSSES)
-        found = [np.array([min(1.0, t.delta(float(e))) for e in _LOSSES]) for t in totals]
-        return found[0], found[-1]
+        deltas = [np.array([min(1.0, t.delta(float(e))) for e in _LOSSES]) for t in totals]
+        return deltas[0], deltas[-1]
 
     def power(self, false_alarms: float) -> float:
         """Return the least power that a line allows: of one direction, or of the other mirrored."""

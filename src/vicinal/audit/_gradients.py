@@ -153,8 +153,8 @@ class PrivateModelTrial(AuditTrial):
 def _on_broken(
     trial: NoisySGDTrial | PrivateModelTrial, damages: Mapping[str, Damage]
 ) -> dict[str, AuditTrial]:
-    found: dict[str, AuditTrial] = {}
+    broken: dict[str, AuditTrial] = {}
     for name, damage in damages.items():
-        found[name] = other = copy.copy(trial)
+        broken[name] = other = copy.copy(trial)
         other._damage = damage
-    return found
+    return broken
