@@ -55,14 +55,14 @@ def opened(folder, tmp_path):
 
 def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened):
     state = opened._audience_states["default"]
-    before = state.put
+    before = state.n_asked
     assert 0 < before < 15
     reply = opened.predict(Q[:30])
     assert reply.charged == 0
     assert np.isfinite(reply.votes).all()
     assert (reply.votes.argmax(axis=1) == YQ[:30]).mean() > 0.9
     assert (opened.predict(Q[30:]).labels == YQ[30:]).mean() > 0.9
-    assert before < state.put <= 15
+    assert before < state.n_asked <= 15
     assert opened.verify()
 
 
@@ -203,14 +203,14 @@ def test_a_row_in_the_metric_does_not_depend_on_other_rows(opened):
 
 def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
     state = opened._audience_states["default"]
-    put, usage = state.put, state.proxies.used.copy()
+    n_asked, usage = state.n_asked, state.proxies.used.copy()
     monkeypatch.setattr(
         type(opened._parts.ledger), "commit", lambda *_: (_ for _ in ()).throw(OSError("full"))
     )
     with pytest.raises(OSError, match="full"):
         opened.predict(Q[30:])
     state.drop_answers()
-    assert state.put == put
+    assert state.n_asked == n_asked
     assert np.abs(state.proxies.used - usage).max() < 1e-4
 
 
@@ -253,7 +253,7 @@ def test_without_a_model_nothing_is_kept(tmp_path):
         tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, n_records=300, **PLAN
     ) as store:
         assert not read_parts(store._parts.database, 1)
-        assert store._audience_states["default"].put is None
+        assert store._audience_states["default"].n_asked is None
         assert "model" not in str(store.guarantee())
 
 
@@ -366,9 +366,10 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
     assert (state.budget_usage >= usage).all()
     assert (state.budget_usage > usage).any()
     assert refreshable.predict(Q[:5]).charged == 5  # the data are others, and so is the model
-    weights, put, path = model_of(refreshable).model.weights, state.put, refreshable._parts.folder
+    weights, asked = model_of(refreshable).model.weights, state.n_asked
+    path = refreshable._parts.folder.path
     refreshable.close()
-    with Store.open(path.path) as opened:
+    with Store.open(path) as opened:
         assert (model_of(opened).model.weights == weights).all()
         assert opened._audience_states["default"].put == put
         assert opened.refresh_model() == 0

@@ -23,7 +23,7 @@ from vicinal.cli._output import progress_shown, say, warnings_said
 from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
 from vicinal.cli._records import (
     FROM_SCHEMA,
-    ReferenceWish,
+    ReferenceRequest,
     check_reference,
     document_column,
     naming,
@@ -137,19 +137,19 @@ def init(
         "weights": None if weights is None else str(weights),
         "schema": None if schema is None else schema_for(schema, [*apart, *columns_of_y]),
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    options_set = {name: value for name, value in options.items() if value is not None}
     plain = with_names(
-        StoreExtractor(features, given, None, named),
+        StoreExtractor(features, options_set, None, named),
         public, [*apart, *columns_of_y],
     )  # fmt: skip
     documents = document_column(target, plain, text)
-    wish = ReferenceWish(public, reference, reference_rows, reference_share, target, plan)
+    wish = ReferenceRequest(public, reference, reference_rows, reference_share, target, plan)
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
         if not quiet and target.kind == CLASSES:
             _say_before(plan, features, reference)
         dataset = read_records(data, unmapped, label, subject, columns_of_y, documents)
         with naming(data):
-            raw, reference_cost = wish.found(unmapped, dataset)
+            raw, reference_cost = wish.rows_and_cost(unmapped, dataset)
         extractor, points = reference_of(raw, unmapped, components, power)
         if points is not None:
             warn_about_reference(points, _feature_names(extractor))
@@ -158,15 +158,15 @@ def init(
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
-            made = Store.init(
+            opened = Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
                 extractor=extractor, ledger=ledger, witness=witness, reference_cost=reference_cost,
                 **plan,
             )  # fmt: skip
-        with made:
-            facts = made.facts()
+        with opened:
+            facts = opened.facts()
             if json or not quiet:
-                say(facts, f"{init_summary(store, facts, points)}\n\n{made.guarantee()}", json)
+                say(facts, f"{init_summary(store, facts, points)}\n\n{opened.guarantee()}", json)
 
 
 init.command_class = PlanCommand  # type: ignore[attr-defined]
@@ -183,16 +183,16 @@ def _vocabulary(
 def _request(plan: dict[str, Any]) -> PlanRequest:
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 
-    told = {name: plan.get(name, default_of(name)) for name in _PLANNED}
+    parameters = {name: plan.get(name, default_of(name)) for name in _PLANNED}
     gate = plan.get("reuse_predictions") == "gate"
     size = plan.get("n_records") or 1
-    return PlanRequest(n_records=size, n_classes=len(plan["classes"]), gate=gate, **told)
+    return PlanRequest(n_records=size, n_classes=len(plan["classes"]), gate=gate, **parameters)
 
 
 def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> None:
     """Tell what is known of a plan for classes before anything is read."""
-    known = bool(plan.get("n_records"))
-    say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=known)
+    n_known = bool(plan.get("n_records"))
+    say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=n_known)
     if reference == FROM_SCHEMA and features == "table":
         say_thin_reference()
 

@@ -134,13 +134,13 @@ class LabellerOptions:
         }
         if self.kind == PATE:
             shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
-            return PATEClassifier(classes, **shared, **self._given(n_teachers=self.teachers))
+            return PATEClassifier(classes, **shared, **self._set_options(n_teachers=self.teachers))
         return PrivateKNNClassifier(
-            classes, **shared, **self._given(k=self.neighbors, gamma=self.gamma)
+            classes, **shared, **self._set_options(k=self.neighbors, gamma=self.gamma)
         )
 
     @staticmethod
-    def _given(**options: float | None) -> dict[str, Any]:
+    def _set_options(**options: float | None) -> dict[str, Any]:
         return {name: value for name, value in options.items() if value is not None}
 
 

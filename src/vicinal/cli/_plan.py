@@ -110,31 +110,31 @@ def plan(
         lines += linear_model_lines(wish, n_features)
     with progress(silent=json) as begin:
         step = begin("simulation", _plan_report.work(wish, n_features))
-        found = _plan_report.options(wish, stage, seed, step)
+        options = _plan_report.options(wish, stage, seed, step)
     if plot is not None and kind is not None:
         from vicinal.reports._command_plots import draw_options
 
-        write_file(plot, draw_options(found, kind))
+        write_file(plot, draw_options(options, kind))
     real = stage is not None and stage.real
     if json:
-        typer.echo(as_json({"verdict": "\n".join(lines), **_result(found, real)}))
+        typer.echo(as_json({"verdict": "\n".join(lines), **_result(options, real)}))
     else:
-        typer.echo(f"{_plan_report.as_text(found)}\n\n" + "\n".join(lines))
+        typer.echo(f"{_plan_report.as_text(options)}\n\n" + "\n".join(lines))
 
 
-def _share(wish: PlanRequest, given: str, n_features: int | None) -> float:
+def _share(wish: PlanRequest, option: str, n_features: int | None) -> float:
     """Return the share for a private model; "auto" is decided by the features of public points."""
     from vicinal.predictors.ind_knn._private_model import fitting_share
 
-    if given != "auto":
+    if option != "auto":
         try:
-            share = float(given)
+            share = float(option)
         except ValueError:
             share = -1.0
         if not 0 <= share < 1:
             raise InvalidInput(
                 "The 'model_share' parameter must be a number from 0 to below 1, or auto. "
-                f"Got {given!r}."
+                f"Got {option!r}."
             )
         return share
     if n_features is None:
@@ -189,13 +189,13 @@ def _places(labels: Any, classes: int) -> Any:
     return places.astype(np.int64)
 
 
-def _result(found: list[Option], real: bool) -> dict[str, Any]:
+def _result(options: list[Option], real: bool) -> dict[str, Any]:
     from vicinal import __version__
 
     return {
         "real_labels": real,
-        "usage": asdict(found[0].choice.usage),
-        "plan": found[0].to_dict(),
-        "alternatives": [option.to_dict() for option in found[1:]],
+        "usage": asdict(options[0].choice.usage),
+        "plan": options[0].to_dict(),
+        "alternatives": [option.to_dict() for option in options[1:]],
         "version": __version__,
     }

@@ -33,8 +33,8 @@ def target_of(
     from vicinal import _checks
     from vicinal.predictors.ind_knn._target_checks import BoundsOfTargets
 
-    given = {"bounds": target, "labels": label_count, "vocabulary": vocabulary_size}
-    kinds = [kind for kind, value in given.items() if value is not None]
+    of_kind = {"bounds": target, "labels": label_count, "vocabulary": vocabulary_size}
+    kinds = [kind for kind, value in of_kind.items() if value is not None]
     if len(kinds) > 1:
         raise InvalidInput(
             "Give one of --target, --label-count and --vocabulary-size: records carry one kind."
@@ -49,36 +49,38 @@ def target_of(
             raise InvalidInput(
                 f"The {name!r} option belongs to numbers or labels, not to this plan."
             )
-    found: dict[str, Any] = {name: value for name, (_, value) in more.items() if value is not None}
+    target_fields: dict[str, Any] = {
+        name: value for name, (_, value) in more.items() if value is not None
+    }
     if target is not None:
-        found["bounds"] = BoundsOfTargets().parsed(target)
+        target_fields["bounds"] = BoundsOfTargets().parsed(target)
     if label_count is not None:
         count = _checks.integer("label_count", label_count, least=1, most=10_000)
-        found["labels"] = [f"label {number}" for number in range(1, count + 1)]
+        target_fields["labels"] = [f"label {number}" for number in range(1, count + 1)]
     if vocabulary_size is not None:
         count = _checks.integer("vocabulary_size", vocabulary_size, least=1, most=1_000_000)
-        found["vocabulary"] = [f"word {number}" for number in range(count)]
-        found["n_keywords"] = min(10, count)
-    return found
+        target_fields["vocabulary"] = [f"word {number}" for number in range(count)]
+        target_fields["n_keywords"] = min(10, count)
+    return target_fields
 
 
 def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: bool) -> None:
     """Print a plan for vectors, what to expect of it, and what else could be had."""
     from vicinal import __version__
 
-    found = _options(wish, reference)
+    options = _options(wish, reference)
     if json:
-        shown = [_plain(*option) for option in found]
-        usage = {"weight": found[0][1].usage.weight, "spread": found[0][1].usage.spread}
-        whole = {
+        shown = [_plain(*option) for option in options]
+        usage = {"weight": options[0][1].usage.weight, "spread": options[0][1].usage.spread}
+        result = {
             "usage": usage,
             "plan": shown[0],
             "alternatives": shown[1:],
             "version": __version__,
         }
-        typer.echo(as_json(whole))
+        typer.echo(as_json(result))
         return
-    typer.echo(_text(wish, found, known=reference is not None))
+    typer.echo(_text(wish, options, known=reference is not None))
 
 
 def _options(wish: VectorPlanRequest, reference: Reference | None) -> list[Option]:
@@ -119,8 +121,8 @@ def _plain(name: str, choice: PlanChoice, errors: list[ExpectedError]) -> dict[s
     }
 
 
-def _text(wish: VectorPlanRequest, found: list[Option], *, known: bool) -> str:
-    _, choice, errors = found[0]
+def _text(wish: VectorPlanRequest, options: list[Option], *, known: bool) -> str:
+    _, choice, errors = options[0]
     weights = f"mean squared kernel weight {choice.usage.weight:.2f}"
     head = (
         f"{wish.n_queries:,} answers from {wish.n_records:,} records, epsilon {wish.epsilon:g} at "
@@ -141,7 +143,7 @@ def _text(wish: VectorPlanRequest, found: list[Option], *, known: bool) -> str:
     lines += [
         f"{name:22}{other.request.n_queries:8,} {other.request.epsilon:6g} "
         f"{other.n_neighbors:6,} {other.multiplier:7.3f} {shown[0].error:9.3g}"
-        for name, other, shown in found
+        for name, other, shown in options
     ]
     return "\n".join(lines)
 

@@ -199,7 +199,7 @@ def schema_for(path: Path, others: Sequence[str | None]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ReferenceWish:
+class ReferenceRequest:
     """Where the public reference comes from, and the plan that pays for it if it costs.
 
     It is a file, or `rows` made up by a method. `share` is the part of every budget that noisy
@@ -207,22 +207,22 @@ class ReferenceWish:
     """
 
     public: Path | None
-    made: str | None
+    method: str | None
     rows: int
     share: float
     target: TargetSchema
     plan: dict[str, Any]
 
-    def found(self, extractor: StoreExtractor, dataset: Dataset) -> tuple[Any, float]:
+    def rows_and_cost(self, extractor: StoreExtractor, dataset: Dataset) -> tuple[Any, float]:
         """Return raw public rows, or None, and what everybody has paid for them in zCDP."""
         from vicinal.features import TableSchema, rows_from_schema
 
         if self.public is not None:
             return read_records(self.public, extractor, None, None).features, 0.0
-        if self.made is None:
+        if self.method is None:
             return None, 0.0
         schema = TableSchema.from_dict(extractor.options["schema"])
-        if self.made == FROM_SCHEMA:
+        if self.method == FROM_SCHEMA:
             return rows_from_schema(schema, self.rows), 0.0
         return self._drawn(schema, dataset)
 
@@ -251,10 +251,10 @@ def reference_of(
             raise InvalidInput("The 'components' option needs a reference to learn the map from.")
         return extractor, None
     if components is None:
-        found = extractor.transform(raw)
-        enough = len(found) >= _ROWS_PER_FEATURE * found.shape[1] if len(found) else False
-        if extractor.kind != "table" or not enough or not found.std(axis=0).any():
-            return extractor, found
+        features = extractor.transform(raw)
+        enough = len(features) >= _ROWS_PER_FEATURE * features.shape[1] if len(features) else False
+        if extractor.kind != "table" or not enough or not features.std(axis=0).any():
+            return extractor, features
         components = MAPPED
     if not components:
         return extractor, extractor.transform(raw)

@@ -242,12 +242,12 @@ def _labels(table: pa.Table, name: str) -> npt.NDArray[Any]:
     """Return a column of labels as int64 or str (n,)."""
     column = _column(table, "label", name)
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        return _whole(column)
+        return _integers(column)
     strings = _strings(column, "label")
     if "" in strings:
         raise _lacks("label")
     if all(_written_plainly(string) for string in strings):
-        return _whole(column)
+        return _integers(column)
     return np.array(strings, dtype=np.str_)
 
 
@@ -273,7 +273,7 @@ def _is_whole(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind))
 
 
-def _whole(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     try:
         return np.asarray(column.cast(pa.int64()).to_numpy())
     except (ValueError, pa.ArrowException):
@@ -283,8 +283,8 @@ def _whole(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 def _written_plainly(string: str) -> bool:
     """Tell whether a string is a whole number and what str() would write for it."""
     digits = string.removeprefix("-")
-    whole = digits.isascii() and digits.isdigit() and len(digits) < _INT64_DIGITS
-    return whole and (digits[0] != "0" or string == "0")
+    is_integer = digits.isascii() and digits.isdigit() and len(digits) < _INT64_DIGITS
+    return is_integer and (digits[0] != "0" or string == "0")
 
 
 def _strings(column: pa.ChunkedArray, which: str) -> list[str]:

@@ -83,10 +83,10 @@ class FixedImageFeatures(FixedFeatures, ABC):
 class LoadedOnce(Generic[Network]):
     """A network that is loaded when it is first needed, and anew when its parameters change."""
 
-    def _loaded_once(self, wanted: Hashable, load: Callable[[], Network]) -> Network:
+    def _loaded_once(self, key: Hashable, load: Callable[[], Network]) -> Network:
         known: tuple[Hashable, Network] | None = getattr(self, "_loaded", None)
-        if known is None or known[0] != wanted:
-            known = (wanted, load())
+        if known is None or known[0] != key:
+            known = (key, load())
             self._loaded = known
         return known[1]
 
@@ -144,9 +144,9 @@ def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
     if len(pixels) == 0:
         raise InvalidInput("The images must be at least one. Got none.")
     if min(pixels.shape[1:3]) < smallest:
-        what, fix = hint.split("; ")
+        limit, fix = hint.split("; ")
         raise InvalidInput(
-            f"The images must be at least {smallest} pixels high and wide, which is {what}. "
+            f"The images must be at least {smallest} pixels high and wide, which is {limit}. "
             f"Got {pixels.shape[1]} by {pixels.shape[2]}; {fix}."
         )
     return pixels

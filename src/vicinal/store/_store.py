@@ -113,12 +113,12 @@ class Store(BaseStore):
             :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
         classes, kernel, norm_bound, index
             As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of
-            `classes`, a store of numbers has `bounds` (`scale`, `n_thresholds`) of
-            :class:`~vicinal.predictors.IndKNNRegressor`, and one of several labels has `labels`
-            (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`; one of words has a
-            `vocabulary` (`words_per_text`) of :class:`~vicinal.predictors.IndKNNKeywords`, and `y`
-            are texts. Replies are :class:`NumberReply`, :class:`LabelSetReply` and
-            :class:`KeywordReply` then.
+            `classes`, a store of numbers has `bounds` (`scale`, `typical_range`,
+            `n_thresholds`) of :class:`~vicinal.predictors.IndKNNRegressor`, and one of several
+            labels has `labels` (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`;
+            one of words has a `vocabulary` (`words_per_text`) of
+            :class:`~vicinal.predictors.IndKNNKeywords`, and `y` are texts. Replies are
+            :class:`NumberReply`, :class:`LabelSetReply` and :class:`KeywordReply` then.
         public : array (m, d), optional
             Public reference, features (after extraction).
         extractor : StoreExtractor, optional
@@ -224,7 +224,7 @@ class Store(BaseStore):
         place = None if witness is None else Path(witness)
         _backups.unpack(Path(backup), Path(path), ledger, place, accept_loss=accept_loss)
         store = cls.open(path, accept_loss=accept_loss)
-        with store._whole():
+        with store._exclusive():
             store._parts.supersede()
         return store
 
@@ -256,20 +256,20 @@ class Store(BaseStore):
         """
         ids = _checks.subject_ids("subjects", subjects)
         parts = self._parts
-        with self._whole():
-            gone = _erasure.decide(parts.ledger, parts.shard, ids)
+        with self._exclusive():
+            n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
             self._failed = True  # until it is through: another erasure must not begin before
             self._changed()
             _erasure.finish(parts.database, parts.record_files, parts.witness)
-            if left := list(traces(parts)):
-                raise StorageFailed(" ".join(left))
+            if remains := list(traces(parts)):
+                raise StorageFailed(" ".join(remains))
             self._failed = False
-        return gone
+        return n_erased
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are enrolled, were erased, or never were there. Private."""
         ids = _checks.subject_ids("subjects", subjects)
-        with self._whole():
+        with self._exclusive():
             return presence_in(self._parts.ledger, ids)
 
     # ------------------------------------------------------------ answers
@@ -289,11 +289,11 @@ class Store(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts; with `curator` also private ones, under the key "private"."""
-        with self._whole():
-            found = public_facts(self._parts, self._audience_states)
+        with self._exclusive():
+            facts = public_facts(self._parts, self._audience_states)
             if curator:
-                found["private"] = curator_facts(self._parts)
-        return found
+                facts["private"] = curator_facts(self._parts)
+        return facts
 
     def refresh_model(self, audience: str = DEFAULT) -> int:
         """Train an audience's private model again, on the people who are here now.
@@ -341,7 +341,7 @@ class Store(BaseStore):
         ...     store.refresh_model()
         0
         """
-        with self._whole():
+        with self._exclusive():
             state = audience_state(self._audience_states, audience)
             left = refreshes_left(state)
             self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
@@ -350,7 +350,7 @@ class Store(BaseStore):
 
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
-        with self._whole():
+        with self._exclusive():
             _backups.pack(self._parts, Path(path))
 
     # ------------------------------------------------------------ inside

@@ -44,7 +44,7 @@ _SETTINGS: dict[str, type[SharedSettings]] = {
 }
 _OWN = {
     CLASSES: (CLASSES,),
-    NUMBERS: (NUMBERS, "scale", "n_thresholds"),
+    NUMBERS: (NUMBERS, "scale", "typical_range", "n_thresholds"),
     LABELS: (LABELS, "tau"),
     WORDS: (WORDS, "words_per_text"),
 }
@@ -86,9 +86,9 @@ class TargetSchema:
                 "texts the 'vocabulary' parameter."
             )
         (kind,) = declared
-        given = {name: parameters[name] for name in _OWN[kind] if name in parameters}
-        form = _estimator(kind, {**_LEAST.get(kind, {}), **given})
-        return cls(kind, {**given, kind: _plain(_SETTINGS[kind], form)})
+        values = {name: parameters[name] for name in _OWN[kind] if name in parameters}
+        form = _estimator(kind, {**_LEAST.get(kind, {}), **values})
+        return cls(kind, {**values, kind: _plain(_SETTINGS[kind], form)})
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -176,13 +176,13 @@ class TargetSchema:
 
 
 def _estimator(kind: str, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
-    made = _ESTIMATORS[kind]
+    estimator = _ESTIMATORS[kind]
     try:
-        return made(**parameters)
+        return estimator(**parameters)
     except TypeError:
         raise InvalidInput(
-            f"The plan must hold parameters of {made.__name__} only. Got an unknown name, or no "
-            f"{kind}."
+            f"The plan must hold parameters of {estimator.__name__} only. Got an unknown name, "
+            f"or no {kind}."
         ) from None
 
 

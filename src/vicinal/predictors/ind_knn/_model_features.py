@@ -132,7 +132,7 @@ class WeightNoise:
 
     def _variances(self, along: Floats) -> Floats:
         """Return the variance of averaged weights along directions of these curvatures."""
-        found = np.zeros_like(along)
+        variances = np.zeros_like(along)
         for step in range(self.steps):
             velocity, moved = np.ones_like(along), np.full_like(along, -self.rate)
             total = np.zeros_like(along)
@@ -141,8 +141,8 @@ class WeightNoise:
                     total = total + moved
                 velocity = self.momentum * velocity + along * moved
                 moved = moved - self.rate * velocity
-            found += np.square(total / self.averaged)
-        return np.asarray(found * self.deviation**2)
+            variances += np.square(total / self.averaged)
+        return np.asarray(variances * self.deviation**2)
 
 
 def shrunk(
@@ -176,13 +176,13 @@ def shrunk(
     covariance = noise.covariance(curvature)
     products = unit[:, part] - unit[:, part].mean(axis=0)
     spread = products.T @ products / len(products)
-    found = weights[part] - weights[part].mean(axis=1, keepdims=True)
+    centered = weights[part] - weights[part].mean(axis=1, keepdims=True)
     expected = (n_classes - 1) * float((covariance[part, part] * spread).sum())
-    signal = float((found * (spread @ found)).sum())
+    signal = float((centered * (spread @ centered)).sum())
     factor = max(0.0, 1 - expected / signal) if signal > 0 else 0.0
-    rest = np.r_[: part.start, part.stop]
-    steady = curvature[np.ix_(rest, rest)] + noise.pull * np.eye(len(rest))
+    others = np.r_[: part.start, part.stop]
+    steady = curvature[np.ix_(others, others)] + noise.pull * np.eye(len(others))
     less = weights.copy()
     less[part] *= factor
-    less[rest] += (1 - factor) * np.linalg.solve(steady, curvature[rest, part] @ found)
+    less[others] += (1 - factor) * np.linalg.solve(steady, curvature[others, part] @ centered)
     return less

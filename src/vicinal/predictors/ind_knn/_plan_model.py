@@ -122,8 +122,8 @@ def _trained(
             total += weights
     weights = total / (STEPS - STEPS // 2)
     chances = softmax(scores_of(probes, whole_weights(weights), features.unit))
-    left = WeightNoise(noise, rate, MOMENTUM, STEPS, STEPS // 2)
-    weights = shrunk(weights, features, known, chances, left)
+    weight_noise = WeightNoise(noise, rate, MOMENTUM, STEPS, STEPS // 2)
+    weights = shrunk(weights, features, known, chances, weight_noise)
     used = np.minimum(used / settings.spendable, wish.model_share)
     model = LinearModel(whole_weights(weights))
     return PrivateModel(model, others, used, settings.class_shares, settings.model_rule)

@@ -79,9 +79,9 @@ class LinearModel:
             yield start, rows, scores_of(rows, self.weights, features.unit)
 
 
-def scores_of(rows: IntegerRows | Floats, whole: Floats, unit: float) -> Floats:
+def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:
     """Return the scores of integer rows under whole weights: exact in any company."""
-    return np.asarray(rows.astype(np.float64, copy=False) @ whole / (unit * WEIGHT_STEPS))
+    return np.asarray(rows.astype(np.float64, copy=False) @ integer_weights / (unit * WEIGHT_STEPS))
 
 
 class PrivateModel:
@@ -125,12 +125,16 @@ class PrivateModel:
     def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
         n_features, n_classes = X.shape[1], self.model.weights.shape[1]
-        found = np.empty((len(X), n_features + n_classes), dtype=np.float32)
+        features = np.empty((len(X), n_features + n_classes), dtype=np.float32)
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
-            found[part, :n_features] = rows[:, :n_features] / np.float32(FLOAT32.scale(n_features))
-            found[part, n_features:] = (scores - self._center) * (self.rule.metric / self._length)
-        return found
+            features[part, :n_features] = rows[:, :n_features] / np.float32(
+                FLOAT32.scale(n_features)
+            )
+            features[part, n_features:] = (scores - self._center) * (
+                self.rule.metric / self._length
+            )
+        return features
 
     def prior(self, X: FloatMatrix) -> Floats:
         """Return what joins the votes, float64 (n, c), in units of their noise."""
@@ -191,9 +195,9 @@ class ModelGate:
     def to_ask(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return which queries of a block are asked, bool (q,), and count them."""
         unsure = ~self.model.sure(prior)
-        asked = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
-        self.n_asked += int(asked.sum())
-        return np.asarray(asked)
+        queried = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
+        self.n_asked += int(queried.sum())
+        return np.asarray(queried)
 
 
 def resolved(settings: AnySettings, n_features: int) -> AnySettings:

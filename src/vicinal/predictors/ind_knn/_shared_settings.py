@@ -88,7 +88,7 @@ class SharedSettings(Settings, IndKNNParameters):
         """Whether the class with the most votes wins: equal shares, and equal costs."""
         return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
 
-    def check_kernel(self, *, given: bool) -> None:
+    def check_kernel(self, *, has_public: bool) -> None:
         """Refuse settings without which features cannot be encoded, or need a reference not given.
 
         A fixed radius is a kernel value, which means nothing before the bandwidth is known.
@@ -101,7 +101,7 @@ class SharedSettings(Settings, IndKNNParameters):
             "index='centroids'": self.index["kind"] == CENTROIDS,
         }
         for setting, needed in needs.items():
-            if needed and not given:
+            if needed and not has_public:
                 raise InvalidInput(
                     f"The 'public' parameter of fit must be given for {setting}: an (m, d) array "
                     "of unlabelled reference points that nobody needs to protect, such as past "
@@ -205,8 +205,8 @@ class SharedSettings(Settings, IndKNNParameters):
         if self.label_only:
             return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
-        whole = budgets.budget(self.epsilon, self.delta * share, self.accounting)
-        return _part(_less(whole, self.reference_cost), self.parts)
+        total = budgets.budget(self.epsilon, self.delta * share, self.accounting)
+        return _part(_less(total, self.reference_cost), self.parts)
 
     @property
     def parts(self) -> int:
@@ -269,21 +269,21 @@ def _charges(
     epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int
 ) -> ChargeTable:
     table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
-    left = _less(table.target.budget, table.target.order * paid)
-    return replace(table, target=replace(table.target, budget=_part(left, parts)))
+    remaining = _less(table.target.budget, table.target.order * paid)
+    return replace(table, target=replace(table.target, budget=_part(remaining, parts)))
 
 
 def _less(budget: float, paid: float) -> float:
     """Return what is left of a budget, rounded down."""
     if paid == 0:
         return budget
-    left = (budget - paid) - 1e-15 * (budget + paid)
-    if left <= 0:
+    remaining = (budget - paid) - 1e-15 * (budget + paid)
+    if remaining <= 0:
         raise InvalidInput(
             "The 'reference_cost' must leave some of every budget: the reference has cost all that "
             "this 'epsilon' and 'delta' allow. Take a larger epsilon, or a cheaper reference."
         )
-    return left
+    return remaining
 
 
 def _part(budget: float, parts: int) -> float:
