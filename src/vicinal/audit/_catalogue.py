@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from vicinal import _checks
 from vicinal.accounting._plan import Plan
 from vicinal.audit import _fixed_plans
 from vicinal.audit._gradients import NoisySGDTrial, PrivateModelTrial
-from vicinal.audit._ind_knn import IndKNNAudit
+from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
 from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
 from vicinal.audit._schedule import Progress, carry_out_all
 from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial
@@ -21,6 +22,9 @@ Trials = dict[str, Callable[[], AuditTrial]]
 
 _ANY = 2
 """Classes of an audit of vectors, which has none."""
+
+_MOST_WORDS = 16
+"""Words of an audit: noise goes on each alike, so a larger vocabulary adds time, and no attack."""
 
 MOST_MINUTES = 24 * 60.0
 
@@ -44,7 +48,7 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 
 
 def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
-    """Return the attacks on an estimator of numbers, or of several labels, as `target` declares.
+    """Return the attacks on an estimator of numbers, labels or words, as `target` declares.
 
     Examples
     --------
@@ -62,6 +66,8 @@ def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
 def all_trials(audit: IndKNNAudit) -> Trials:
     """Return an attack on every mechanism, with settings in which its claim is met.
 
+    Students need torch; without it they are left out.
+
     Examples
     --------
     >>> from vicinal.audit import IndKNNAudit, all_trials
@@ -71,7 +77,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
     delta = audit.delta
     return {
         **ind_knn_trials(audit),
-        "vectors": audit.vectors,
+        **vector_trials(audit, NUMBERS),
         "reuse": audit.reuse,
         "gate": audit.gate,
         "count": audit.counts,
@@ -83,6 +89,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "private-knn-screened": lambda: _fixed_plans.private_knn_screened(delta=delta),
         "pate": lambda: _fixed_plans.pate_votes(delta=delta),
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
+        **({"students": audit.students} if find_spec("torch") else {}),
     }
 
 
@@ -173,10 +180,11 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     True
     """
     audit = store_audit(facts, audience)
-    if facts["target"]["kind"] == "vocabulary":
-        raise InvalidInput("A store of words cannot be audited: there are no worlds for it yet.")
     if not facts["classes"]:
         target = {name: value for name, value in facts["target"].items() if name != "kind"}
+        if "vocabulary" in target:
+            words = min(_MOST_WORDS, max(2, target["vocabulary"]))
+            target |= {"vocabulary": [f"word{i}" for i in range(words)], "n_keywords": 1}
         return vector_trials(audit, target)
     plan = facts["audiences"][audience]["plan"]
     return {**ind_knn_trials(audit, (plan["release"],)), **_beside_votes(audit, plan)}

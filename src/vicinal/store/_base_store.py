@@ -201,8 +201,8 @@ class BaseStore(ABC):
 
         Returns
         -------
-        Evaluation, NumberEvaluation or LabelSetEvaluation
-            As the records carry classes, numbers or several labels.
+        Evaluation, NumberEvaluation, LabelSetEvaluation or KeywordEvaluation
+            As the records carry classes, numbers, several labels, or words of texts.
 
         Raises
         ------

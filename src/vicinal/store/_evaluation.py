@@ -24,6 +24,7 @@ from vicinal.ledger._id_encoding import check_length
 from vicinal.mechanisms import NoisyTally, TallyPlan
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers
 from vicinal.predictors.ind_knn._vector_settings import (
     KeywordSettings,
     MultiLabelSettings,
@@ -31,6 +32,7 @@ from vicinal.predictors.ind_knn._vector_settings import (
 )
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
+from vicinal.store._keyword_evaluation import ReleasedKeywords
 from vicinal.store._naming import check_naming
 from vicinal.store._noisy_figures import Floats, NoisyFigures, known
 from vicinal.store._opening import OpenStore
@@ -214,13 +216,14 @@ def _answered_queries(
 
 def _released(
     parts: OpenStore, state: AudienceState, where: tuple[Places, Places], largest_error: float
-) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets:
+) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets | ReleasedKeywords:
     """Return all answers of an audience, by what the store's records carry. Public."""
     schema, settings = parts.schema, state.settings
-    if isinstance(settings, KeywordSettings):
-        raise InvalidInput("Keywords cannot be evaluated: there is no truth to compare them with.")
     if isinstance(settings, IndKNNSettings):
         return ReleasedClasses.of(schema, state, where)
+    if isinstance(settings, KeywordSettings):
+        stored = KeywordAnswers.of_stored(state.answers.read(*where))
+        return ReleasedKeywords(settings, stored.places)
     answers = stored_answers(schema, state, *where).fields["labels"]
     assert answers is not None  # noqa: S101 (every reply has them)
     names = schema.target.names
