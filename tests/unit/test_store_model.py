@@ -371,7 +371,7 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
     refreshable.close()
     with Store.open(path) as opened:
         assert (model_of(opened).model.weights == weights).all()
-        assert opened._audience_states["default"].put == put
+        assert opened._audience_states["default"].n_asked == asked
         assert opened.refresh_model() == 0
 
 
