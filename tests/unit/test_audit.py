@@ -21,6 +21,7 @@ from vicinal.audit import (
     IndKNNAudit,
     RateBounds,
     _schedule,
+    all_trials,
     carry_out,
     carry_out_all,
     epsilon_from_guesses,
@@ -386,6 +387,26 @@ def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
         assert carry_out(trial, 0.0, SURE, controls=False).kept
         for name, control in trial.controls().items():
             assert try_control(name, control, 60.0, 0.999).caught, name
+
+
+def test_a_student_gives_away_no_more_than_its_labels():
+    """Fails if students leak more than claimed, or one of labels with less noise would pass."""
+    pytest.importorskip("torch")
+    trial = IndKNNAudit(2).students()
+    assert carry_out(trial, 0.0, SURE, controls=False).kept
+    (control,) = trial.controls().values()
+    assert try_control("noise a third", control, 60.0, 0.999).caught
+
+
+def test_every_mechanism_has_a_row_and_every_world_of_the_list():
+    """Who leaves and returns, budgets nearly spent, many records, two labels, students."""
+    found = all_trials(IndKNNAudit(2))
+    assert {"votes", "votes-two-labels", "votes-return", "vectors-return", "labels-alone"} < set(
+        found
+    )
+    assert {"gate", "reuse", "count", "model", "students", "screening", "pate"} < set(found)
+    assert "budget nearly spent" in found["votes-return"]().world
+    assert "many records" in found["votes"]().world
 
 
 def test_broken_versions_stop_when_they_are_caught():

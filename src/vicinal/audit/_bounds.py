@@ -155,7 +155,7 @@ def _bounded(
 
     Parameters
     ----------
-    found, alarms : float64 (t,)
+    detections, alarms : float64 (t,)
         How often presence was claimed in the worlds with and without the subject.
     runs : float
         Of each world.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from vicinal import _checks
 from vicinal.accounting._plan import Plan
 from vicinal.audit import _fixed_plans
 from vicinal.audit._gradients import NoisySGDTrial, PrivateModelTrial
-from vicinal.audit._ind_knn import IndKNNAudit
+from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
 from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
 from vicinal.audit._schedule import Progress, carry_out_all
 from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial
@@ -65,6 +66,8 @@ def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
 def all_trials(audit: IndKNNAudit) -> Trials:
     """Return an attack on every mechanism, with settings in which its claim is met.
 
+    Students need torch; without it they are left out.
+
     Examples
     --------
     >>> from vicinal.audit import IndKNNAudit, all_trials
@@ -74,7 +77,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
     delta = audit.delta
     return {
         **ind_knn_trials(audit),
-        "vectors": audit.vectors,
+        **vector_trials(audit, NUMBERS),
         "reuse": audit.reuse,
         "gate": audit.gate,
         "count": audit.counts,
@@ -86,6 +89,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "private-knn-screened": lambda: _fixed_plans.private_knn_screened(delta=delta),
         "pate": lambda: _fixed_plans.pate_votes(delta=delta),
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
+        **({"students": audit.students} if find_spec("torch") else {}),
     }
 
 

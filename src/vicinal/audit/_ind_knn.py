@@ -215,6 +215,17 @@ class IndKNNAudit:
 
     def labels(self) -> LabelsTrial:
         """Return the attack on somebody who spends everything on a few labels, behind rivals."""
+        return self._raced(LabelsTrial, "")
+
+    def students(self) -> LabelsTrial:
+        """Return the same attack on students of two classes, trained on those labels alone."""
+        from vicinal.audit._student_trial import StudentTrial
+
+        audit = replace(self, n_classes=2)
+        return audit._raced(StudentTrial, "a student of labels; ", further=0)
+
+    def _raced(self, trial: type[LabelsTrial], words: str, further: int = 1) -> LabelsTrial:
+        """Return a race; so many `further` labels are asked when the budget is spent."""
         race = _best_race(self._settings("label"))
         audit = replace(self, noise=max(1, round(NOISE * race.shift)) / race.shift)
         victim: list[Placed] = [(1.0, 0)] * round(audit.noise * race.shift)
@@ -222,9 +233,9 @@ class IndKNNAudit:
         others: list[Placed] = [(0.9, c) for c in range(1, self.n_classes) for _ in range(rivals)]
         count = _count_for(len(victim) + len(others) + 1)
         world = universes(victim, others or [(0.1, 1)], count=count)
-        visits = Visits(audit.parameters(count, "label"), world, rounds=race.rounds + 1)
-        world_words = f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
-        return LabelsTrial(visits, world_words, {"noise a third": Damage(noise_divisor=3)})
+        visits = Visits(audit.parameters(count, "label"), world, rounds=race.rounds + further)
+        words += f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
+        return trial(visits, words, {"noise a third": Damage(noise_divisor=3)})
 
     def labels_alone(self) -> LabelsTrial:
         """Return the attack on somebody alone, asked long after its budget is spent."""

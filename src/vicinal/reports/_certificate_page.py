@@ -7,6 +7,7 @@ from typing import Any
 
 from vicinal.reports._html import Markup, document, table, tag
 
+_LISTS = (("nist_sp_800_226", "NIST SP 800-226"), ("owasp_aisvs", "OWASP AISVS 1.0"))
 _TITLE = "Certificate of a private prediction store"
 
 
@@ -64,10 +65,14 @@ def _sections(content: Mapping[str, Any]) -> list[Markup]:
         _listed("Accuracy", [content["accuracy"]]),
         _listed("Deletion", [*content["deletion"].values()]),
         _listed("What this does not mean", content["does_not_mean"]),
-        tag("section", tag("h2", "NIST SP 800-226"),
-            table(("item", "covered", "here"),
-                  [(r["item"], r["status"], r["here"]) for r in content["nist_sp_800_226"]])),
+        *(_compared(content, name, title) for name, title in _LISTS),
     ]  # fmt: skip
+
+
+def _compared(content: Mapping[str, Any], name: str, title: str) -> Markup:
+    rows = [(row["item"], row["status"], row["here"]) for row in content[name]]
+    words = tag("p", f"Compared: {content['compared'][name]}.")
+    return tag("section", tag("h2", title), words, table(("item", "covered", "here"), rows))
 
 
 def _audits(audits: Iterable[Mapping[str, Any]]) -> Markup:

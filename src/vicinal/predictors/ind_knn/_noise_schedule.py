@@ -110,7 +110,7 @@ class NoiseSchedule:
 
         Parameters
         ----------
-        answered, asked : int
+        answered, queried : int
             How many queries were answered, and how many of them were asked.
         unsure : float, optional
             The share of public points that would be asked for now.

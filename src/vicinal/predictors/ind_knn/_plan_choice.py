@@ -114,7 +114,7 @@ class PlanChoice:
             Public points.
         n_neighbors : int, optional
             k, if it is not to be chosen; the noise is made to fit it.
-        left : float, optional
+        budget_share : float, optional
             The share of a budget that training leaves.
 
         Raises
