@@ -45,7 +45,7 @@ from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._vote_trials import chances_of_first
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.mechanisms._vote_grid import SLACK_SHARE
 
 # ---------------------------------------------------------------- bounds of rates
 

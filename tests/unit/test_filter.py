@@ -99,7 +99,7 @@ def adaptive_delta(first, left, stop, epsilon):
     likes. By quadrature over z; a Gaussian step's own delta is exact.
     """
     nodes, width = np.linspace(-12, 12, 24_001, retstep=True)
-    density = np.exp(-nodes**2 / 2) / np.sqrt(2 * np.pi)
+    density = np.exp(-(nodes**2) / 2) / np.sqrt(2 * np.pi)
     loss = first * nodes - first**2 / 2
     rest = epsilon - loss
     alone = np.maximum(0.0, -np.expm1(rest))
