@@ -19,7 +19,7 @@ from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import _private_knn
 from vicinal.mechanisms._interactions import Interaction, Interactions
-from vicinal.mechanisms._votes import DeltaSlackAccountant
+from vicinal.mechanisms._vote_grid import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _engine_factory
 
 _RNG = np.random.default_rng(7)
@@ -97,7 +97,7 @@ def progress_by_records() -> str:
         return "" if _steps(200) == _steps(230) else "steps follow the number of records"
 
     def control() -> str:
-        def blocks(self, queries):  # type: ignore[no-untyped-def]
+        def blocks(self, queries):
             self.encode_by(queries, margin=1.25)
             size = _private_knn._MOST_HITS // int(self.nearest.knn.wanted)
             return (queries[start : start + size] for start in range(0, len(queries), size))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,47 +21,64 @@ Option = tuple[str, "PlanChoice", "list[ExpectedError]"]
 _MOST_SHOWN = 3
 
 
-def target_of(
-    target: str | None,
-    scale: str | None,
-    thresholds: int | None,
-    label_count: int | None,
-    tau: float | None,
-    vocabulary_size: int | None,
-) -> dict[str, Any]:
-    """Return the parameters that say what records carry; none for classes."""
-    from vicinal import _checks
-    from vicinal.predictors.ind_knn._target_checks import BoundsOfTargets
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """What records carry in place of a class: numbers, several labels, or words."""
 
-    of_kind = {"bounds": target, "labels": label_count, "vocabulary": vocabulary_size}
-    kinds = [kind for kind, value in of_kind.items() if value is not None]
-    if len(kinds) > 1:
-        raise InvalidInput(
-            "Give one of --target, --label-count and --vocabulary-size: records carry one kind."
-        )
-    more = {
-        "scale": ("bounds", scale),
-        "n_thresholds": ("bounds", thresholds),
-        "tau": ("labels", tau),
-    }
-    for name, (kind, value) in more.items():
-        if value is not None and kind not in kinds:
-            raise InvalidInput(
-                f"The {name!r} option belongs to numbers or labels, not to this plan."
+    target: Annotated[
+        str | None,
+        typer.Option(help="For numbers: targets with their bounds.", metavar="NAME=LOW..HIGH,..."),
+    ] = None
+    scale: Annotated[str | None, typer.Option(help="Of numbers: linear, or log.")] = None
+    thresholds: Annotated[
+        int | None, typer.Option(help="Of numbers: for quantiles and histograms.")
+    ] = None
+    label_count: Annotated[
+        int | None, typer.Option(help="For several labels a record: how many there are.")
+    ] = None
+    tau: Annotated[float | None, typer.Option(help="Labels a record may have at most.")] = None
+    vocabulary_size: Annotated[
+        int | None, typer.Option(help="For keywords of texts: how many words there are.")
+    ] = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what an estimator takes of it; nothing for classes."""
+        from vicinal import _checks
+        from vicinal.predictors.ind_knn._target_checks import BoundsOfTargets
+
+        parameters = self._of_one_kind()
+        if self.target is not None:
+            parameters["bounds"] = BoundsOfTargets().parsed(self.target)
+        if self.label_count is not None:
+            count = _checks.integer("label_count", self.label_count, least=1, most=10_000)
+            parameters["labels"] = [f"label {number}" for number in range(1, count + 1)]
+        if self.vocabulary_size is not None:
+            count = _checks.integer(
+                "vocabulary_size", self.vocabulary_size, least=1, most=1_000_000
             )
-    target_fields: dict[str, Any] = {
-        name: value for name, (_, value) in more.items() if value is not None
-    }
-    if target is not None:
-        target_fields["bounds"] = BoundsOfTargets().parsed(target)
-    if label_count is not None:
-        count = _checks.integer("label_count", label_count, least=1, most=10_000)
-        target_fields["labels"] = [f"label {number}" for number in range(1, count + 1)]
-    if vocabulary_size is not None:
-        count = _checks.integer("vocabulary_size", vocabulary_size, least=1, most=1_000_000)
-        target_fields["vocabulary"] = [f"word {number}" for number in range(count)]
-        target_fields["n_keywords"] = min(10, count)
-    return target_fields
+            parameters["vocabulary"] = [f"word {number}" for number in range(count)]
+            parameters["n_keywords"] = min(10, count)
+        return parameters
+
+    def _of_one_kind(self) -> dict[str, Any]:
+        """Return the parameters that go with a kind, after a check that there is one at most."""
+        of_kind = {"bounds": self.target, "labels": self.label_count}
+        kinds = [kind for kind, value in of_kind.items() if value is not None]
+        if len(kinds) + (self.vocabulary_size is not None) > 1:
+            raise InvalidInput(
+                "Give one of --target, --label-count and --vocabulary-size: records carry one kind."
+            )
+        further = {
+            "scale": ("bounds", self.scale),
+            "n_thresholds": ("bounds", self.thresholds),
+            "tau": ("labels", self.tau),
+        }
+        for name, (kind, value) in further.items():
+            if value is not None and kind not in kinds:
+                raise InvalidInput(
+                    f"The {name!r} option belongs to numbers or labels, not to this plan."
+                )
+        return {name: value for name, (_, value) in further.items() if value is not None}
 
 
 def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: bool) -> None:

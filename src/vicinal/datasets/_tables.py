@@ -101,18 +101,23 @@ def load_table(
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
     table = _read(path)
-    labels = None if label is None else _labels(table, label)
-    if targets:
-        labels = _targets(table, targets)
-    if documents is not None:
-        labels = np.array(_strings(_column(table, "text", documents), "text"), dtype=object)
+    carried = _carried(table, label, targets, documents)
     subjects = None if subject is None else _subjects(table, subject)
+    others = {name for name in (label, subject, documents, *targets) if name is not None}
     if named:
-        others = [name for name in (label, subject, documents, *targets) if name is not None]
-        return Dataset(table.drop_columns(list(dict.fromkeys(others))), labels, subjects)
-    return Dataset(
-        _features(table, columns, text, (label, subject, documents, *targets)), labels, subjects
-    )
+        return Dataset(table.drop_columns(sorted(others)), carried, subjects)
+    return Dataset(_features(table, columns, text, others), carried, subjects)
+
+
+def _carried(
+    table: pa.Table, label: str | None, targets: Sequence[str], documents: str | None
+) -> npt.NDArray[Any] | None:
+    """Return what records carry: texts, numbers, labels, or nothing."""
+    if documents is not None:
+        return np.array(_strings(_column(table, "text", documents), "text"), dtype=object)
+    if targets:
+        return _targets(table, targets)
+    return None if label is None else _labels(table, label)
 
 
 def read_table(path: str | Path) -> pa.Table:
@@ -186,7 +191,7 @@ def _features(
     table: pa.Table,
     columns: Sequence[str] | None,
     text: str | None,
-    others: tuple[str | None, ...],
+    others: set[str],
 ) -> Features:
     if text is not None:
         return tuple(_strings(_column(table, "text", text), "text"))

@@ -24,7 +24,8 @@ from vicinal.ledger._files import PRIVATE_FILE, guarded, replace_file
 from vicinal.mechanisms._randomness import fresh_key
 from vicinal.store._requests import checked_name
 
-ANALYST, CURATOR = ROLES = ("analyst", "curator")
+CURATOR = "curator"
+ROLES = ("analyst", CURATOR)
 _FORMAT = 1
 _ID_BYTES, _SECRET_BYTES = 8, 32
 _LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES

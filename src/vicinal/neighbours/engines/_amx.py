@@ -14,13 +14,14 @@ Limits are ceil(floor / factor): no hit is lost by them, and each is checked exa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._scan import Floors, HitBudget, Hits, QueryBlock, ScanRecords
+from vicinal.neighbours._scan import Floors, HitBudget, QueryBlock
 from vicinal.neighbours.engines._intrinsics import lowest_bit
 from vicinal.neighbours.engines._tile_code import (
     FOUND,
@@ -34,8 +35,6 @@ from vicinal.neighbours.engines._tile_code import (
 from vicinal.neighbours.engines._vnni import (
     VNNIEngine,
     aligned,
-    check_memory,
-    lists_of,
     roomier,
     sum_limits,
 )
@@ -96,23 +95,17 @@ class AMXEngine(VNNIEngine):
         rows, floors = block.packed.rows[chosen], block.floors[chosen]
         return self.prepare(rows, floors, block.factor)
 
-    def _scan(
-        self,
-        block: QueryBlock,
-        records: ScanRecords,
-        chosen: npt.NDArray[np.int32],
-        room: HitBudget,
-        size: int,
-    ) -> Hits | None:
+    def _hits(
+        self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget
+    ) -> npt.NDArray[np.int32]:
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
-            return super()._scan(block, records, chosen, room, size)
-        check_memory(tiles.rows.shape[1], records, chosen)
-        hits = _scan_tiles(
-            records.features, records.offsets, records.row_ids, chosen, size, block.floors,
-            block.factor, tiles.tiles, tiles.limits, self._shapes, self._address, room.left,
+            return super()._hits(block, stored, room)
+        hits: npt.NDArray[np.int32] = _scan_tiles(
+            *stored, block.floors, block.factor, tiles.tiles, tiles.limits, self._shapes,
+            self._address, room.left,
         )  # fmt: skip
-        return lists_of(hits, len(block), room)
+        return hits
 
 
 def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBlock:

@@ -15,6 +15,7 @@ Limits are ceil(floor / factor): no hit is lost by them, and each is checked exa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,22 +113,21 @@ class VNNIEngine(ScanEngine):
     ) -> Hits | None:
         check_memory(block.packed.rows.shape[1], records, chosen)
         stored = (records.features, records.offsets, records.row_ids, chosen, size)
-        block_rows = (block.packed.rows, block.floors, block.factor)
-        if len(block) <= FEW:
-            hits = _scan_few(*stored, *block_rows, room.left)
-        else:
-            hits = _scan_panels(
-                *stored, *block_rows, block.packed.panels, block.packed.limits, room.left
-            )
-        return lists_of(hits, len(block), room)
+        hits = self._hits(block, stored, room)
+        lists: Hits = by_query(hits, len(block))
+        return lists if room else None
 
-
-def lists_of(hits: npt.NDArray[np.int32], size: int, room: HitBudget) -> Hits | None:
-    """Return hits by query, of `size` queries, or None if there was no room for all."""
-    if room.left[0] < 0:
-        return None
-    result: Hits = by_query(hits, size)
-    return result
+    def _hits(
+        self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget
+    ) -> npt.NDArray[np.int32]:
+        """Return hits (query, name, value) of the records, as long as there is room."""
+        rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
+        hits: npt.NDArray[np.int32] = (
+            _scan_few(*stored, rows, block.floors, block.factor, room.left)
+            if len(block) <= FEW
+            else _scan_panels(*stored, rows, block.floors, block.factor, panels, limits, room.left)
+        )
+        return hits
 
 
 def check_memory(width: int, records: ScanRecords, chosen: npt.NDArray[np.int32]) -> None:

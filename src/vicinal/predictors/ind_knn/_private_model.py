@@ -214,7 +214,7 @@ def fitting_share(settings: SharedSettings, n_features: int) -> float:
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
     share = settings.model_rule.share
-    sigma = math.sqrt(STEPS / (2 * share * settings.spendable))
+    sigma = math.sqrt(STEPS * settings.trainings / (2 * share * settings.spendable))
     noise = sigma * math.sqrt((n_features + 1) * len(settings.class_names)) / settings.n_records
     return share if noise <= LOUDEST else 0.0
 
@@ -227,7 +227,6 @@ def train(
     public: FloatMatrix,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
-    part: float = 1.0,
 ) -> PrivateModel:
     """Train on private records; each subject pays for its gradients.
 
@@ -246,8 +245,6 @@ def train(
         Public rows.
     noise, slack : NoiseSource, DeltaSlackAccountant
         Where noise comes from, and what the grid costs.
-    part : float
-        The part of every budget that this round of several may use; the share is one of that part.
     """
     share, budget = settings.trained_share, settings.spendable
     n_records = settings.n_records
@@ -256,9 +253,10 @@ def train(
     n_classes = len(settings.class_names)
     features = ModelFeatures.planned(X.shape[1])
     records = SubjectRows(features.rows(X), people.labels, people.slots, len(people.remaining))
-    sigma = math.sqrt(STEPS / (2 * share * part * budget))
-    # In a later round less than a part may be left, and all of it may be used: nothing is reserved.
-    most = share if part == 1.0 else 1.0
+    part = share / settings.trainings
+    sigma = math.sqrt(STEPS / (2 * part * budget))
+    # A later training may find less than a part left, and may use all: nothing is reserved.
+    most = share if settings.trainings == 1 else 1.0
     gradient = IndividualGradient(
         records, n_classes, features.unit, CLIP, sigma, most, budget, noise, slack
     )
@@ -273,7 +271,7 @@ def train(
         chances = softmax(scores_of(rows, whole_weights(weights), features.unit))
         weights = shrunk(weights, features, rows, chances, noise_left)
     model = LinearModel(whole_weights(weights))
-    used = np.minimum(used / budget, share * part)
+    used = np.minimum(used / budget, part)
     return PrivateModel(model, public, used, settings.class_shares, settings.model_rule)
 
 

@@ -16,7 +16,7 @@ from vicinal.accounting import _budget as budgets
 from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordTargets
-from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.mechanisms._vote_grid import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors._common.parameters import Settings
@@ -60,6 +60,11 @@ class SharedSettings(Settings, IndKNNParameters):
     def trained_share(self) -> float | None:
         """The share of a budget that trains a private model; None where a rule decides it."""
         return 0.0
+
+    @property
+    def trainings(self) -> int:
+        """How many trainings of a private model share its part of a budget."""
+        return 1
 
     @property
     def model_rule(self) -> _model_rule.ModelRule:
