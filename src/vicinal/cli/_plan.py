@@ -10,7 +10,7 @@ import typer
 
 from vicinal.cli._options import Delta, Epsilon, Json
 from vicinal.cli._output import as_json, picture_format, progress, write_file
-from vicinal.cli._plan_vectors import plan_vectors, target_of
+from vicinal.cli._plan_vectors import carried_words, plan_vectors, target_of
 from vicinal.cli._verdicts import linear_model_lines, numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
@@ -84,10 +84,18 @@ def plan(
             "carry."
         )
     if classes is None:
-        if release != "votes" or gate or model_share != "0" or labels or class_prior or plot:
+        for_classes = {
+            "release": release != "votes",
+            "gate": gate,
+            "model_share": model_share != "0",
+            "labels": labels is not None,
+            "class_prior": class_prior is not None,
+            "plot": plot is not None,
+        }
+        if others := [name for name, given in for_classes.items() if given]:
             raise InvalidInput(
-                "The options --release, --gate, --model-share, --labels, --class-prior and --plot "
-                "are for classes."
+                f"The {others[0]!r} option is for classes, and records carry "
+                f"{carried_words(carried)} here. Leave it out."
             )
         vectors = VectorPlanRequest(
             records, queries, epsilon, delta, 2, records_per_subject=records_per_subject,

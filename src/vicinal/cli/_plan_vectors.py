@@ -20,6 +20,12 @@ Option = tuple[str, "PlanChoice", "list[ExpectedError]"]
 
 _MOST_SHOWN = 3
 
+_CARRIED = {
+    "bounds": "numbers",
+    "labels": "several labels a record",
+    "vocabulary": "words of texts",
+}
+
 
 def target_of(
     target: str | None,
@@ -47,7 +53,8 @@ def target_of(
     for name, (kind, value) in more.items():
         if value is not None and kind not in kinds:
             raise InvalidInput(
-                f"The {name!r} option belongs to numbers or labels, not to this plan."
+                f"The {name!r} option is for {_CARRIED[kind]}, and records carry "
+                f"{carried_words(given)} here. Leave it out."
             )
     found: dict[str, Any] = {name: value for name, (_, value) in more.items() if value is not None}
     if target is not None:
@@ -60,6 +67,11 @@ def target_of(
         found["vocabulary"] = [f"word {number}" for number in range(count)]
         found["n_keywords"] = min(10, count)
     return found
+
+
+def carried_words(given: dict[str, Any]) -> str:
+    """Return what records carry, in words, by the parameters that say so; classes by default."""
+    return next((_CARRIED[kind] for kind in _CARRIED if given.get(kind) is not None), "classes")
 
 
 def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: bool) -> None:
