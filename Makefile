@@ -24,12 +24,14 @@ unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compi
 
 .NOTPARALLEL: # one pip at a time in one .venv
 .DELETE_ON_ERROR:
-.PHONY: help install demo test soak steady lint bench reproduce docs docs-check sbom dist lock clean
+.PHONY: help install tools demo test soak steady lint bench reproduce docs docs-check sbom dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(CORE) ## install vicinal and its core dependencies into .venv
+
+tools: $(DOCS) ## install all that tests, lint and the site need, too
 
 demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in out/demo
 	@$(BIN)/vicinal demo $(ARGS)
@@ -98,7 +100,7 @@ $(DEV): pyproject.toml requirements/core.txt requirements/dev.txt requirements/t
 	@echo "Installing vicinal and its developer tools into $(VENV) ..." >&2
 	@$(HASHED)core.txt --requirement requirements/dev.txt
 	@$(TORCH)
-	@$(ITSELF)
+	@[ $(CORE) -nt pyproject.toml ] || $(ITSELF)
 	@[ -e $(CORE) ] || $(BIN)/python -m vicinal.reports._compile # or both workers compile the same
 	@touch $(CORE) $@
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import os
 import resource
 import statistics
@@ -17,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +28,12 @@ HERE = Path(__file__).parents[1]
 REPEATS = 5
 UNRELATED = 4
 """A verb counts if at least so many classes define it that share no base."""
+
+LAYOUT = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    tokenize.ENDMARKER,
+}
+"""Tokens that are no code by themselves."""
 
 TRACE = """
 import importlib, json, pathlib, sys, threading
@@ -108,12 +116,15 @@ class Sources:
 
     def figures(self) -> dict[str, str]:
         """Return what can be read without running anything."""
-        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in self.trees)
+        code, documentation, others = self._lines()
         names = Counter(node.name for node in self._classes())
         importers = self._importers()
         return {
             "files in src": f"{len(self.trees):,}",
-            "lines in src": f"{lines:,}",
+            "lines in src": f"{code + documentation + others:,}",
+            "lines of code": f"{code:,}",
+            "lines of docstrings": f"{documentation:,}",
+            "lines of comments, and empty ones": f"{others:,}",
             "names exported by packages": str(sum(map(self._exports, self.trees))),
             "names exported by vicinal": str(self._exports(self._package / "__init__.py")),
             "class names used twice": str(sum(count > 1 for count in names.values())),
@@ -121,6 +132,19 @@ class Sources:
             "modules with one importer": str(sum(len(by) == 1 for by in importers.values())),
             "modules with an underscore": str(sum(self._internal(path) for path in self.trees)),
         }
+
+    def _lines(self) -> tuple[int, int, int]:
+        """Return lines with code, lines of docstrings (those of attributes, too), and the rest."""
+        total = code = documentation = 0
+        for path, tree in self.trees.items():
+            text = path.read_text(encoding="utf-8")
+            total += len(text.splitlines())
+            texts = {line for node in ast.walk(tree) for line in _documentation(node)}
+            tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+            spans = [range(t.start[0], t.end[0] + 1) for t in tokens if t.type not in LAYOUT]
+            code += len({line for span in spans for line in span} - texts)
+            documentation += len(texts)
+        return code, documentation, total - code - documentation
 
     def verbs(self) -> dict[str, int]:
         """Return methods by how many unrelated classes define them."""
@@ -170,6 +194,14 @@ class Sources:
         return ".".join(path.relative_to(self.root / "src").with_suffix("").parts)
 
 
+def _documentation(node: ast.AST) -> range:
+    """Return the lines of a text that stands alone as a statement."""
+    value = getattr(node, "value", None) if isinstance(node, ast.Expr) else None
+    if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
+        return range(0)
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
 def ways(root: Path) -> dict[str, tuple[list[str], int]]:
     """Return, for a query, a charge, a request and a plan, its files and the steps between them."""
     with tempfile.TemporaryDirectory() as folder:
@@ -213,10 +245,10 @@ def checkouts(name: str | None) -> Iterator[list[Path]]:
         yield [Path(folder), HERE]
 
 
-def figures(root: Path, found: dict[str, tuple[list[str], int]]) -> dict[str, str]:
+def figures(root: Path, traces: dict[str, tuple[list[str], int]]) -> dict[str, str]:
     """Return a column of the table."""
-    traced = {f"files of a {name}": str(len(files)) for name, (files, _) in found.items()}
-    steps = {f"steps between files, a {name}": str(steps) for name, (_, steps) in found.items()}
+    traced = {f"files of a {name}": str(len(files)) for name, (files, _) in traces.items()}
+    steps = {f"steps between files, a {name}": str(steps) for name, (_, steps) in traces.items()}
     start = {
         "import vicinal": processor_seconds(root, "-c", "import vicinal"),
         "vicinal --version": processor_seconds(root, "-m", "vicinal", "--version"),
@@ -242,7 +274,7 @@ def main() -> None:
     options = parser.parse_args()
     with checkouts(options.other) as roots:
         traces = [ways(root) for root in roots]
-        columns = [figures(root, found) for root, found in zip(roots, traces, strict=True)]
+        columns = [figures(root, trace) for root, trace in zip(roots, traces, strict=True)]
         for column, root in zip(columns, roots, strict=True) if options.tests else ():
             column.update(test_minutes(root))
     heads = " | ".join(["before", "after"][-len(columns) :])

@@ -29,6 +29,7 @@ class Experiments(CommandGroup):
         "indknn-labels": "experiments.commands.efficiency:indknn_labels",
         "indknn-mnist": "experiments.commands.comparison:indknn_mnist",
         "keywords": "experiments.commands.vectors:keywords",
+        "losses": "experiments.commands.losses:losses",
         "market-attributes": "experiments.commands.attributes:market_attributes",
         "planning": "experiments.commands.planning:planning",
         "rare-classes": "experiments.commands.rare_classes:rare_classes",

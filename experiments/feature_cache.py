@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
+from vicinal.reports._trials import Benchmark
 
 Vectors = npt.NDArray[np.float32]
 
@@ -49,6 +50,31 @@ def cached(
     np.savez(unfinished, features=vectors)
     unfinished.replace(stored)
     return vectors
+
+
+def vectors_npz(path: Path) -> Benchmark:
+    """Return a benchmark of features that were extracted before.
+
+    Parameters
+    ----------
+    path : Path
+        An .npz with x_train (n, d), y_train (n,), x_test (m, d), y_test (m,); steps (d,), which
+        columns are multiples of; n_components and power, of the public map.
+
+    Raises
+    ------
+    InvalidInput
+        If it holds something else.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            rows = [file[name] * file["steps"] for name in ("x_train", "x_test")]
+            labels = [file[name].astype(np.int64) for name in ("y_train", "y_test")]
+            learnt = {"n_components": int(file["n_components"]), "power": float(file["power"])}
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        raise InvalidInput(f"{path} holds no features with labels.") from None
+    classes = range(int(max(part.max() for part in labels)) + 1)
+    return Benchmark(classes, rows[0], labels[0], rows[1], labels[1], learnt)
 
 
 def _stored(path: Path, size: int) -> Vectors:

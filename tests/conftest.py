@@ -32,6 +32,7 @@ settings.register_profile(
 settings.register_profile("soak", settings.get_profile("fixed"), derandomize=False)
 settings.load_profile("fixed")
 
+gc.disable()  # an eighth of what collection takes is searches for garbage: there is none yet
 _output.PATIENCE = 24 * 3600.0  # or commands on a busy machine say that they go on
 
 
@@ -69,6 +70,7 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

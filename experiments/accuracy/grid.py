@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy.typing as npt
 
-from experiments.accuracy.methods import CONTENDERS, Reply, answered
+from experiments.accuracy.methods import Reply, answered, contender_of
 from experiments.accuracy.result_cache import Cells, Place, Score
 from vicinal._progress import Step
 from vicinal.errors import InvalidInput
@@ -56,7 +56,7 @@ class Job:
     @property
     def seconds(self) -> float:
         """Processor time to expect on 60,000 records."""
-        fit, thousand = CONTENDERS[self.method].seconds
+        fit, thousand = contender_of(self.method).seconds
         return fit + thousand * max(self.counts) / 1000
 
 
@@ -74,18 +74,24 @@ class Table:
         Numbers of queries planned for.
     runs : int
         Splits and seeds.
+    first_run : int
+        Number of the first of them.
+    most_reference : int
+        Public rows, at most.
     """
 
     methods: tuple[str, ...]
     epsilons: tuple[float, ...]
     counts: tuple[int, ...]
     runs: int
+    first_run: int = 0
+    most_reference: int = MOST_REFERENCE
 
     def jobs(self) -> list[Job]:
         """Return all fits of a run."""
         found = []
         for method in self.methods:
-            contender = CONTENDERS[method]
+            contender = contender_of(method)
             epsilons = self.epsilons if contender.by_epsilon else (None,)
             counts = [(n,) for n in self.counts] if contender.by_queries else [self.counts]
             found += [Job(method, *how) for how in product(epsilons, counts)]
@@ -108,8 +114,8 @@ class Table:
         return replace(self, counts=possible)
 
     def n_reference(self, n_test: int) -> int:
-        """Return how many test rows are the public reference: at most 5,000 of what is left."""
-        return min(n_test - max(self.counts), MOST_REFERENCE)
+        """Return how many test rows are the public reference, of what is left."""
+        return min(n_test - max(self.counts), self.most_reference)
 
 
 def trial_of(benchmark: Benchmark, table: Table, run: int) -> Trial:
@@ -141,7 +147,7 @@ def measure(name: str, benchmark: Benchmark, table: Table, cells: Cells, step: S
     """
     table = table.within(len(benchmark.test))
     sizes = len(benchmark.records), table.n_reference(len(benchmark.test))
-    for run in range(table.runs):
+    for run in range(table.first_run, table.first_run + table.runs):
         make = partial(trial_of, benchmark, table, run)
         fill(Spot(name, *sizes, run), make, table.jobs(), cells, step)
 

@@ -7,6 +7,7 @@ with seeded noise, so that tables can be repeated; without a guarantee.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.accuracy import calibrated
+from experiments.accuracy.rules import Trainings
 from vicinal.accounting._budget import budget
 from vicinal.errors import InvalidInput, PrivacyWarning
 from vicinal.predictors import (
@@ -26,8 +28,11 @@ from vicinal.predictors import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
+from vicinal.predictors.ind_knn._model_rule import USUAL, ModelRule
 from vicinal.predictors.ind_knn._planning import expected_neighbors
 from vicinal.reports._trials import Setting, Trial, plain_neighbors
+
+MODEL = "model"
 
 _PROBES = 2000
 _LOWER_QUARTILE = 0.25
@@ -53,6 +58,8 @@ class Reply:
 
 
 Answer = Callable[[Trial, Setting, int], Reply]
+
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,7 @@ def _ind_knn(**options: Any) -> Answer:
     def answer(trial: Trial, setting: Setting, seed: int) -> Reply:
         classifier = IndKNNClassifier(
             trial.classes, setting.epsilon, setting.delta, setting.n_queries,
-            simulation_seed=seed, **{"model_share": 0, **options},
+            n_records=len(trial.records), simulation_seed=seed, **{"model_share": 0, **options},
         )  # fmt: skip
         return _replied(classifier, trial)
 
@@ -107,6 +114,9 @@ def _replied(classifier: IndKNNClassifier, trial: Trial, **detail: float) -> Rep
     answers = classifier.query(trial.queries)
     plan = {"k": classifier.n_neighbors_, "noise_multiplier": classifier.noise_multiplier_}
     told = {name: float(value) for name, value in plan.items() if value is not None}
+    if (model := classifier._model) is not None:
+        alone = classifier.classes_[model.prior(trial.queries).argmax(axis=1)]
+        detail["model_alone"] = float((alone == trial.truth).mean())
     return Reply(classifier.classes_[answers.labels], answers.asked, {**told, **detail})
 
 
@@ -161,13 +171,53 @@ def _facts(trial: Trial) -> calibrated.Facts:
     return calibrated.Facts(len(trial.records), len(trial.classes))
 
 
-def _noisy_sgd(trial: Trial, setting: Setting, seed: int) -> Reply:
-    model = NoisySGDClassifier(
-        trial.classes, setting.epsilon, delta=setting.delta, simulation_seed=seed
-    ).fit(trial.records, trial.labels)
-    labels = model.predict(trial.queries)
-    asked = np.zeros(len(labels), dtype=bool)  # the model is public; asking it is not
-    return Reply(labels, asked, {"noise_multiplier": model.noise_multiplier_})
+def _noisy_sgd(**options: Any) -> Answer:
+    def answer(trial: Trial, setting: Setting, seed: int) -> Reply:
+        model = NoisySGDClassifier(
+            trial.classes, setting.epsilon, delta=setting.delta, n_records=len(trial.records),
+            simulation_seed=seed, **options,
+        ).fit(trial.records, trial.labels)  # fmt: skip
+        detail = {"noise_multiplier": model.noise_multiplier_}
+        return _none_asked(model.predict(trial.queries), detail)
+
+    return answer
+
+
+def _none_asked(labels: npt.NDArray[Any], detail: Mapping[str, float] = NOTHING) -> Reply:
+    """Return the reply of a public model: asking it costs nothing."""
+    return Reply(labels, np.zeros(len(labels), dtype=bool), detail)
+
+
+def _least_squares(trial: Trial, setting: Setting, seed: int) -> Reply:
+    """Answer by least squares on noisy second moments, as dp-learning-ff does.
+
+    Everybody is in two sums of norm 1, of x x' and of x y' with x of length 1: mu squared is 2 over
+    the squared noise. The ridge is of the size of the noise's largest eigenvalue.
+    """
+    generator = np.random.default_rng(seed)  # noqa: TID251 (a simulated rival)
+    X, Q = unit_rows(trial.records), unit_rows(trial.queries)
+    sigma = math.sqrt(2 / (2 * budget(setting.epsilon, setting.delta, "gdp")))
+    noise = np.triu(generator.normal(scale=sigma, size=(X.shape[1], X.shape[1])))
+    moments = X.T @ X + noise + np.triu(noise, 1).T
+    wanted = X.T @ (trial.labels[:, None] == np.asarray(trial.classes)).astype(float)
+    wanted += generator.normal(scale=sigma, size=wanted.shape)
+    ridge = 2 * sigma * math.sqrt(len(moments))
+    weights = np.linalg.solve(moments + ridge * np.eye(len(moments)), wanted)
+    return _none_asked(np.asarray(trial.classes)[(Q @ weights).argmax(axis=1)])
+
+
+def unit_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return rows of length 1."""
+    found = np.asarray(rows, dtype=np.float64)
+    return np.asarray(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12))
+
+
+def _linear(trial: Trial, _setting: Setting, _seed: int) -> Reply:
+    """Answer by logistic regression, without privacy."""
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=100.0, max_iter=200).fit(unit_rows(trial.records), trial.labels)
+    return _none_asked(model.predict(unit_rows(trial.queries)))
 
 
 def _not_private(trial: Trial, _setting: Setting, _seed: int) -> Reply:
@@ -180,7 +230,7 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         "zhu2023": Contender("Ind-KNN, Zhu et al. 2023", _preset, (0.7, 0.5)),
         "default": Contender("Ind-KNN, default", _ind_knn(), (0.5, 0.15)),
         "labels": Contender("Ind-KNN, labels alone", _ind_knn(release="label"), (0.5, 0.15)),
-        "model": Contender(
+        MODEL: Contender(
             "Ind-KNN, private model and labels",
             _ind_knn(release="label", model_share="auto"),
             (3.0, 0.1),
@@ -201,7 +251,20 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         ),
         "pate": Contender("PATE", _pate(screened=False), (4.0, 1.0)),
         "pate-screened": Contender("PATE, screened", _pate(screened=True), (4.0, 1.0)),
-        "noisy-sgd": Contender("NoisySGD", _noisy_sgd, (2.0, 0.01), by_queries=False),
+        "noisy-sgd": Contender("NoisySGD", _noisy_sgd(), (2.0, 0.01), by_queries=False),
+        "noisy-sgd-short": Contender(
+            "NoisySGD, half the step", _noisy_sgd(learning_rate=2.0), (2.0, 0.01), by_queries=False
+        ),
+        "noisy-sgd-long": Contender(
+            "NoisySGD, twice the step", _noisy_sgd(learning_rate=8.0), (2.0, 0.01), by_queries=False
+        ),
+        "least-squares": Contender(
+            "noisy least squares", _least_squares, (0.5, 0.01), by_queries=False
+        ),
+        "linear": Contender(
+            "logistic regression, not private", _linear, (20.0, 0.01),
+            by_epsilon=False, by_queries=False, private=False,
+        ),
         "not-private": Contender(
             "200-NN, not private", _not_private, (0.1, 1.0),
             by_epsilon=False, by_queries=False, private=False,
@@ -218,10 +281,45 @@ def chosen(names: list[str] | None, otherwise: tuple[str, ...]) -> tuple[str, ..
     InvalidInput
         If there is no such method.
     """
-    unknown = [name for name in names or () if name not in CONTENDERS]
-    if unknown:
-        raise InvalidInput(f"There is no method {unknown[0]!r}. There are {', '.join(CONTENDERS)}.")
+    for name in names or ():
+        contender_of(name)
     return tuple(dict.fromkeys(names or otherwise))
+
+
+def contender_of(name: str) -> Contender:
+    """Return a contender by its name, or the private model by a rule: "model@p,r,lambda,g".
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such method.
+    """
+    if name in CONTENDERS:
+        return CONTENDERS[name]
+    method, _, numbers = name.partition("@")
+    try:
+        rule = ModelRule(*map(float, numbers.split(",")))
+    except (ValueError, TypeError):
+        method, rule = "", USUAL
+    if method != MODEL:
+        raise InvalidInput(
+            f"There is no method {name!r}. There are {', '.join(CONTENDERS)}, and "
+            "model@p,r,lambda,g."
+        )
+    return Contender(f"Ind-KNN, model {numbers}", _ruled(rule), (0.5, 0.1))
+
+
+_TRAININGS = Trainings()
+
+
+def _ruled(rule: ModelRule) -> Answer:
+    answer = _ind_knn(release="label", model_share=rule.share)
+
+    def ruled(trial: Trial, setting: Setting, seed: int) -> Reply:
+        with _TRAININGS.forced(rule, trial.records, (setting.epsilon, seed)):
+            return answer(trial, setting, seed)
+
+    return ruled
 
 
 def answered(name: str, trial: Trial, setting: Setting, seed: int) -> Reply:
@@ -230,7 +328,7 @@ def answered(name: str, trial: Trial, setting: Setting, seed: int) -> Reply:
     More queries than planned, or a public set that is small for them, are the experiment's.
     """
     with silenced():
-        return CONTENDERS[name].answer(trial, setting, seed)
+        return contender_of(name).answer(trial, setting, seed)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -125,6 +125,10 @@ class Cells:
         except OSError as error:
             raise InvalidInput(f"{self._path} cannot be written: {error.strerror}.") from None
         self._found[place] = score
+
+    def items(self) -> ItemsView[Place, Score]:
+        """Return all results by their place."""
+        return self._found.items()
 
     def runs(self) -> dict[Place, list[Score]]:
         """Return the scores of all runs by their place, whose own run is set to -1."""

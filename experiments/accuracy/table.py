@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.accuracy.methods import CONTENDERS
+from experiments.accuracy.methods import CONTENDERS, contender_of
 from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.spread import mean_and_spread
 
@@ -87,12 +87,13 @@ def _block(
         f"{' or '.join(map(str, runs))} runs"
     )
     lines = [["epsilon", *("none" if epsilon is None else f"{epsilon:g}" for epsilon in columns)]]
-    for method in CONTENDERS:
+    order = list(CONTENDERS)
+    methods = dict.fromkeys(entry.place.method for entry in found)
+    for method in sorted(methods, key=lambda m: order.index(m) if m in order else len(order)):
         line = {e.place.epsilon: e for e in found if e.place.method == method}
-        if line:
-            every = line.get(None)
-            cells = [line.get(epsilon, every) for epsilon in columns]
-            lines.append([CONTENDERS[method].words, *map(cell, cells)])
+        every = line.get(None)
+        cells = [line.get(epsilon, every) for epsilon in columns]
+        lines.append([contender_of(method).words, *map(cell, cells)])
     return f"{heading}\n\n{pipes(lines)}"
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sklearn.neighbors import KNeighborsClassifier
 
 from vicinal.audit import AuditResult, carry_out
-from vicinal.audit._fixed_plans import FixedPlanTrial
+from vicinal.audit._fixed_plans import FixedPlanTrial, answers_at_origin
 from vicinal.mechanisms import public_draws
 from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 from vicinal.predictors.pate import _parameters
@@ -92,11 +92,7 @@ class PrivateKNNAdversary(FixedPlanTrial):
         return fitted
 
     def _answers(self, fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
-        release = fitted._release
-        release._planned.note_releases(size)
-        fitted.n_asked_ += size
-        passed, answers = release._answered(release.kernel.encode(np.zeros((size, 2))))
-        return np.asarray(passed), answers
+        return answers_at_origin(fitted, size)
 
 
 class PATEAdversary(FixedPlanTrial):

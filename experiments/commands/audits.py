@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -14,6 +15,8 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from experiments.audits.kept import Makers, RunFolder
+
+Row = TypeVar("Row")
 
 Only = Annotated[str | None, typer.Option(help="Attacks, comma-separated.")]
 Classes = Annotated[int, typer.Option(help="Of Ind-KNN.", min=2, max=100)]
@@ -30,6 +33,16 @@ def _run_folder(keep: Path | None, classes: int, epsilon: float) -> RunFolder:
     from vicinal import __version__
 
     return RunFolder(keep, {"version": __version__, "classes": classes, "epsilon": epsilon})
+
+
+def _table(head: str, measured: Iterable[tuple[str, Row]]) -> tuple[str, list[Row]]:
+    """Return a table, and its rows for JSON; each line is shown as soon as it is known."""
+    lines, rows = [head], []
+    for line, row in measured:
+        lines.append(line)
+        rows.append(row)
+        typer.echo(line, err=True)
+    return "\n".join(lines), rows
 
 
 TIGHTNESS = "tightness"
@@ -55,17 +68,17 @@ def tightness(
     out: Out = OUT,
 ) -> None:
     """For every mechanism: its claim, the best lower bound, their ratio and the time it took."""
-    from experiments.audits import tightness as made
+    from experiments.audits import tightness as cases
 
-    makers = _chosen(made.cases(classes, epsilon), only)
+    makers = _chosen(cases.cases(classes, epsilon), only)
     folder = output_folder(out)
-    lines, results = [made.text_row("")], {}
-    for name, found in made.measured(makers, runs, seconds, _run_folder(keep, classes, epsilon)):
-        lines.append(made.text_row(name, found))
-        results[name] = found.to_dict()
-        typer.echo(lines[-1], err=True)
-    result = {"experiment": TIGHTNESS, "note": TIGHTNESS_NOTE, "rows": results}
-    write_table(folder, TIGHTNESS, result, with_notes("\n".join(lines), TIGHTNESS_NOTE), json=json)
+    measured = cases.measured(makers, runs, seconds, _run_folder(keep, classes, epsilon))
+    text, rows = _table(
+        cases.text_row(""),
+        ((cases.text_row(name, row), (name, row.to_dict())) for name, row in measured),
+    )
+    result = {"experiment": TIGHTNESS, "note": TIGHTNESS_NOTE, "rows": dict(rows)}
+    write_table(folder, TIGHTNESS, result, with_notes(text, TIGHTNESS_NOTE), json=json)
 
 
 def _chosen(makers: Makers, only: str | None) -> Makers:
@@ -100,14 +113,10 @@ def audit_errors(
     from experiments.audits import power, tightness
 
     makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
-    lines, rows = [power.WRONG_HEAD], []
-    kept = _run_folder(keep, classes, epsilon)
-    for found in power.wrong(makers, audits, runs, confidence, kept):
-        lines.append(found.text())
-        rows.append(found.to_dict())
-        typer.echo(lines[-1], err=True)
+    wrong = power.wrong(makers, audits, runs, confidence, _run_folder(keep, classes, epsilon))
+    text, rows = _table(power.WRONG_HEAD, ((row.text(), row.to_dict()) for row in wrong))
     result = {"experiment": ERRORS, "note": ERRORS_NOTE, "runs": runs, "rows": rows}
-    write_table(folder, ERRORS, result, with_notes("\n".join(lines), ERRORS_NOTE), json=json)
+    write_table(folder, ERRORS, result, with_notes(text, ERRORS_NOTE), json=json)
 
 
 CONTROLS = "audit-controls"
@@ -134,14 +143,10 @@ def audit_controls(
     from experiments.audits import power, tightness
 
     makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
-    lines, rows = [power.CAUGHT_HEAD], []
-    kept = _run_folder(keep, classes, epsilon)
-    for found in power.caught(makers, audits, runs, 1 - 1e-6, kept):
-        lines.append(found.text())
-        rows.append(found.to_dict())
-        typer.echo(lines[-1], err=True)
+    caught = power.caught(makers, audits, runs, 1 - 1e-6, _run_folder(keep, classes, epsilon))
+    text, rows = _table(power.CAUGHT_HEAD, ((row.text(), row.to_dict()) for row in caught))
     result = {"experiment": CONTROLS, "note": CONTROLS_NOTE, "rows": rows}
-    write_table(folder, CONTROLS, result, with_notes("\n".join(lines), CONTROLS_NOTE), json=json)
+    write_table(folder, CONTROLS, result, with_notes(text, CONTROLS_NOTE), json=json)
 
 
 SERVICE = "audit-service"
@@ -203,14 +208,12 @@ def audit_adversaries(
     """What adversaries get of Private-kNN and PATE by what they choose, against the claim."""
     from experiments.audits import adversaries
 
-    folder, lines, rows = output_folder(out), [adversaries.text_row()], []
-    for found in adversaries.measured(runs, seconds):
-        lines.append(adversaries.text_row(found))
-        rows.append(found.to_dict())
-        typer.echo(lines[-1], err=True)
+    folder, measured = output_folder(out), adversaries.measured(runs, seconds)
+    text, rows = _table(
+        adversaries.text_row(), ((adversaries.text_row(row), row.to_dict()) for row in measured)
+    )
     result = {"experiment": ADVERSARIES, "note": ADVERSARIES_NOTE, "rows": rows}
-    text = with_notes("\n".join(lines), ADVERSARIES_NOTE)
-    write_table(folder, ADVERSARIES, result, text, json=json)
+    write_table(folder, ADVERSARIES, result, with_notes(text, ADVERSARIES_NOTE), json=json)
 
 
 ONE_RUN = "audit-one-run"

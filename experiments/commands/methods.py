@@ -62,6 +62,10 @@ _IMAGES = "npz with x_train, y_train, x_test, y_test"
 Mnist = Annotated[bool, typer.Option("--mnist/--no-mnist", help="With the shipped MNIST.")]
 Fashion = Annotated[Path | None, typer.Option(help=f"Fashion-MNIST: {_IMAGES}.")]
 Cifar = Annotated[Path | None, typer.Option(help=f"CIFAR-10: {_IMAGES}.")]
+Vectors = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=FILE.npz of features in place of images; may be given several times."),
+]
 CifarTest = Annotated[
     Path | None, typer.Option(help="Its test part, if --cifar is an npz of data, offsets, labels.")
 ]
@@ -80,7 +84,7 @@ class _Source:
 def _sources(
     mnist: bool, fashion: Path | None, cifar: Path | None,
     agnews: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
-    cifar_test: Path | None = None,
+    cifar_test: Path | None = None, vectors: Sequence[str] = (),
 ) -> list[_Source]:  # fmt: skip
     from vicinal.datasets import image_npz, load_mnist
 
@@ -92,21 +96,25 @@ def _sources(
         found.append(_image_source("CIFAR-10", load, features, folder))
     if (paths := texts(*agnews)) is not None:
         found.append(_Source("AG News", lambda begin: text_benchmark(paths, folder, begin)))
+    for name, _, file in (given.partition("=") for given in vectors):
+        found.append(_Source(name, partial(_vectors, Path(file))))
     if not found:
         raise InvalidInput("There must be a data set: give the files of at least one.")
     return found
 
 
+def _vectors(path: Path, _begin: Begin) -> Benchmark:
+    from experiments.feature_cache import vectors_npz
+
+    return vectors_npz(path)
+
+
 def _image_source(name: str, load: Callable[[], Any], features: str, folder: Path) -> _Source:
     from experiments.planning import feature_maps
-    from vicinal.reports._trials import image_benchmark
 
-    if features == HOG:
-        return _Source(name, lambda begin: image_benchmark(load(), range(10), begin))
-    used = {SCATTERING: feature_maps.SCATTERING, LITE0: feature_maps.LITE0}[features]
-    return _Source(
-        f"{name}, {features}", lambda begin: used.benchmark(load(), range(10), begin, folder)
-    )
+    maps = {SCATTERING: feature_maps.SCATTERING, LITE0: feature_maps.LITE0, HOG: feature_maps.HOG}
+    used, words = maps[features], name if features == HOG else f"{name}, {features}"
+    return _Source(words, lambda begin: used.benchmark(load(), range(10), begin, folder))
 
 
 def _packed(train: Path, test: Path) -> Dataset:
@@ -122,6 +130,7 @@ def accuracy(
     cifar_test: CifarTest = None,
     agnews_train: AgTrain = None,
     agnews_test: AgTest = None,
+    vectors: Vectors = None,
     methods: Annotated[
         list[str] | None, typer.Option(help="May be given several times; else all but hashing.")
     ] = None,
@@ -132,6 +141,16 @@ def accuracy(
     ] = False,
     runs: Annotated[
         int | None, typer.Option(help="Splits and seeds; else 2, or 5 with --full.", min=1)
+    ] = None,
+    first_run: Annotated[int, typer.Option(help="Number of the first run.", min=0)] = 0,
+    public_rows: Annotated[
+        int, typer.Option(help="At most, of what queries leave of the test part.", min=1)
+    ] = 5000,
+    held_out: Annotated[
+        int, typer.Option(help="Training rows that join the test part, for more queries.", min=0)
+    ] = 0,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder that keeps features; else that of the results.")
     ] = None,
     features: Annotated[
         str, typer.Option(help="Of images: hog, scattering, or lite0 (EfficientNet).")
@@ -154,18 +173,21 @@ def accuracy(
         tuple(_checks.real("epsilon", e, above=0) for e in epsilon or epsilons),
         tuple(dict.fromkeys(queries or counts)),
         runs or n_runs,
+        first_run,
+        public_rows,
     )
     folder = output_folder(out)
     features = _checks.choice("features", features, (HOG, SCATTERING, LITE0))
     agnews = agnews_train, agnews_test
-    sources = _sources(mnist, fashion, cifar, agnews, folder, features, cifar_test)
+    kept = folder if cache is None else output_folder(cache)
+    sources = _sources(mnist, fashion, cifar, agnews, kept, features, cifar_test, vectors or ())
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
         typer.echo(_announced(grid.work(table) * len(sources)), err=True)
     with progress(silent=json) as begin:
         for source, benchmark in _loaded(sources, begin):
             step = begin(source.name, grid.work(table))
-            grid.measure(source.name, benchmark, table, cells, step)
+            grid.measure(source.name, benchmark.held_out(held_out), table, cells, step)
     _tell(ACCURACY, cells, folder, json=json)
 
 

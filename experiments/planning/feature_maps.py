@@ -35,6 +35,9 @@ N_REFERENCE = 5000
 
 SETTINGS = tuple(Setting(epsilon, n) for n in (1000, 4000) for epsilon in (0.5, 1.0))
 
+_MANY = 2048
+"""From this many images on, other threads or processes pay."""
+
 PLAIN = "without privacy"
 
 TRAINED = "NoisySGD, for any number"
@@ -69,7 +72,10 @@ class FeatureMap:
     def _features(self, images: Images, begin: Begin, cache: Path | None) -> Vectors:
         def made() -> Vectors:
             step = begin(f"features: {self.name}", len(images))
-            vectors: Vectors = self.extractor(**self.options).transform(images, progress=step)
+            extractor = self.extractor(**self.options)
+            if len(images) >= _MANY and "n_jobs" in extractor.get_params():
+                extractor.set_params(n_jobs=-1)  # features do not depend on it
+            vectors: Vectors = extractor.transform(images, progress=step)
             return vectors
 
         if cache is None:

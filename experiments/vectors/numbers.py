@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +16,47 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 from experiments.ridge import AdaSSP
+from experiments.vectors.diffprivlib_models import linear_regression
 from vicinal import IndKNNRegressor
 from vicinal.mechanisms import public_draws
 
 Floats = npt.NDArray[np.float64]
 
 DELTA = 1e-5
+CUT = 4.0
 _CUT = ["Fair", "Good", "Very Good", "Premium", "Ideal"]
 _CLARITY = ["I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"]
 
 
 @dataclass(frozen=True, slots=True)
 class NumberTable:
-    """Rows of features and a target; the first rows are public, the next are queries."""
+    """Rows of features and a target; the first rows are public, the next are queries.
+
+    Bounds and typical range are declared by who knows prices or incomes, not read off the rows.
+    """
 
     name: str
     features: Floats
     target: Floats
     bounds: tuple[float, float]
     scale: str = "log"
+    typical: tuple[float, float] | None = None
     n_public: int = 2000
     n_queries: int = 2000
+
+    def onto(self, numbers: Floats) -> Floats:
+        """Return numbers on the scale on which they are predicted."""
+        return np.log(numbers) if self.scale == "log" else np.asarray(numbers)
 
     def parts(self, seed: int) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Return public rows, queries with targets, private rows with targets, one order a seed.
 
-        Columns are centred and scaled by the public rows, and cut at 4 of their deviations.
+        Columns are centred and scaled by the public rows, and cut at `CUT` of their deviations.
         """
         order = public_draws(seed).permutation(len(self.target))
         X, y = self.features[order], self.target[order]
         public = X[: self.n_public]
-        scaled = np.clip((X - public.mean(axis=0)) / (public.std(axis=0) + 1e-9), -4, 4)
+        scaled = np.clip((X - public.mean(axis=0)) / (public.std(axis=0) + 1e-9), -CUT, CUT)
         first, last = self.n_public, self.n_public + self.n_queries
         return scaled[:first], scaled[first:last], y[first:last], scaled[last:], y[last:]
 
@@ -77,7 +88,8 @@ def wages(folder: Path) -> NumberTable:
             columns += [(column == name).astype(float) for name in sorted(set(column))[1:]]
         else:
             columns.append(column.astype(float))
-    return NumberTable("gss_wages, log income", np.array(columns).T, income, (500.0, 300000.0))
+    features = np.array(columns).T
+    return NumberTable("gss_wages, log income", features, income, (500, 3e5), typical=(5e3, 8e4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,36 +115,71 @@ class NumberScore:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def scores(table: NumberTable, seed: int, n_queries: int, epsilons: tuple[float, ...]) -> Iterator[
-    NumberScore
-]:  # fmt: skip
-    """Yield the scores of all methods on one split."""
-    public, queries, truth, records, target = table.parts(seed)
-    onto = np.log if table.scale == "log" else np.asarray
-    queries, truth = queries[:n_queries], onto(np.clip(truth[:n_queries], *table.bounds))
-    low, high = onto(table.bounds)
+Predict = Callable[[], Floats]
+
+
+def methods(
+    table: NumberTable, seed: int, n_queries: int, epsilon: float | None
+) -> Iterator[tuple[str, Predict]]:
+    """Yield what predicts the first queries of a split, by name, on the table's scale.
+
+    Without `epsilon` those without privacy, with it those of that epsilon.
+    """
+    public, queries, _, records, target = table.parts(seed)
+    queries, onto = queries[:n_queries], table.onto
+    low, high = onto(np.array(table.bounds))
     values = onto(np.clip(target, *table.bounds))
-
-    def score(method: str, epsilon: float | None, predicted: Floats) -> NumberScore:
-        errors = np.square(predicted - truth)
-        r2 = 1 - errors.sum() / np.square(truth - truth.mean()).sum()
-        rmse = float(np.sqrt(errors.mean()))
-        return NumberScore(table.name, method, epsilon, n_queries, seed, float(r2), rmse)
-
-    yield score(
-        "200-NN, not private", None, KNeighborsRegressor(200).fit(records, values).predict(queries)
-    )
-    yield score("ridge, not private", None, Ridge().fit(records, values).predict(queries))
-    scaled = (values - low) / (high - low) * 2 - 1
+    if epsilon is None:
+        for name, model in (("200-NN", KNeighborsRegressor(200)), ("ridge", Ridge())):
+            yield f"{name}, not private", partial(_fitted, model, records, values, queries)
+        return
     bound = float(np.quantile(np.linalg.norm(public, axis=1), 0.95))
-    for epsilon in epsilons:
+
+    def ada() -> Floats:
+        scaled = (values - low) / (high - low) * 2 - 1
         linear = AdaSSP.fit(records, scaled, bound, epsilon, DELTA, seed).predict(queries)
-        yield score("AdaSSP", epsilon, (linear + 1) / 2 * (high - low) + low)
+        return np.asarray((linear + 1) / 2 * (high - low) + low)
+
+    def neighbors(**more: Any) -> Floats:
         model = IndKNNRegressor(
             table.bounds, epsilon, DELTA, n_queries, scale=table.scale, kernel="rbf",
-            simulation_seed=seed,
+            simulation_seed=seed, n_records=len(records), interactions="public", **more,
         )  # fmt: skip
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.fit(records, target, public=public)
-            yield score("IndKNNRegressor", epsilon, onto(model.predict(queries)))
+        model.fit(records, target, public=public)
+        return onto(model.predict(queries))
+
+    yield "AdaSSP", ada
+    linear = linear_regression(epsilon, CUT, (float(low), float(high)), seed)
+    if linear is not None:
+        yield "diffprivlib", partial(_fitted, linear, records, values, queries)
+    yield "IndKNNRegressor", neighbors
+    if table.typical is not None:
+        typical = {"typical_range": table.typical}
+        yield "  typical range", partial(neighbors, **typical)
+        yield "  and usage", partial(neighbors, **typical, noise_schedule="usage")
+
+
+def _fitted(model: Any, records: Floats, values: Floats, queries: Floats) -> Floats:
+    return np.asarray(model.fit(records, values).predict(queries), dtype=np.float64)
+
+
+def scores(
+    table: NumberTable,
+    seed: int,
+    n_queries: int,
+    epsilons: tuple[float, ...],
+    only: str = "",
+) -> Iterator[NumberScore]:
+    """Yield the scores on one split of all methods whose name begins with `only`."""
+    truth = table.onto(np.clip(table.parts(seed)[2][:n_queries], *table.bounds))
+    for epsilon in (None, *epsilons):
+        for name, predict in methods(table, seed, n_queries, epsilon):
+            if not name.strip().startswith(only):
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                predicted = np.clip(predict(), *table.onto(np.array(table.bounds)))
+            errors = np.square(predicted - truth)
+            r2 = float(1 - errors.mean() / truth.var())
+            rmse = float(np.sqrt(errors.mean()))
+            yield NumberScore(table.name, name, epsilon, n_queries, seed, r2, rmse)

@@ -65,10 +65,10 @@ def sources(source: Path) -> set[Path]:
 @cache
 def _imported(source: Path) -> frozenset[Path]:
     """Return the files of this package that one of its files imports itself, or more."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     for module, names, plain in _IMPORT.findall(source.read_text(encoding="utf-8")):
-        found.update(_files(module or plain, re.findall(r"\w+", re.sub(r"#.*", "", names))))
-    return frozenset(found)
+        files.update(_files(module or plain, re.findall(r"\w+", re.sub(r"#.*", "", names))))
+    return frozenset(files)
 
 
 def _files(module: str, names: list[str]) -> Iterator[Path]:

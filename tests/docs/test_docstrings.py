@@ -15,21 +15,28 @@ from docs.site import api
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
-def exported():
-    """Return what packages export, once each, by its first name."""
-    named = {}
+def places():
+    """Return where each exported name is found first, as a module and a name; imports nothing."""
+    found = {}
     for path in api.public_packages():
-        module = importlib.import_module(api._module(path))
         for name in api.exports(path):
-            value = getattr(module, name)
-            if inspect.isclass(value) or inspect.isfunction(value):
-                named.setdefault(id(value), (f"{module.__name__}.{name}", value))
-    return list(named.values())
+            found.setdefault(name, (api._module(path), name))
+    return list(found.values())
 
 
-@pytest.mark.parametrize("value", [pytest.param(value, id=name) for name, value in exported()])
-def test_the_example_of_a_docstring_runs(value, tmp_path, monkeypatch):
+def exported(module, name):
+    """Return what a package exports if that has an example, else None: a constant, a module."""
+    value = getattr(importlib.import_module(module), name)
+    return value if inspect.isclass(value) or inspect.isfunction(value) else None
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [pytest.param(*place, id=".".join(place)) for place in places()]
+)
+def test_the_example_of_a_docstring_runs(module, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if (value := exported(module, name)) is None:
+        return
     (test,) = doctest.DocTestFinder(recurse=False).find(value)
     told = []
     doctest.DocTestRunner(optionflags=FLAGS).run(test, out=told.append)
@@ -37,9 +44,20 @@ def test_the_example_of_a_docstring_runs(value, tmp_path, monkeypatch):
 
 
 def test_every_public_name_has_an_example():
-    lacking = [name for name, value in exported() if ">>>" not in str(value.__doc__)]
+    values = {".".join(place): exported(*place) for place in places()}
+    lacking = [name for name, value in values.items() if value and ">>>" not in str(value.__doc__)]
     errors = [name for name in lacking if name.startswith("vicinal.errors.")]
     assert lacking == errors  # an error is raised, not called
+
+
+def test_a_name_that_two_packages_export_is_one_thing():
+    """Else only the first one's example would run."""
+    known = dict(reversed(place) for place in places())
+    for path in api.public_packages():
+        package = importlib.import_module(api._module(path))
+        for name in set(api.exports(path)) - {"__version__"}:
+            first = getattr(importlib.import_module(known[name]), name)
+            assert getattr(package, name) is first, name
 
 
 def test_an_example_that_fails_is_noticed():

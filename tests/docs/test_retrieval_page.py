@@ -9,10 +9,12 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from vicinal.cli._main import app
+from vicinal.features import SentenceFeatures
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "retrieval.md").read_text(encoding="utf-8")
@@ -23,7 +25,24 @@ needs_the_extra = pytest.mark.skipif(
 )
 
 
+@pytest.fixture
+def embedded_once(monkeypatch):
+    """Embed once what comes again: 450 of 1,600 made-up notes differ, and the network takes 20 ms.
+
+    An embedding is a function of its text alone (tests/unit/test_text.py).
+    """
+    embed, known = SentenceFeatures.transform, {}
+
+    def transform(self, texts, progress=None):
+        if new := [text for text in dict.fromkeys(texts) if text not in known]:
+            known.update(zip(new, embed(self, new, progress), strict=True))
+        return np.stack([known[text] for text in texts])
+
+    monkeypatch.setattr(SentenceFeatures, "transform", transform)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("embedded_once")
 @needs_the_extra
 def test_the_commands_run_and_the_words_are_of_the_topic(tmp_path, monkeypatch):
     """Fails if the page's store cannot be made, or its answers are noise throughout."""

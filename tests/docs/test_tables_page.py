@@ -46,13 +46,18 @@ def answers(folder):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
-def test_the_readmes_table_and_its_service(tmp_path):
-    """Three commands from own files to private answers; then the same store over HTTP."""
+def test_the_readmes_table_and_its_service(tmp_path, monkeypatch):
+    """Three commands from own files to private answers; then the same store over HTTP.
+
+    The three run in this process. That each runs as one of its own is seen by the site, whose
+    tutorial on tables starts the same ones; here keys, the service and its caller do.
+    """
     pytest.importorskip("uvicorn")
+    monkeypatch.chdir(tmp_path)
     _, table, service = blocks(README, "sh")
     assert len(table.splitlines()) == 3
     run(f"python examples/patients.py {tmp_path}")
-    shell(tmp_path, table)
+    run(table)
     assert answers(tmp_path) > 0.7
     first, serve, call = service.splitlines()
     reply = served(tmp_path, first + "\n", serve.removesuffix(" &"), call)

@@ -67,7 +67,7 @@ def test_a_query_by_keyboard_and_what_it_cost(tmp_path, page):
         ask(page)
         page.until("document.getElementById('answer').innerText.includes('replayed, free')")
         assert page.run("document.getElementById('history-card').hidden")
-        check_whole(page, service)
+        check_consistent(page, service)
 
 
 def test_a_curator_sees_the_history(tmp_path, page):
@@ -76,7 +76,7 @@ def test_a_curator_sees_the_history(tmp_path, page):
         enter(page, service, "curator")
         assert "Erasure" in text(page, "history")
         assert "person-3" not in page.run("document.documentElement.outerHTML")
-        check_whole(page, service)
+        check_consistent(page, service)
 
 
 def test_mistakes_are_said(tmp_path, page):
@@ -131,7 +131,7 @@ def test_an_image_is_sent_as_grey_pixels(tmp_path, page):
         ask(page)
         page.until("document.querySelector('.verdict')")
         assert service.store.quota().used == 1
-        check_whole(page, service)
+        check_consistent(page, service)
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -156,7 +156,7 @@ def test_it_fits_a_phone_and_every_control_has_a_name(tmp_path, page, dark):
             "[...document.querySelectorAll('#room h1, #room h2')].map(h => h.tagName)"
         )
         assert levels[0] == "H1"
-        check_whole(page, service)
+        check_consistent(page, service)
 
 
 AXE = """(async () => {
@@ -208,7 +208,7 @@ def test_what_was_used_is_plotted_over_time(tmp_path, page):
         lines = "[...document.querySelectorAll('.usage polyline')].map(l => l.points.length)"
         first, second = page.run(lines)
         assert first == second == 2 * len(service.app.state.service.usage.of("default")) - 1
-        check_whole(page, service)
+        check_consistent(page, service)
 
 
 def test_numbers_with_names_have_a_field_each(tmp_path, page):
@@ -227,10 +227,10 @@ def test_numbers_with_names_have_a_field_each(tmp_path, page):
         ask(page)
         page.until("document.querySelector('.verdict')")
         assert service.store.predict(Q[:1], analyst="anna").charged == 0
-        check_whole(page, service)
+        check_consistent(page, service)
 
 
-def check_whole(page, service):
+def check_consistent(page, service):
     """No script failed, no policy was broken, nothing was fetched from elsewhere."""
     assert page.troubles() == []
     own = f"http://127.0.0.1:{service.port}/"

@@ -5,6 +5,8 @@ Every check is also run on a source that is wrong on purpose, and must notice.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import opendp.prelude as opendp
 import pytest
@@ -32,20 +34,25 @@ SCALES = pytest.mark.parametrize("scale", [1, 2, 3, 4, 5, 7, FINE, FINE + 12_345
 
 
 class OpenDP(NoiseSource):
-    """The oracle: samplers by other people, one vector call for all draws."""
+    """The oracle: samplers by other people, one vector call for all draws.
+
+    They take longer than ours, so whoever asks for as many of one law again gets the same ones.
+    """
 
     exact = True
 
     def discrete_gaussian(self, scale, size):
-        return self._draw(opendp.m.make_gaussian, opendp.l2_distance(T="f64"), scale, size)
+        return drawn(opendp.m.make_gaussian, opendp.l2_distance(T="f64"), scale, size)
 
     def discrete_laplace(self, scale, size):
-        return self._draw(opendp.m.make_laplace, opendp.l1_distance(T="i64"), scale, size)
+        return drawn(opendp.m.make_laplace, opendp.l1_distance(T="i64"), scale, size)
 
-    def _draw(self, make, metric, scale, size):
-        # "i64": OpenDP reads the plain type `int` as 32 bits, which this noise would overflow.
-        domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
-        return np.asarray(make(domain, metric, scale=float(scale))([0] * size), dtype=np.int64)
+
+@cache
+def drawn(make, metric, scale, size):
+    """Return draws of OpenDP; "i64", as `int` means 32 bits to it, which this noise overflows."""
+    domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
+    return np.asarray(make(domain, metric, scale=float(scale))([0] * size), dtype=np.int64)
 
 
 class Wrong(NoiseSource):

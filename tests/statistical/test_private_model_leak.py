@@ -19,9 +19,10 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
-from vicinal.mechanisms._votes import DeltaSlackAccountant
-from vicinal.predictors.ind_knn import _descent, _private_model
+from vicinal.mechanisms._vote_grid import DeltaSlackAccountant
+from vicinal.predictors.ind_knn import _descent, _model_rule, _private_model
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
+from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.predictors.ind_knn._private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.predictors.ind_knn._shard import LocalShardBase
 
@@ -304,7 +305,8 @@ def test_the_prior_moves_no_charge(monkeypatch):
     """Scores that join the votes are public: who pays how much stays the same."""
     left = []
     for weight in (2.0, 1e-9):
-        monkeypatch.setattr(_private_model, "PRIOR", weight)
+        rule = ModelRule(prior=weight)
+        monkeypatch.setattr(_model_rule, "chosen_rule", lambda *_, rule=rule: rule)
         fitted = classifier(release="label").fit(X, Y, public=R)
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())

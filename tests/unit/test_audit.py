@@ -11,7 +11,8 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 from typer.testing import CliRunner
 
-from vicinal.accounting._budget import gdp_delta
+from vicinal import Store
+from vicinal.accounting._budget import budget, gdp_delta
 from vicinal.accounting._label_only import LabelBudget
 from vicinal.audit import (
     AuditResult,
@@ -20,6 +21,7 @@ from vicinal.audit import (
     IndKNNAudit,
     RateBounds,
     _schedule,
+    all_trials,
     carry_out,
     carry_out_all,
     epsilon_from_guesses,
@@ -43,6 +45,7 @@ from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._vote_trials import chances_of_first
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
+from vicinal.mechanisms._vote_grid import SLACK_SHARE
 
 # ---------------------------------------------------------------- bounds of rates
 
@@ -97,7 +100,7 @@ def test_many_scores_prove_nearly_all_of_a_shift():
 
 
 def test_epsilon_of_rates_is_the_better_direction():
-    rates = RateBounds(found=0.5, false_alarms=0.1)
+    rates = RateBounds(power=0.5, false_alarms=0.1)
     assert rates.epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
     assert RateBounds(0.9, 0.5).epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
 
@@ -305,9 +308,70 @@ class Shift(AuditTrial):
         return self.broken
 
 
+def facts_of(**plan):
+    """Return public facts of a made-up store of two classes, with a plan of these parameters."""
+    whole = {
+        "epsilon": 1.0, "delta": 1e-5, "accounting": "gdp", "release": "votes",
+        "reuse_predictions": "none", "neighbor_count": "public", **plan,
+    }  # fmt: skip
+    return {
+        "classes": ["a", "b"], "target": {"kind": "classes"}, "kernel": "cosine",
+        "reference_cost": 0.0, "audiences": {"default": {"plan": whole}},
+    }  # fmt: skip
+
+
+def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
+    """Fails if the public plan does not name it, or the audit takes another."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    given = {"classes": [0, 1], "public": X[:20] + 1, "n_queries": 5, "n_records": 60}
+    with Store.init(tmp_path / "s", X, np.arange(60) % 2, accounting="rdp", **given) as store:
+        facts = store.facts()
+    assert facts["audiences"]["default"]["plan"]["accounting"] == "rdp"
+    claim = store_trials(facts)["votes"]().claim
+    assert claim.shift == pytest.approx(math.sqrt(2 * budget(1.0, 1e-5, "rdp")))
+    assert claim.shift < store_trials(facts_of())["votes"]().claim.shift
+
+
+def test_what_the_reference_has_cost_is_no_part_of_the_claim():
+    paid = {**facts_of(), "reference_cost": 0.01}
+    shifts = [store_trials(facts)["votes"]().claim.shift for facts in (facts_of(), paid)]
+    assert shifts[0] ** 2 - shifts[1] ** 2 == pytest.approx(2 * 0.01)
+
+
+@pytest.mark.parametrize(
+    ("plan", "further"),
+    [
+        ({}, set()),
+        ({"neighbor_count": "private", "accounting": "rdp"}, {"count"}),
+        ({"reuse_predictions": "neighbors"}, {"reuse"}),
+        ({"reuse_predictions": "gate"}, {"gate"}),
+        ({"model_share": 0.3}, {"model"}),
+    ],
+)
+def test_a_store_is_attacked_where_its_plan_spends(plan, further):
+    found = store_trials(facts_of(**plan))
+    assert set(found) == {"votes", "votes-two-labels", "votes-return"} | further
+    for name in further:
+        trial = found[name]()
+        assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_a_model_of_a_store_may_show_its_share_alone(release):
+    trial = store_trials(facts_of(model_share=0.3, release=release))["model"]()
+    if release == "votes":
+        whole = budget(1.0, 1e-5 * (1 - SLACK_SHARE))
+        assert trial.claim.shift == pytest.approx(math.sqrt(2 * 0.3 * whole))
+    assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
+    control = trial.controls()["noise a quarter"]
+    assert try_control("noise", control, 60.0, 0.999).caught
+
+
 TARGETS = {
     "numbers": {"kind": "bounds", "bounds": {"age": [0, 110], "stay": [0, 30]}},
+    "typical": {"kind": "bounds", "bounds": [0, 100], "typical_range": [20, 60]},
     "tau": {"kind": "labels", "labels": ["a", "b", "c", "d"], "tau": 2.0},
+    "words": {"kind": "vocabulary", "vocabulary": 20_000, "words_per_text": 64},
 }
 SURE = 1 - 1e-10
 
@@ -315,11 +379,7 @@ SURE = 1 - 1e-10
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
     """Fails if vectors leak more than claimed, or a broken version would pass."""
-    plan = {"epsilon": 1.0, "delta": 1e-5, "release": "votes"}
-    facts = {
-        "classes": [], "target": TARGETS[target], "kernel": "cosine",
-        "audiences": {"default": {"plan": plan}},
-    }  # fmt: skip
+    facts = {**facts_of(), "classes": [], "target": TARGETS[target]}
     found = store_trials(facts)
     assert list(found) == ["vectors", "vectors-opposite", "vectors-return"]
     for make in found.values():
@@ -327,6 +387,26 @@ def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
         assert carry_out(trial, 0.0, SURE, controls=False).kept
         for name, control in trial.controls().items():
             assert try_control(name, control, 60.0, 0.999).caught, name
+
+
+def test_a_student_gives_away_no_more_than_its_labels():
+    """Fails if students leak more than claimed, or one of labels with less noise would pass."""
+    pytest.importorskip("torch")
+    trial = IndKNNAudit(2).students()
+    assert carry_out(trial, 0.0, SURE, controls=False).kept
+    (control,) = trial.controls().values()
+    assert try_control("noise a third", control, 60.0, 0.999).caught
+
+
+def test_every_mechanism_has_a_row_and_every_world_of_the_list():
+    """Who leaves and returns, budgets nearly spent, many records, two labels, students."""
+    found = all_trials(IndKNNAudit(2))
+    assert {"votes", "votes-two-labels", "votes-return", "vectors-return", "labels-alone"} < set(
+        found
+    )
+    assert {"gate", "reuse", "count", "model", "students", "screening", "pate"} < set(found)
+    assert "budget nearly spent" in found["votes-return"]().world
+    assert "many records" in found["votes"]().world
 
 
 def test_broken_versions_stop_when_they_are_caught():

@@ -69,9 +69,12 @@ def test_a_certificate_is_whole_and_names_nobody(folder, tmp_path):
     assert all(held(found, path) for path in fields_named(found))
 
 
+LISTS = ("nist_sp_800_226", "owasp_aisvs")
+
+
 def fields_named(found):
     """Return every field that a list of somebody else is mapped to."""
-    mapped = [path for row in found["nist_sp_800_226"] for path in row["fields"]]
+    mapped = [path for name in LISTS for row in found[name] for path in row["fields"]]
     tiers = [value for tier in found["registry"].values() for value in tier.values()]
     return mapped + [path for value in tiers if isinstance(value, list) for path in value]
 
@@ -89,7 +92,9 @@ def held(found, path):
 def test_a_list_says_of_every_item_whether_it_is_covered(folder):
     with Store.open(folder) as store:
         found = deployment_certificate(store.facts(), "0", "now", accuracy="93 % on a test set")
-    for row in found["nist_sp_800_226"]:
+    assert all(found["compared"][name] in certificate_page(found) for name in LISTS)
+    assert set(found["compared"]) == {*LISTS, "registry"}
+    for row in (row for name in LISTS for row in found[name]):
         assert row["status"] in ("covered", "partly", "not covered")
         assert bool(row["fields"]) == (row["status"] != "not covered")
     assert "93 % on a test set" in certificate_page(found)

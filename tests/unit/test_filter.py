@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
-from vicinal.accounting._budget import UNITS, afford, charge, unit_rate
+from vicinal.accounting._budget import UNITS, afford, charge, gdp_delta, unit_rate
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._charging_kernels import OnePrice, scale_down
 
@@ -86,3 +87,36 @@ def test_a_cost_beyond_any_budget_does_not_wrap_around():
 def test_bad_scales_are_refused(scale):
     with pytest.raises(InvalidInput, match="scale"):
         unit_rate(scale, 0.1)
+
+
+# ---------------------------------------------------------------- adaptive Gaussian steps
+
+
+def adaptive_delta(first, left, stop, epsilon):
+    """Return delta of a Gaussian step of `first`, and one of `left` unless a draw passes `stop`.
+
+    The analyst sees the first draw z, whose loss is first z - first^2 / 2, and goes on where it
+    likes. By quadrature over z; a Gaussian step's own delta is exact.
+    """
+    nodes, width = np.linspace(-12, 12, 24_001, retstep=True)
+    density = np.exp(-(nodes**2) / 2) / np.sqrt(2 * np.pi)
+    loss = first * nodes - first**2 / 2
+    rest = epsilon - loss
+    alone = np.maximum(0.0, -np.expm1(rest))
+    on = ndtr(left / 2 - rest / left) - np.exp(rest) * ndtr(-left / 2 - rest / left)
+    return float((density * np.exp(loss) * np.where(nodes > stop, alone, on)).sum() * width)
+
+
+@pytest.mark.parametrize("stop", [-1.0, 0.0, 0.7, 13.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
+def test_an_analyst_who_stops_where_it_likes_gets_no_more_than_the_whole_budget(stop, epsilon):
+    """Squares of mu that sum to at most M^2 along each path are M-GDP: proof note of votes."""
+    whole, first = 1.2, 0.8
+    left = np.sqrt(whole**2 - first**2)
+    found, allowed = adaptive_delta(first, left, stop, epsilon), gdp_delta(whole, epsilon)
+    assert found <= allowed + 1e-9
+    assert (found > allowed - 1e-9) == (stop > 12), "all of it where nobody stops"
+
+
+def test_a_refill_on_one_path_is_seen_by_that_quadrature():
+    assert adaptive_delta(0.8, 1.2, 1.5, 0.5) > gdp_delta(1.2, 0.5)

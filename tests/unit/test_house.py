@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -171,9 +172,15 @@ METAPHORS = {
 """Words for machinery that the glossary does not know; the field has its own."""
 
 
+@cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
+@cache
 def definitions(module: Path) -> list[tuple[str, str]]:
     """Return (kind, name) of all classes, functions and parameters of a module."""
-    nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+    nodes = ast.walk(parsed(module))
     return [
         (type(node).__name__, getattr(node, "name", None) or getattr(node, "arg", ""))
         for node in nodes
@@ -181,18 +188,21 @@ def definitions(module: Path) -> list[tuple[str, str]]:
     ]
 
 
-CLASSES = {
-    node.name: node
-    for module in MODULES
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
-    if isinstance(node, ast.ClassDef)
-}
+@cache
+def classes() -> dict[str, ast.ClassDef]:
+    """Return all classes of the package by name; not while tests are collected."""
+    return {
+        node.name: node
+        for module in MODULES
+        for node in ast.walk(parsed(module))
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def inherits_text(node: ast.ClassDef, method: str) -> bool:
     """Whether a base class of this package documents `method`."""
     names = [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
-    bases = [CLASSES[name] for name in names if name in CLASSES and name != node.name]
+    bases = [classes()[name] for name in names if name in classes() and name != node.name]
     return any(
         inherits_text(base, method)
         or any(
@@ -220,7 +230,7 @@ def undocumented(node: ast.Module | ast.ClassDef) -> list[str]:
 
 def test_whatever_has_no_underscore_is_documented():
     """Ruff takes all of an internal module for private, and asks nothing of it."""
-    trees = {module: ast.parse(module.read_text(encoding="utf-8")) for module in MODULES}
+    trees = {module: parsed(module) for module in MODULES}
     assert not [module for module, tree in trees.items() if not ast.get_docstring(tree)]
     assert not {module: names for module, tree in trees.items() if (names := undocumented(tree))}
 

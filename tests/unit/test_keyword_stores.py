@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
+from made_up import NoNoise
 from serving_tools import running
 from vicinal import IndKNNKeywords
 from vicinal.accounting._budget import UNITS
@@ -140,8 +141,6 @@ def test_unusable_texts_are_refused_before_anything_changes(tmp_path):
                 store.add(X[:1], y, ["x"])
         with pytest.raises(InvalidInput, match="belongs to the store"):
             store.open_audience("second", vocabulary=["a"])
-        with pytest.raises(InvalidInput):
-            store.evaluate(X[:2], TEXTS[:2], OWNERS[:2])
         assert store.version == version
 
 
@@ -313,3 +312,64 @@ def test_a_service_answers_and_takes_texts(tmp_path):
         body = {**record, "documents": TEXTS[:2]}
         added = service.call("POST", "/v1/records", body, "curator")
         assert added.status == 200, added.body
+
+
+# ---------------------------------------------------------------- evaluations
+
+
+ASKERS = [f"v{i}" for i in range(len(Q))]
+TRUTH = ["knee pain" if x[0] > 0 else "nothing of it" for x in Q]
+
+
+def counted(answers, truth):
+    """Return how many words of its own answer, and of the next, each text has."""
+    texts = [set(text.split()) for text in truth]
+    pairs = zip(texts, answers, np.roll(answers, -1, axis=0), strict=True)
+    return np.array([[len(text & set(own)), len(text & set(other))] for text, own, other in pairs])
+
+
+def test_an_evaluation_counts_the_words_that_texts_have(tmp_path, monkeypatch):
+    """Fails if a text is compared with another answer, or words are counted elsewhere."""
+    with made(tmp_path / "store") as store:
+        answers = store.predict(Q).labels
+        state = store._audience_states["default"]
+        before = state.audience.account.remaining.copy()
+        monkeypatch.setattr(state.engine.votes, "noise", NoNoise())
+        rows, texts = np.vstack([Q, X[:3]]), [*TRUTH, *TEXTS[:3]]  # the last were never asked
+        found = store.evaluate(rows, texts, [*ASKERS, *OWNERS[:3]])
+        np.testing.assert_array_equal(state.audience.account.remaining[: len(before)], before)
+        told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+        assert store.facts()["audiences"]["default"]["evaluations"] == [told]
+    own, other = counted(answers, TRUTH).T
+    np.testing.assert_allclose(found.hits, np.bincount(own, minlength=3), atol=1e-6)
+    np.testing.assert_allclose(found.others, np.bincount(other, minlength=3), atol=1e-6)
+    figures = found.figures_of(found.counts)
+    assert figures["precision"] == pytest.approx(own.mean() / 2)
+    assert figures["precision_by_chance"] == pytest.approx(other.mean() / 2)
+    assert figures["found"] == pytest.approx((own > 0).mean())
+
+
+def test_unusable_texts_are_refused_before_anybody_pays(tmp_path):
+    with made(tmp_path / "store") as store:
+        store.predict(Q)
+        account = store._audience_states["default"].audience.account
+        before = account.remaining.copy()
+        for texts in (TRUTH[:3], None, [3.0] * len(Q), "knee"):
+            with pytest.raises(InvalidInput):
+                store.evaluate(Q, texts, ASKERS)
+        np.testing.assert_array_equal(account.remaining, before)
+
+
+def test_the_command_evaluates_words(tmp_path):
+    with made(tmp_path / "store") as store:
+        store.predict(Q)
+    columns = {name: Q[:, i] for i, name in enumerate("abc")}
+    table = pa.table({**columns, "note": TRUTH, "who": ASKERS})
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    given = ["evaluate", str(tmp_path / "store"), "--data", str(tmp_path / "rows.parquet")]
+    refused = CliRunner().invoke(app, [*given, "--subject", "who"])
+    assert refused.exit_code == 2
+    assert "--text" in refused.stderr
+    result = CliRunner().invoke(app, [*given, "--subject", "who", "--text", "note", "--share", "1"])
+    assert result.exit_code == 0, result.output
+    assert "Share of an answer's words" in result.output

@@ -301,7 +301,7 @@ def test_bends_bound_the_second_derivatives(gamma, reverse):
     contest = ThreeWayComparison(0.2, gamma, np.array([1.5, 6.0, 60.0]), reverse)
     u, v = np.random.default_rng(4).uniform(-6, 6, (2, 300))
     here, step = contest.point(u, v), 2e-3
-    bend = contest._log_bend(here.weight, np.stack([here.ratio, here.ratio]))
+    bend = contest._log_bend(here.weight, here.ratio, contest._log_plain_bend(here.ratio))
     tightest = np.full(3, np.inf)
     for i, j in [(step, 0.0), (0.0, step)]:
         middle = contest._log_g(here)

@@ -10,7 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from experiments.accuracy import calibrated, figures, grid, method_plots, retraining, robustness
+from experiments.accuracy import (
+    calibrated,
+    figures,
+    grid,
+    losses,
+    method_plots,
+    retraining,
+    robustness,
+)
 from experiments.accuracy.calibrated import Facts
 from experiments.accuracy.grid import Job, Table
 from experiments.accuracy.methods import CONTENDERS, answered, chosen, public_radius
@@ -341,7 +349,9 @@ def test_keeping_up_has_a_row_for_every_way(trial, monkeypatch):
 
 @pytest.fixture
 def toy(benchmark, monkeypatch):
-    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark)
+    monkeypatch.setattr(
+        "experiments.planning.feature_maps.FeatureMap.benchmark", lambda *_: benchmark
+    )
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
 
 
@@ -418,3 +428,70 @@ def test_data_must_be_given(tmp_path):
     for options in (["--no-mnist"], ["--agnews-train", "a.csv"]):
         done = CliRunner().invoke(experiments, ["accuracy", *options, "--out", str(tmp_path)])
         assert done.exit_code == 2
+
+
+# ---------------------------------------------------------------- rules and losses
+
+
+def test_a_rule_by_name_is_the_rule_of_the_package(trial):
+    usual = answered("model@0.7,0.25,2,0.5", trial, Setting(8.0, 200), 3)
+    assert usual.asked.mean() < 0.5
+    assert set(usual.detail) >= {"k", "model_alone"}
+    more = answered("model@0.7,0.6,2,0.5", trial, Setting(8.0, 200), 3)
+    assert more.asked.sum() > usual.asked.sum()
+    assert more.detail["model_alone"] == usual.detail["model_alone"]  # trained once
+    for wrong in ("model@", "model@.5,x", "labels@.7", "model@1,2,3,4,5"):
+        with pytest.raises(InvalidInput, match="There is no method"):
+            chosen([wrong], ())
+
+
+def test_losses_are_against_the_best_rival_of_a_cell():
+    scores = {}
+    for run in range(3):
+        for method, right in (("model", 0.90), ("labels", 0.91), ("noisy-sgd", 0.80)):
+            place = PLACE._replace(method=method, run=run)
+            scores[place] = Score(right + run / 100, 1.0, 0.0, 0.1)
+        scores[PLACE._replace(method="model", run=run, epsilon=2.0)] = Score(0.95, 1, 0, 0.1)
+        scores[PLACE._replace(method="labels", run=run, epsilon=2.0)] = Score(0.94, 1, 0, 0.1)
+    (lost, won) = losses.standings(scores, "model", ["labels", "noisy-sgd"], range(5))
+    assert (lost.rival, lost.runs) == ("labels", 3)
+    assert lost.ahead == pytest.approx(-0.01)
+    assert lost.error == pytest.approx(0, abs=1e-12)
+    assert won.ahead == pytest.approx(0.01)
+    assert "-0.0100" in losses.text_table([lost, won])
+    assert "+0.0100" not in losses.text_table([lost, won])
+    assert "| 2     | 1  " in losses.summary([lost, won])
+    assert losses.standings(scores, "model", ["pate"], range(5)) == []
+
+
+def test_the_losses_command_merges_files(tmp_path):
+    for name, method, right in (("a", "model", 0.8), ("b", "labels", 0.9)):
+        cells = Cells.at(tmp_path / f"{name}.cells.jsonl", resume=False)
+        cells.put(PLACE._replace(method=method), Score(right, 1.0, 0.0, 0.1))
+    files = [str(tmp_path / f"{name}.cells.jsonl") for name in "ab"]
+    done = CliRunner().invoke(experiments, ["losses", *files, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "-0.1000" in done.stdout
+    wrong = ["losses", *files, "--runs", "x", "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(experiments, wrong).exit_code == 2
+
+
+def test_features_of_a_file_are_a_benchmark(tmp_path, benchmark):
+    whole = np.round(benchmark.records * 8).astype(np.int8)
+    parts = {"x_train": whole, "y_train": benchmark.labels, "x_test": whole[:700]}
+    facts = {"steps": np.full(D, 0.125), "n_components": 10, "power": 0.5}
+    np.savez(tmp_path / "made.npz", **parts, y_test=benchmark.labels[:700], **facts)
+    arguments = [
+        "accuracy", "--no-mnist", "--vectors", f"made={tmp_path / 'made.npz'}",
+        "--methods", "linear", "--queries", "150", "--runs", "1", "--first-run", "3",
+        "--held-out", "300", "--json", "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
+    done = CliRunner().invoke(experiments, arguments)
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["data"], row["n_records"], row["n_reference"]) == ("made", 1200, 850)
+    assert row["accuracy_mean"] > 0.8
+    too_many = CliRunner().invoke(experiments, [*arguments, "--resume", "--held-out", "1500"])
+    assert too_many.exit_code == 2
+    (tmp_path / "made.npz").write_bytes(b"no")
+    assert CliRunner().invoke(experiments, [*arguments, "--resume"]).exit_code == 2

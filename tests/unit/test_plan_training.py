@@ -19,7 +19,7 @@ from vicinal.audit._catalogue import plan_trials
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._linear_model import IndividualGradient
-from vicinal.predictors.ind_knn import IndKNNClassifier, _descent, _private_model
+from vicinal.predictors.ind_knn import IndKNNClassifier, _descent, _model_rule
 
 DELTA = 1e-5
 FILTER, TRAINING = {"kind": "ind_knn", "epsilon": 1.0}, {"kind": "training", "sigma": 3.0}
@@ -199,7 +199,7 @@ def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
     np.savez(tmp_path / "points.npz", x=points)
     found = planned("--model-share", "auto", "--public", str(tmp_path / "points.npz"))
     result = json.loads(found.stdout)
-    assert result["plan"]["model_share"] == _private_model.SHARE
+    assert result["plan"]["model_share"] == _model_rule.USUAL.share
     assert result["plan"]["outlook"] is None
     others = {option["name"]: option for option in result["alternatives"]}
     assert others["label alone"]["model_share"] == 0

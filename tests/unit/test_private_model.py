@@ -10,7 +10,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors.ind_knn import _parameters, _private_model, _shared_settings
+from vicinal.predictors.ind_knn import _model_rule, _parameters, _private_model
 
 N, D, CLASSES = 500, 5, 3
 
@@ -68,7 +68,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
 
 def test_after_the_planned_questions_the_model_answers_alone():
     classifier = fitted(release="label")
-    most = int(np.ceil(_shared_settings.ASKED * 200))
+    most = int(np.ceil(_model_rule.USUAL.asked * 200))
     asked = [classifier.query(Q).asked.sum() for _ in range(4)]
     assert sum(asked) == most
     before = classifier._shard.ledger.remaining.copy()
@@ -143,7 +143,7 @@ def test_the_rule_looks_at_public_numbers_alone():
         )
         return _private_model.fitting_share(settings, n_features)
 
-    assert share(60_000, 0.5, 100) == _private_model.SHARE
+    assert share(60_000, 0.5, 100) == _model_rule.USUAL.share
     assert share(1_000, 0.5, 100) == 0
     assert share(60_000, 0.01, 100) == 0
     assert fitted(model_share="auto", epsilon=0.5).model_share_ == 0

@@ -10,6 +10,7 @@ from literal import LiteralIndKNN, cosine_steps
 from vicinal import IndKNNClassifier, IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors.ind_knn import _averages, _target_encoding
+from vicinal.predictors.ind_knn._vector_answers import NumberAnswers
 
 N, D, Q = 60, 5, 25
 WORDS = ["cold", "cough", "fever", "knee", "pain"]
@@ -38,6 +39,7 @@ def cases(which, rng):
     age = {"age": (0, 90), "back": (0, 1)}
     return {
         "number": (IndKNNRegressor((-1, 3), **shared), which + 0.3),
+        "typical": (IndKNNRegressor((-1, 3), typical_range=(0, 1), **shared), which + 0.3),
         "thresholds": (IndKNNRegressor((-1, 3), n_thresholds=5, **shared), which + 0.3),
         "numbers": (IndKNNRegressor(age, **shared), np.stack([20.0 * which, which > 0], axis=1)),
         "labels": (IndKNNMultiLabelClassifier(["a", "b", "c"], **shared), signs),
@@ -46,7 +48,7 @@ def cases(which, rng):
     }
 
 
-NAMES = ["number", "thresholds", "numbers", "labels", "tau", "words"]
+NAMES = ["number", "typical", "thresholds", "numbers", "labels", "tau", "words"]
 
 
 def carried(model):
@@ -294,13 +296,64 @@ def test_a_second_interaction_is_refused_and_the_guarantee_names_what_is_public(
 # ---------------------------------------------------------------- encodings and averages
 
 
+def whole_range():
+    return settings_of(bounds=(0, 1)).typical_scale
+
+
 def test_signs_of_thresholds_average_to_the_number():
     values = np.linspace(-1, 1, 41)[:, None]
     a, _ = _target_encoding.parts(1 / 3)
-    dense = _target_encoding.number_vectors(values, 10).dense()
+    dense = _target_encoding.number_vectors(values, 10, whole_range()).dense()
     b = np.sqrt(2 / 3) / np.sqrt(10)
     np.testing.assert_allclose(dense[:, 0], a, atol=1e-8)
     assert np.abs(dense[:, 1:].mean(axis=1) / b - values[:, 0]).max() <= 0.1 + 1e-6
+
+
+TYPICAL = {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80_000)}
+
+
+def settings_of(**parameters):
+    return IndKNNRegressor._plans.of(IndKNNRegressor(n_queries=5, **parameters))
+
+
+def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_longest_have_1():
+    settings = settings_of(**TYPICAL)
+    y = np.array([500, 5_000, 20_000, 80_000, 300_000])
+    lengths = np.linalg.norm(settings.targets(y, 5).dense(), axis=1)
+    planned = settings.typical_scale.length
+    np.testing.assert_allclose(lengths[[1, 3]], planned, atol=1e-8)
+    assert lengths[2] < planned < lengths[0] <= lengths.max() <= 1
+    assert lengths.max() == pytest.approx(1, abs=1e-8)
+    assert settings.subject_use == planned**2
+    assert settings_of(bounds=(500, 300_000)).subject_use == 1
+
+
+def test_numbers_of_a_typical_range_are_read_back_as_they_were():
+    settings = settings_of(**TYPICAL)
+    y = np.array([700.0, 5_000.0, 21_000.0, 250_000.0])
+    sums = 1e6 * settings.targets(y, 4).dense()
+    found = NumberAnswers.of(settings, sums, np.full(4, 1e-3))
+    np.testing.assert_allclose(found.means[:, 0], y, rtol=1e-6)
+    plain = settings_of(bounds=(500, 300_000), scale="log")
+    wide = NumberAnswers.of(plain, 1e6 * plain.targets(y, 4).dense(), np.full(4, 1e-3))
+    # Noise is planned smaller by the typical length.
+    ratios = settings.typical_scale.length * found.errors / wide.errors
+    assert ratios[1] < 0.75
+    assert ratios[2] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"typical_range": (400, 80_000)}, "within the 'bounds'"),
+        ({"typical_range": {"income": (5_000, 80_000)}}, "same targets"),
+        ({"n_thresholds": 9}, "'typical_range' parameter must be None"),
+        ({"typical_range": (80_000, 5_000)}, "low < high"),
+    ],
+)
+def test_a_typical_range_that_does_not_fit_is_refused(more, message):
+    with pytest.raises(InvalidInput, match=message):
+        settings_of(**{**TYPICAL, **more})
 
 
 @pytest.mark.parametrize("tau", [None, 1.0, 2.5])

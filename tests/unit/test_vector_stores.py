@@ -32,6 +32,7 @@ PLAN = {"epsilon": 6.0, "delta": 1e-4, "n_queries": 60, "n_records": N, "public"
 KINDS = {
     "number": (TABLE[:, 0], {"bounds": (0, 110)}),
     "numbers": (TABLE, {"bounds": BOUNDS}),
+    "typical": (TABLE[:, :1], {"bounds": {"age": (0, 110)}, "typical_range": {"age": (20, 70)}}),
     "thresholds": (TABLE[:, :1], {"bounds": {"age": (0, 110)}, "n_thresholds": 9}),
     "log": (TABLE[:, :1], {"bounds": {"age": (1, 110)}, "scale": "log"}),
     "labels": (SIGNS, {"labels": ["left", "up", "near"]}),

@@ -89,9 +89,9 @@ def calibrate(
     checked = mapping(f"releases[{release}]", releases[release])
 
     def with_value(value: float) -> Plan:
-        given = {**checked, field: int(value) if field in _WHOLE else value}
+        calibrated = {**checked, field: int(value) if field in _WHOLE else value}
         return Plan.from_dict(
-            {**plan, "releases": [*releases[:release], given, *releases[release + 1 :]]}
+            {**plan, "releases": [*releases[:release], calibrated, *releases[release + 1 :]]}
         )
 
     def cost(value: float) -> float:
@@ -127,15 +127,15 @@ class _Search:
             return None
         value, factor = min(max(start, low), high), 4.0
         while True:  # walk from the start until the target lies between two values
-            kept = self.cost(value) <= self.target
-            end = dear if kept else cheap
-            cheap, dear = (value, dear) if kept else (cheap, value)
-            if value == end and kept:
+            affordable = self.cost(value) <= self.target
+            end = dear if affordable else cheap
+            cheap, dear = (value, dear) if affordable else (cheap, value)
+            if value == end and affordable:
                 return value
-            beyond = value * factor if kept == self.rising else value / factor
+            beyond = value * factor if affordable == self.rising else value / factor
             beyond = min(max(beyond, low), high)
-            if (self.cost(beyond) <= self.target) != kept:
-                return self._narrow(*((cheap, beyond) if kept else (beyond, dear)))
+            if (self.cost(beyond) <= self.target) != affordable:
+                return self._narrow(*((cheap, beyond) if affordable else (beyond, dear)))
             value, factor = beyond, factor**2
 
     def _narrow(self, safe: float, dear: float) -> float:

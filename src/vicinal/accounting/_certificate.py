@@ -108,17 +108,17 @@ def lower_epsilon(witnesses: Sequence[WorstCasePair], delta: float) -> float:
     losses = start + step * np.arange(first, len(masses))
     mass = masses[first:]
     # An epsilon beyond this is not looked for: e^epsilon would overflow.
-    kept = int(np.searchsorted(losses, _LARGEST))
-    upper = np.cumsum(mass[::-1])[::-1][:kept]
-    lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:kept]
-    divergence = (upper - np.exp(losses[:kept]) * lower) * _SAFETY - error
+    n_exact = int(np.searchsorted(losses, _LARGEST))
+    upper = np.cumsum(mass[::-1])[::-1][:n_exact]
+    lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:n_exact]
+    divergence = (upper - np.exp(losses[:n_exact]) * lower) * _SAFETY - error
     above = np.flatnonzero(divergence >= delta)
     return max(0.0, float(losses[above[-1]])) * _SAFETY if len(above) else 0.0
 
 
 def _finite(witness: WorstCasePair) -> WorstCasePair:
-    kept = np.isfinite(witness.losses) & (witness.masses > 0)
-    return WorstCasePair(witness.masses[kept], witness.losses[kept], witness.count)
+    usable = np.isfinite(witness.losses) & (witness.masses > 0)
+    return WorstCasePair(witness.masses[usable], witness.losses[usable], witness.count)
 
 
 def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float, Array, float]:
@@ -138,15 +138,15 @@ def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, fl
     base, mean, variance = 0, 0.0, 0.0
     for witness in witnesses:
         places = np.floor(witness.losses / step).astype(np.int64)
-        rest = witness.losses / step - places
+        residues = witness.losses / step - places
         # Losses far beyond the window wrap round at once: their cells are never all written out.
         cells = np.bincount((places - places.min()) % size, witness.masses, size)
         spectrum = spectrum * spectral_power(fft.rfft(cells), witness.count)
         base += witness.count * int(places.min())
         if witness.count > 1:
-            expected = float(witness.masses @ rest) / float(witness.masses.sum())
+            expected = float(witness.masses @ residues) / float(witness.masses.sum())
             mean += witness.count * expected
-            spread = float(witness.masses @ (rest - expected) ** 2)
+            spread = float(witness.masses @ (residues - expected) ** 2)
             variance += witness.count * spread / float(witness.masses.sum())
     room = -math.log(tail)
     missing = math.sqrt(2 * variance * room) + room / 3 if variance else 0.0

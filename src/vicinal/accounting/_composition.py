@@ -192,13 +192,13 @@ class Composition:
     def _batched_pairs(self) -> list[tuple[Pair, int]]:
         """Return the pairs with every family of screenings in batches, see _screening_batch.py."""
         batched: list[tuple[Pair, int]] = []
-        rest = []
+        others = []
         for release, count in self.terms:
             if isinstance(release, Screening) and _screening_batch.worth_it(release):
                 batched += _screening_batch.batches(release, count)
             else:
-                rest.append((release, count))
-        return [*batched, *Composition(tuple(rest))._pairs()]
+                others.append((release, count))
+        return [*batched, *Composition(tuple(others))._pairs()]
 
     def _minimum(self, value: Callable[[Array, Array], Array]) -> tuple[float, float]:
         """Return (order, value) next to the minimum over orders > 1 of value(orders, rdp)."""

@@ -76,8 +76,8 @@ def tail_ratios(start: Array, shift: float) -> tuple[Array, Array]:
 
 def _log_tail_ratio(x: Array, y: Array) -> Array:
     """Return log Phi(y) - log Phi(x); through erfcx where both are in the left tail."""
-    left = np.log(erfcx(-y * _ROOT_HALF) / erfcx(-x * _ROOT_HALF)) - (y - x) * (y + x) / 2
-    return np.asarray(np.where((x < 0) & (y < 0), left, log_ndtr(y) - log_ndtr(x)))
+    both_negative = np.log(erfcx(-y * _ROOT_HALF) / erfcx(-x * _ROOT_HALF)) - (y - x) * (y + x) / 2
+    return np.asarray(np.where((x < 0) & (y < 0), both_negative, log_ndtr(y) - log_ndtr(x)))
 
 
 def hazard(a: Array) -> Array:

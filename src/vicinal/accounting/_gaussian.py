@@ -141,8 +141,8 @@ class SubsampledGaussian:
 
     def _convex_bound(self, orders: Array) -> Array:
         """Return log(1 - gamma + gamma E[w^alpha]) / (alpha - 1): u -> u^alpha is convex."""
-        whole = orders * (orders - 1) / (2 * self.sigma**2)
-        return np.asarray(mixed_ratio(whole, self.gamma) / (orders - 1))
+        full_costs = orders * (orders - 1) / (2 * self.sigma**2)
+        return np.asarray(mixed_ratio(full_costs, self.gamma) / (orders - 1))
 
     def _rdp_at(self, order: float) -> float:
         """Return the RDP of one order; infinite where the rule would need too many nodes."""

@@ -100,10 +100,10 @@ def largest_sums(powers, log_q, log_miss, up, down, block):  # type: ignore[no-u
 def _log_sum(power, log_q, log_miss, up, down):  # type: ignore[no-untyped-def]
     """Return log(q G_b(up) + (1 - q) G_b(down))."""
     first, second = log_q + log_gap(power, up), log_miss + log_gap(power, down)
-    top, rest = max(first, second), min(first, second)
+    top, other = max(first, second), min(first, second)
     if top == -math.inf or top == math.inf:
         return top
-    return top + math.log1p(math.exp(rest - top))
+    return top + math.log1p(math.exp(other - top))
 
 
 @compiled

@@ -155,9 +155,9 @@ def label_budget(
     mu = _checks.real("mu", mu, least=0)
     orders = np.minimum(1 + _EXCESSES * math.log(1 / delta) / epsilon, LARGEST_ORDER)
     cost = one_coordinate_rdp(mu, orders, classes) if mu > 0 else orders
-    left = np.array([epsilon + _conversion(order, delta) for order in orders])
-    best = int(np.argmax(left / cost))
-    budget = float(left[best]) - 1e-12 * (epsilon + abs(float(left[best]) - epsilon))
+    allowed = np.array([epsilon + _conversion(order, delta) for order in orders])
+    best = int(np.argmax(allowed / cost))
+    budget = float(allowed[best]) - 1e-12 * (epsilon + abs(float(allowed[best]) - epsilon))
     if budget <= 0:
         raise InvalidInput(
             "The 'epsilon' and 'delta' parameters leave no budget at any Renyi order. "
@@ -209,9 +209,9 @@ def label_afford(norm, remaining, rate, cells, shares):  # type: ignore[no-untyp
     if label_charge(norm, rate, cells, shares) <= remaining:
         return norm
     # Shares lie between the first one and 1, so the answer lies between these two.
-    whole = math.sqrt(max(remaining, 0) / rate)
-    paid = int(whole * (1 - 1e-9))
-    unpaid = min(norm, int(whole / math.sqrt(shares[0]) * (1 + 1e-9)) + 2)
+    affordable = math.sqrt(max(remaining, 0) / rate)
+    paid = int(affordable * (1 - 1e-9))
+    unpaid = min(norm, int(affordable / math.sqrt(shares[0]) * (1 + 1e-9)) + 2)
     while unpaid - paid > 1:
         middle = (paid + unpaid) // 2
         if label_charge(middle, rate, cells, shares) <= remaining:

@@ -132,10 +132,10 @@ class Plan:
         order = self.composition().best_order(self.delta)
         pairs: list[_certificate.WorstCasePair] = []
         for step in self.steps:
-            found = step.release.worst_case(step.count, order)
-            if found is None:
+            worst_pairs = step.release.worst_case(step.count, order)
+            if worst_pairs is None:
                 return None
-            pairs.extend(found)
+            pairs.extend(worst_pairs)
         return _certificate.lower_epsilon(pairs, self.delta)
 
     def assumptions(self) -> tuple[str, ...]:
@@ -147,18 +147,18 @@ class Plan:
 
     def _alone(self, step: Step) -> float:
         """Return the epsilon of a step by what is known in closed form."""
-        found = step.composition()
-        closed = [method for method in ("rdp", "gdp") if method in found.methods()]
-        return min(found.to_epsilon(self.delta, method) for method in closed)
+        composition = step.composition()
+        closed = [method for method in ("rdp", "gdp") if method in composition.methods()]
+        return min(composition.to_epsilon(self.delta, method) for method in closed)
 
     def _shares(self, total: Composition) -> list[dict[str, Any]]:
         order = total.best_order(self.delta)
         costs = [float(step.composition().rdp(order)[0]) for step in self.steps]
-        whole = sum(costs) or 1.0
+        total_cost = sum(costs) or 1.0
         return [
             {
                 **step.shown(),
-                "share": cost / whole,
+                "share": cost / total_cost,
                 "alone": self._alone(step),
                 **({"parts": parts} if (parts := step.release.parts(self.delta)) else {}),
             }
@@ -192,10 +192,10 @@ def _step(name: str, release: object, delta: float) -> Step:
     if "kind" not in fields:
         raise InvalidInput(f"The '{name}.kind' parameter is missing.")
     kind = KINDS[_checks.choice(f"{name}.kind", fields["kind"], tuple(KINDS))]
-    given = {key: value for key, value in fields.items() if key != "kind"}
-    _check_fields(name, given, (*kind.field_names(), "count"), required=kind.required())
-    count = _checks.integer(f"{name}.count", given.pop("count", 1), least=1, most=10**9)
-    step = Step(kind.from_fields(name, given).complete(name, delta, count), count)
+    values = {key: value for key, value in fields.items() if key != "kind"}
+    _check_fields(name, values, (*kind.field_names(), "count"), required=kind.required())
+    count = _checks.integer(f"{name}.count", values.pop("count", 1), least=1, most=10**9)
+    step = Step(kind.from_fields(name, values).complete(name, delta, count), count)
     try:
         step.composition()
     except InvalidInput as error:

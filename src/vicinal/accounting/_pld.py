@@ -91,10 +91,10 @@ class ComposedLoss:
         # At every loss, and between it and the one before, only what lies at or above it counts.
         near = int(np.searchsorted(losses, _LARGEST))
         divergence = (upper[:near] - np.exp(losses[:near]) * lower[:near]) * _SAFETY
-        kept = divergence <= delta
-        if not kept.any():
+        affordable = divergence <= delta
+        if not affordable.any():
             return math.inf
-        place = int(np.argmax(kept))
+        place = int(np.argmax(affordable))
         root = math.log((upper[place] - delta / _SAFETY) / lower[place])
         return max(0.0, root) * _SAFETY
 
@@ -207,9 +207,9 @@ def spectral_power(spectrum: Spectrum, count: int) -> Spectrum:
     if count == 1:
         return spectrum
     square = spectrum.real**2 + spectrum.imag**2
-    kept = square > 10.0 ** (-80 / count)
+    significant = square > 10.0 ** (-80 / count)
     result = np.zeros_like(spectrum)
-    result[kept] = spectrum[kept] ** count
+    result[significant] = spectrum[significant] ** count
     return result
 
 

@@ -64,9 +64,9 @@ class SearchRanges:
     row: Indices
     side: Indices
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> SearchRanges:
-        """Return the blocks where `kept` (b,) is true."""
-        return SearchRanges(self.low[kept], self.high[kept], self.row[kept], self.side[kept])
+    def only(self, mask: npt.NDArray[np.bool_]) -> SearchRanges:
+        """Return the blocks where `mask` (b,) is true."""
+        return SearchRanges(self.low[mask], self.high[mask], self.row[mask], self.side[mask])
 
     def branch(self) -> SearchRanges:
         """Return every block cut into up to four."""
@@ -233,11 +233,11 @@ class ScreeningPair(Pair):
         inner = np.where(losses > 30, losses - math.log(gamma), near)
         return np.asarray(-(inner + shift**2 / 2) / shift)
 
-    def _nearest(self, wanted: Array, side: int, offset: int) -> Array:
-        """Return the last position at or below `wanted` (offset 0), or the next one (offset 1)."""
+    def _nearest(self, targets: Array, side: int, offset: int) -> Array:
+        """Return the last position at or below `targets` (offset 0), or the next one (offset 1)."""
         screening = self.screening
         first = screening.position(np.array(0), np.array(side))
-        steps = np.floor((wanted - first) * screening.sigma) + offset
+        steps = np.floor((targets - first) * screening.sigma) + offset
         index = np.clip(steps, 0, screening.k - 1).astype(np.int64)
         return screening.position(index, np.array(side))
 

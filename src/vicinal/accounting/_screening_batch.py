@@ -82,10 +82,10 @@ def worth_it(screening: Screening) -> bool:
 
 def batches(screening: Screening, count: int) -> list[tuple[ScreeningBatchPair, int]]:
     """Return pairs, with counts, that dominate `count` >= 1 answers of one screening."""
-    whole, rest = divmod(count, BATCH)
+    n_batches, n_single = divmod(count, BATCH)
     parts = [
-        (ScreeningBatchPair(screening, BATCH), whole),
-        (ScreeningBatchPair(screening, rest), 1),
+        (ScreeningBatchPair(screening, BATCH), n_batches),
+        (ScreeningBatchPair(screening, n_single), 1),
     ]
     return [(pair, times) for pair, times in parts if pair.size and times]
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from vicinal.accounting._divergence import Array, hazard
@@ -141,19 +142,27 @@ class ThreeWayComparison(SampledTests):
 
     def _rectangles(self, u: Array, v: Array, size: float, lead: Array) -> tuple[Array, Array]:
         """Return upper bounds and attained values of log G on squares, (n, orders)."""
-        near, high_ratio, low_ratio, _ = corners = self._corners(u, v, size)
-        spread = np.stack([high_ratio.ratio, low_ratio.ratio])
-        most = np.stack([low_ratio.weight[0], high_ratio.weight[1], near.weight[2]])
-        psi = log_psi(spread[..., None], self.orders).max(axis=0)
-        first = _log_sum(most[..., None] + psi)
-        values = np.stack([self._log_g(corner) for corner in corners])
-        value = values.max(axis=0)
-        second = np.logaddexp(value, self._log_bend(most, spread) + 2 * np.log(size / 2))
-        third = np.minimum(self._leading(u + v, lead), self._ahead(near, spread, u, v, size, lead))
+        point, corners = self._corners(u, v, size)
+        near, high_ratio, low_ratio, _ = corners
+        psi, plain = log_psi(point.ratio[..., None], self.orders), self._log_plain_bend(point.ratio)
+        largest, plain, ratio = (
+            np.maximum(each[:, high_ratio], each[:, low_ratio])
+            for each in (psi, plain, point.ratio)
+        )
+        weight = point.weight
+        most = np.stack([weight[0, low_ratio], weight[1, high_ratio], weight[2, near]])
+        first = _log_sum(most[..., None] + largest)
+        attained = _log_sum(weight[..., None] + psi)
+        value = np.maximum.reduce([attained[corner] for corner in corners])
+        second = np.logaddexp(value, self._log_bend(most, ratio, plain) + 2 * np.log(size / 2))
+        rare = most[2][:, None] + largest[2]
+        third = np.minimum(self._leading(u + v, lead), self._ahead(rare, u, v, size, lead))
         return np.minimum(np.minimum(first, second), third), value
 
-    def _corners(self, u: Array, v: Array, size: float) -> list[OutcomePoint]:
-        """Return the corners of squares of one grid; shared ones are computed once."""
+    def _corners(
+        self, u: Array, v: Array, size: float
+    ) -> tuple[OutcomePoint, list[npt.NDArray[np.intp]]]:
+        """Return all corners of squares of one grid, each once, and where those of a square are."""
         offsets = [(i * size, j * size) for i in (0, 1) for j in (0, 1)]
         all_u = np.concatenate([u + i for i, _ in offsets])
         all_v = np.concatenate([v + j for _, j in offsets])
@@ -161,34 +170,42 @@ class ThreeWayComparison(SampledTests):
         _, first, where = np.unique(
             keys[0] * (keys[1].max() + 1) + keys[1], return_index=True, return_inverse=True
         )
-        point = self.point(all_u[first], all_v[first])
-        parts = np.split(where, 4)
-        return [OutcomePoint(point.weight[:, part], point.ratio[:, part]) for part in parts]
+        return self.point(all_u[first], all_v[first]), np.split(where, 4)
 
     def _log_g(self, point: OutcomePoint) -> Array:
         return _log_sum(point.weight[..., None] + log_psi(point.ratio[..., None], self.orders))
 
-    def _log_bend(self, most: Array, spread: Array) -> Array:
-        """Bound the log of minus the second derivatives of G along u and v (section 4)."""
-        ratio, excess = spread[..., None], self.orders - 1
-        lift, bulge = _THIRD * self.gamma * self.mu, _SECOND
-        slope = np.log(self.orders * lift) + _log_abs_expm1(excess * ratio)
-        bow = np.log(self.orders * excess * bulge / 2) + 2 * _log_abs_expm1(ratio)
-        bow = bow + np.maximum((self.orders - 2) * ratio, 0)
-        plain = np.logaddexp(slope, bow).max(axis=0)
+    def _log_bend(self, most: Array, ratio: Array, plain: Array) -> Array:
+        """Bound the log of minus the second derivatives of G along u and v (section 4).
+
+        `most` and `ratio` (3, n) are the largest weights and ratios of squares, and `plain`
+        (3, n, orders) the larger plain bend of their two corners of extreme ratios.
+        """
+        lift = _THIRD * self.gamma * self.mu
         steep = 1 + self.orders * (min(1.0, _CUMULANT * self.mu) + self.mu**2 / 2)
-        power = most[..., None] + (self.orders * ratio).max(axis=0) + np.log(steep)
-        return _log_sum(np.minimum(plain, np.logaddexp(power, np.log(bulge + self.orders * lift))))
+        power = most[..., None] + self.orders * ratio[..., None] + np.log(steep)
+        return _log_sum(
+            np.minimum(plain, np.logaddexp(power, np.log(_SECOND + self.orders * lift)))
+        )
+
+    def _log_plain_bend(self, ratio: Array) -> Array:
+        """Bound the same for each outcome by its ratio alone, whatever its weight."""
+        ratio, excess = ratio[..., None], self.orders - 1
+        slope = np.log(self.orders * _THIRD * self.gamma * self.mu)
+        slope = slope + _log_abs_expm1(excess * ratio)
+        bow = np.log(self.orders * excess * _SECOND / 2) + 2 * _log_abs_expm1(ratio)
+        return np.asarray(np.logaddexp(slope, bow + np.maximum((self.orders - 2) * ratio, 0)))
 
     def _leading(self, total: Array, lead: Array) -> Array:
         """Bound log G where u + v >= total: somebody else wins rarely (section 4)."""
         square = self.orders * (self.orders - 1) * self.mu**2
         return np.asarray(np.logaddexp(lead, log_ndtr(-total[..., None] / np.sqrt(2)) + square))
 
-    def _ahead(
-        self, near: OutcomePoint, spread: Array, u: Array, v: Array, size: float, lead: Array
-    ) -> Array:
-        """Bound log G on squares where somebody else wins so rarely that a duel is left."""
+    def _ahead(self, rare: Array, u: Array, v: Array, size: float, lead: Array) -> Array:
+        """Bound log G on squares where somebody else wins so rarely that a duel is left.
+
+        `rare` bounds what somebody else's win adds to log G.
+        """
         root = np.sqrt(2)
         most, least = (u + size - v) / root, (u - v - size) / root
         gain = log_gain(most, root * np.asarray(self.mu))
@@ -199,9 +216,8 @@ class ThreeWayComparison(SampledTests):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             share = slip * (1 + 1 / np.minimum(gain, loss))[..., None]
         share = np.where(share < 1, share, np.inf)
-        psi = log_psi(spread[:, 2, :, None], self.orders).max(axis=0)
         duel = lead + 2 * np.log1p(share) + self.orders * slip
-        return np.asarray(np.logaddexp(duel, near.weight[2][..., None] + psi))
+        return np.asarray(np.logaddexp(duel, rare))
 
     def _edges(self, low: float, high: float) -> Array:
         """Bound log G outside of [low, high]^2 where the two do not lead together (section 4)."""

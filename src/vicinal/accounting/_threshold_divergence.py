@@ -62,8 +62,8 @@ def _series(scaled: Array, order: Array) -> Array:
 
 def _log_psi_above(ratio: Array, order: Array) -> Array:
     scaled = order * ratio
-    rest = np.exp(-scaled) + order * (np.exp(ratio - scaled) - np.exp(-scaled))
-    return np.asarray(scaled + np.log1p(-rest))
+    remainder = np.exp(-scaled) + order * (np.exp(ratio - scaled) - np.exp(-scaled))
+    return np.asarray(scaled + np.log1p(-remainder))
 
 
 def _log_psi_below(ratio: Array, order: Array) -> Array:

@@ -54,7 +54,7 @@ class RateBounds:
 
     Attributes
     ----------
-    found : float
+    power : float
         Lower bound on the rate at which presence is recognised.
     false_alarms : float
         Upper bound on the rate at which it is claimed of the world without the subject.
@@ -65,24 +65,24 @@ class RateBounds:
     Examples
     --------
     >>> from vicinal.audit import RateBounds
-    >>> round(RateBounds(found=0.6, false_alarms=0.2).epsilon(delta=1e-5), 2)  # ln(.6 / .2)
+    >>> round(RateBounds(power=0.6, false_alarms=0.2).epsilon(delta=1e-5), 2)  # ln(.6 / .2)
     1.1
     """
 
-    found: float
+    power: float
     false_alarms: float
     even: bool = False
 
     @property
     def mu(self) -> float:
         """The least mu of a mu-GDP mechanism that could be tested so well; at least 0."""
-        return max(0.0, float(ndtri(self.found) - ndtri(self.false_alarms)))
+        return max(0.0, float(ndtri(self.power) - ndtri(self.false_alarms)))
 
     def epsilon(self, delta: float) -> float:
         """Return the least epsilon at `delta` of a mechanism that could be tested so well."""
         best = 0.0
-        missed, cleared = 1 - self.found, 1 - self.false_alarms
-        for power, error in ((self.found, self.false_alarms), (cleared, missed)):
+        missed, cleared = 1 - self.power, 1 - self.false_alarms
+        for power, error in ((self.power, self.false_alarms), (cleared, missed)):
             if power > delta and error > 0:
                 best = max(best, math.log((power - delta) / error))
         return best
@@ -139,28 +139,30 @@ def rate_bounds(
     size = min(len(present), len(absent))
     first = math.ceil(CHOOSING * size)
     threshold, even = _best_test(present[:first], absent[:first], 1 - confidence, worth)
-    found, alarms = (float((scores[first:size] > threshold).sum()) for scores in (present, absent))
+    detections, alarms = (
+        float((scores[first:size] > threshold).sum()) for scores in (present, absent)
+    )
     (power,), (error,) = _bounded(
-        np.array([found]), np.array([alarms]), size - first, 1 - confidence
+        np.array([detections]), np.array([alarms]), size - first, 1 - confidence
     )[even]
     return RateBounds(float(power), float(error), bool(even))
 
 
 def _bounded(
-    found: Floats, alarms: Floats, runs: float, failure: float
+    detections: Floats, alarms: Floats, runs: float, failure: float
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Return bounds on both rates, and the pair of equal errors that bounds their difference.
 
     Parameters
     ----------
-    found, alarms : float64 (t,)
+    detections, alarms : float64 (t,)
         How often presence was claimed in the worlds with and without the subject.
     runs : float
         Of each world.
     """
-    power = _rates_at_least(found, runs, failure / 2)
+    power = _rates_at_least(detections, runs, failure / 2)
     error = 1 - _rates_at_least(runs - alarms, runs, failure / 2)
-    right = _rates_at_least(found + runs - alarms, 2 * runs, failure)
+    right = _rates_at_least(detections + runs - alarms, 2 * runs, failure)
     return (power, error), (right, 1 - right)
 
 
@@ -173,10 +175,10 @@ def _best_test(
     """Return the threshold, and whether its errors are bounded together, that look best."""
     both = np.concatenate([present, absent])
     places = np.unique(np.quantile(both, np.linspace(0, 1, CANDIDATES), method="lower"))
-    found, alarms = (_counts_above(scores, places) * AS_IF for scores in (present, absent))
+    detections, alarms = (_counts_above(scores, places) * AS_IF for scores in (present, absent))
     tests = [
         (worth(RateBounds(power, error, bool(even))), place, even)
-        for even, rates in enumerate(_bounded(found, alarms, AS_IF * len(present), failure))
+        for even, rates in enumerate(_bounded(detections, alarms, AS_IF * len(present), failure))
         if not even or failure <= _EVEN_FAILURE
         for power, error, place in zip(*(r.tolist() for r in rates), places.tolist(), strict=True)
     ]
@@ -224,6 +226,6 @@ def visible_mu(claim: float, runs: int, confidence: float, power: float = 0.95) 
         spread = math.sqrt(rate * (1 - rate) / counted)
         happened = math.floor(counted * max(0.0, rate - float(ndtri(power)) * spread))
         proved = rate_at_least(happened, counted, 1 - confidence)
-        seen = proved > 0 and 2 * float(ndtri(proved)) > claim
-        low, high = (low, middle) if seen else (middle, high)
+        visible = proved > 0 and 2 * float(ndtri(proved)) > claim
+        low, high = (low, middle) if visible else (middle, high)
     return high

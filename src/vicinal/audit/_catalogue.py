@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from vicinal import _checks
 from vicinal.accounting._plan import Plan
 from vicinal.audit import _fixed_plans
 from vicinal.audit._gradients import NoisySGDTrial, PrivateModelTrial
-from vicinal.audit._ind_knn import IndKNNAudit
+from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
 from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
 from vicinal.audit._schedule import Progress, carry_out_all
 from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial
 from vicinal.errors import InvalidInput
+from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS, PRIVATE
 
 Trials = dict[str, Callable[[], AuditTrial]]
 """Attacks by name, made when they are wanted."""
 
 _ANY = 2
 """Classes of an audit of vectors, which has none."""
+
+_MOST_WORDS = 16
+"""Words of an audit: noise goes on each alike, so a larger vocabulary adds time, and no attack."""
 
 MOST_MINUTES = 24 * 60.0
 
@@ -43,7 +48,7 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 
 
 def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
-    """Return the attacks on an estimator of numbers, or of several labels, as `target` declares.
+    """Return the attacks on an estimator of numbers, labels or words, as `target` declares.
 
     Examples
     --------
@@ -61,6 +66,8 @@ def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
 def all_trials(audit: IndKNNAudit) -> Trials:
     """Return an attack on every mechanism, with settings in which its claim is met.
 
+    Students need torch; without it they are left out.
+
     Examples
     --------
     >>> from vicinal.audit import IndKNNAudit, all_trials
@@ -70,7 +77,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
     delta = audit.delta
     return {
         **ind_knn_trials(audit),
-        "vectors": audit.vectors,
+        **vector_trials(audit, NUMBERS),
         "reuse": audit.reuse,
         "gate": audit.gate,
         "count": audit.counts,
@@ -82,6 +89,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "private-knn-screened": lambda: _fixed_plans.private_knn_screened(delta=delta),
         "pate": lambda: _fixed_plans.pate_votes(delta=delta),
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
+        **({"students": audit.students} if find_spec("torch") else {}),
     }
 
 
@@ -104,23 +112,23 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
     ['noisy-sgd']
     """
     checked = Plan.from_dict(plan)
-    found: Trials = {}
+    trials: Trials = {}
     for step in checked.steps:
-        found |= _trials_of(step.release.kind, step.release.values, checked.delta)
-    if not found:
+        trials |= _trials_of(step.release.kind, step.release.values, checked.delta)
+    if not trials:
         kinds = ", ".join(sorted({step.release.kind for step in checked.steps}))
         raise InvalidInput(
             f"The plan holds nothing that can be audited: there are no worlds for {kinds}."
         )
-    return found
+    return trials
 
 
 def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
     gamma = float(values.get("gamma", 1.0))
     label = values.get("release") == "label"
     if kind == "ind_knn":
-        given = values.get("epsilon")
-        epsilon = float(given) if given is not None else _epsilon_of(values["B"], delta)
+        stated = values.get("epsilon")
+        epsilon = float(stated) if stated is not None else _epsilon_of(values["B"], delta)
         audit = IndKNNAudit(epsilon=epsilon, delta=float(values.get("delta") or delta))
         return ind_knn_trials(audit, ("label",) if label else ("votes",))
     if kind == "screening":
@@ -172,12 +180,28 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     True
     """
     audit = store_audit(facts, audience)
-    if facts["target"]["kind"] == "vocabulary":
-        raise InvalidInput("A store of words cannot be audited: there are no worlds for it yet.")
     if not facts["classes"]:
         target = {name: value for name, value in facts["target"].items() if name != "kind"}
+        if "vocabulary" in target:
+            words = min(_MOST_WORDS, max(2, target["vocabulary"]))
+            target |= {"vocabulary": [f"word{i}" for i in range(words)], "n_keywords": 1}
         return vector_trials(audit, target)
-    return ind_knn_trials(audit, (facts["audiences"][audience]["plan"]["release"],))
+    plan = facts["audiences"][audience]["plan"]
+    return {**ind_knn_trials(audit, (plan["release"],)), **_beside_votes(audit, plan)}
+
+
+def _beside_votes(audit: IndKNNAudit, plan: Mapping[str, Any]) -> Trials:
+    """Return the attacks on what a plan spends budgets on, or does with answers, beside votes."""
+    found: Trials = {}
+    if plan["neighbor_count"] == PRIVATE:
+        found["count"] = audit.counts
+    if plan.get("model_share"):
+        parameters = audit.parameters(1, plan["release"])
+        found["model"] = lambda: PrivateModelTrial(parameters, plan["model_share"])
+    reuses = {NEIGHBORS: {"reuse": audit.reuse}, GATE: {"gate": audit.gate}}
+    if plan["release"] == "votes":
+        found |= reuses.get(plan["reuse_predictions"], {})
+    return found
 
 
 def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
@@ -197,7 +221,11 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
     plan = facts["audiences"][audience]["plan"]
-    further = {"kernel": facts["kernel"]}
+    further = {
+        "kernel": facts["kernel"],
+        "accounting": plan["accounting"],
+        "reference_cost": facts["reference_cost"],
+    }
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
     return IndKNNAudit(
@@ -269,5 +297,5 @@ def run_trials(
     """
     minutes = _checks.real("minutes", minutes, above=0, most=MOST_MINUTES)
     confidence = _checks.real("confidence", confidence, above=0, below=1)
-    made = (make() for make in trials.values())
-    return carry_out_all(made, 60 * minutes, confidence, progress=progress)
+    built = (make() for make in trials.values())
+    return carry_out_all(built, 60 * minutes, confidence, progress=progress)

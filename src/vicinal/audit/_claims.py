@@ -24,7 +24,7 @@ from vicinal.accounting._plan import Plan
 from vicinal.accounting._pld import _totals
 from vicinal.audit._bounds import Floats, RateBounds
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.mechanisms._vote_grid import SLACK_SHARE
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 _LOSSES = np.concatenate([np.linspace(0, 4, 161), np.linspace(4.1, 30, 130)])
@@ -74,8 +74,8 @@ class Claim(ABC):
         low, high = 0.0, 1.0
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            kept = self.power((1 - middle) / 2) >= (1 + middle) / 2
-            low, high = (middle, high) if kept else (low, middle)
+            attainable = self.power((1 - middle) / 2) >= (1 + middle) / 2
+            low, high = (middle, high) if attainable else (low, middle)
         return high
 
     def allowed(self, rates: RateBounds) -> float:
@@ -143,8 +143,8 @@ class RenyiClaim(Claim):
         low, high = false_alarms, 1.0
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            kept = self._cost(middle, false_alarms) <= self.known.budget
-            low, high = (middle, high) if kept else (low, middle)
+            affordable = self._cost(middle, false_alarms) <= self.known.budget
+            low, high = (middle, high) if affordable else (low, middle)
         return min(1.0, high * (1 + _UP))
 
     def epsilon(self) -> float:
@@ -197,14 +197,24 @@ def ind_knn_claim(settings: SharedSettings) -> Claim:
     charged mu^2 / 2. Hence the squares of all moves are at most 2 B (1 - 1/c) / (first share).
     """
     if not settings.label_only:
-        slack = SLACK_SHARE * settings.delta if settings.accounting == "gdp" else 0.0
-        return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
+        return gaussian_claim(settings)
     table, classes = settings.charges, settings.priced_classes
     left_over = 1.0 if classes is None else 1 - 1 / classes
     square = 2 * table.zcdp * max(1.0, left_over / float(table.shares[0]))
     slack = settings.n_queries * settings.n_coordinates * grid_slack(LINE_GRID)
     gaussian = GaussianClaim(math.sqrt(square) * (1 + _WHOLE_SHIFT), settings.delta, slack)
     return JointClaim((RenyiClaim(table.target, settings.delta), gaussian))
+
+
+def gaussian_claim(settings: SharedSettings, share: float = 1.0) -> GaussianClaim:
+    """Return what a share of a budget promises where noisy sums leave: mu = sqrt(2 share B).
+
+    For the Renyi filter, too: charges are zCDP of Gaussian noise, halves of squares of mu, so one
+    bound on their sum is both guarantees. Only the budgets differ, and what the grid may add.
+    """
+    gaussian = settings.accounting == "gdp" and not settings.label_only
+    slack = SLACK_SHARE * settings.delta if gaussian else 0.0
+    return GaussianClaim(math.sqrt(2 * share * settings.spendable), settings.delta, slack)
 
 
 class PlanClaim(Claim):
@@ -243,8 +253,8 @@ class PlanClaim(Claim):
         totals = _totals(self._pairs, 1e-12)
         if not totals:
             return np.ones_like(_LOSSES), np.ones_like(_LOSSES)
-        found = [np.array([min(1.0, t.delta(float(e))) for e in _LOSSES]) for t in totals]
-        return found[0], found[-1]
+        deltas = [np.array([min(1.0, t.delta(float(e))) for e in _LOSSES]) for t in totals]
+        return deltas[0], deltas[-1]
 
     def power(self, false_alarms: float) -> float:
         """Return the least power that a line allows: of one direction, or of the other mirrored."""

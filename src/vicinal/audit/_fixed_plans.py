@@ -192,11 +192,16 @@ class PrivateKNNTrial(FixedPlanTrial):
         return fitted
 
     def _answers(self, fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
-        release = fitted._release
-        release._planned.note_releases(size)
-        fitted.n_asked_ += size
-        passed, answers = release._answered(release.kernel.encode(np.zeros((size, 2))))
-        return np.asarray(passed), answers
+        return answers_at_origin(fitted, size)
+
+
+def answers_at_origin(fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
+    """Return which queries at the origin pass, and what Private-kNN answers to those."""
+    release = fitted._release
+    release._planned.note_releases(size)
+    fitted.n_asked_ += size
+    passed, answers = release._answered(release.kernel.encode(np.zeros((size, 2))))
+    return np.asarray(passed), answers
 
 
 def _crowd(classifier: Any) -> int:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vicinal.accounting._budget import UNITS
 from vicinal.audit._bounds import Floats
-from vicinal.audit._claims import GaussianClaim, PlanClaim, ind_knn_claim
+from vicinal.audit._claims import PlanClaim, gaussian_claim
 from vicinal.audit._damage import HONEST, Damage, Heads, WeakerNoise
 from vicinal.audit._trials import AuditTrial
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
@@ -33,7 +32,10 @@ RUNS = 256
 UNIT = 1000.0
 """Integer steps of a feature of 1."""
 
-_CLASSES, _CLIP, _SHARE, _STEPS, _REPEATS = 2, 0.5, 0.7, 4, 16
+SHARE = 0.7
+"""Of a budget, which training takes where no plan says another."""
+
+_CLASSES, _CLIP, _STEPS, _REPEATS = 2, 0.5, 4, 16
 _ALONG = np.array([-1.0, 1.0]) / math.sqrt(2)
 """Direction of the gradient of a record with label 0 at weights 0, in its row."""
 
@@ -110,25 +112,25 @@ class PrivateModelTrial(AuditTrial):
     ----------
     parameters : mapping
         Of :class:`~vicinal.predictors.IndKNNClassifier`.
+    share : float
+        Of every budget, which training may take: that is all that it may show.
     """
 
     mechanism = "Ind-KNN private model"
     world = "one subject, its whole share spent on a few gradients"
 
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self._damage = HONEST
-        whole = ind_knn_claim(IndKNNSettings.of(IndKNNClassifier(**parameters)))
-        assert isinstance(whole, GaussianClaim)  # noqa: S101 (votes in GDP)
-        self._budget = whole.shift**2 / 2
-        # Training may take a share of every budget, so that is all that it may show.
-        self.claim = replace(whole, shift=whole.shift * math.sqrt(_SHARE))
+    def __init__(self, parameters: Mapping[str, Any], share: float = SHARE) -> None:
+        self._damage, self._share = HONEST, share
+        settings = IndKNNSettings.of(IndKNNClassifier(**parameters))
+        self._budget = settings.spendable
+        self.claim = gaussian_claim(settings, share)
 
     def play(self, present: bool) -> Floats:
         """Return a score for each subject's row: about 0 without it, 1 with it."""
         people = lone_subjects(present, 2, forgets=self._damage.forgets_subjects)
-        sigma = math.sqrt(_STEPS / (2 * _SHARE * self._budget))
+        sigma = math.sqrt(_STEPS / (2 * self._share * self._budget))
         gradient = IndividualGradient(
-            people, _CLASSES, UNIT, _CLIP, sigma, _SHARE, self._budget, _source(self._damage),
+            people, _CLASSES, UNIT, _CLIP, sigma, self._share, self._budget, _source(self._damage),
             DeltaSlackAccountant(1e-5, needed=False),
         )  # fmt: skip
         remaining = np.full(len(people), UNITS, dtype=np.int64)
@@ -151,8 +153,8 @@ class PrivateModelTrial(AuditTrial):
 def _on_broken(
     trial: NoisySGDTrial | PrivateModelTrial, damages: Mapping[str, Damage]
 ) -> dict[str, AuditTrial]:
-    found: dict[str, AuditTrial] = {}
+    broken: dict[str, AuditTrial] = {}
     for name, damage in damages.items():
-        found[name] = other = copy.copy(trial)
+        broken[name] = other = copy.copy(trial)
         other._damage = damage
-    return found
+    return broken

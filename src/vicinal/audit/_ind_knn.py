@@ -32,6 +32,7 @@ from vicinal.audit._vote_trials import (
 )
 from vicinal.predictors import (
     IndKNNClassifier,
+    IndKNNKeywords,
     IndKNNMultiLabelClassifier,
     IndKNNRegressor,
 )
@@ -146,7 +147,7 @@ class IndKNNAudit:
     def vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
         """Return the attack on vectors: many records of the longest one, in one answer.
 
-        `target` is what records carry: parameters of the estimator of numbers or several labels.
+        `target` is what records carry: parameters of the estimator of numbers, labels or words.
         """
         longest, shortest, length = _extremes(target)
         victim = [(1.0, longest)] * math.ceil(self.records / length)
@@ -214,6 +215,17 @@ class IndKNNAudit:
 
     def labels(self) -> LabelsTrial:
         """Return the attack on somebody who spends everything on a few labels, behind rivals."""
+        return self._raced(LabelsTrial, "")
+
+    def students(self) -> LabelsTrial:
+        """Return the same attack on students of two classes, trained on those labels alone."""
+        from vicinal.audit._student_trial import StudentTrial
+
+        audit = replace(self, n_classes=2)
+        return audit._raced(StudentTrial, "a student of labels; ", further=0)
+
+    def _raced(self, trial: type[LabelsTrial], words: str, further: int = 1) -> LabelsTrial:
+        """Return a race; so many `further` labels are asked when the budget is spent."""
         race = _best_race(self._settings("label"))
         audit = replace(self, noise=max(1, round(NOISE * race.shift)) / race.shift)
         victim: list[Placed] = [(1.0, 0)] * round(audit.noise * race.shift)
@@ -221,9 +233,9 @@ class IndKNNAudit:
         others: list[Placed] = [(0.9, c) for c in range(1, self.n_classes) for _ in range(rivals)]
         count = _count_for(len(victim) + len(others) + 1)
         world = universes(victim, others or [(0.1, 1)], count=count)
-        visits = Visits(audit.parameters(count, "label"), world, rounds=race.rounds + 1)
-        world_words = f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
-        return LabelsTrial(visits, world_words, {"noise a third": Damage(noise_divisor=3)})
+        visits = Visits(audit.parameters(count, "label"), world, rounds=race.rounds + further)
+        words += f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
+        return trial(visits, words, {"noise a third": Damage(noise_divisor=3)})
 
     def labels_alone(self) -> LabelsTrial:
         """Return the attack on somebody alone, asked long after its budget is spent."""
@@ -240,12 +252,12 @@ class IndKNNAudit:
 
     def counts(self) -> CountsTrial:
         """Return the attack on a private count: somebody with many records spends all on one."""
-        made = IndKNNClassifier.zhu2023(
+        estimator = IndKNNClassifier.zhu2023(
             range(self.n_classes), self.epsilon, self.delta, 3 * MANY**2 + 1, tau=0.8,
             noise_multiplier=1.0,
         )  # fmt: skip
         world = universes([(1.0, 0)] * MANY, [(0.9, 0)] * COMPANY, count=64)
-        parameters = {**made.get_params(), "n_records": 64 * COMPANY}
+        parameters = {**estimator.get_params(), **self.further, "n_records": 64 * COMPANY}
         del parameters["interactions"]
         return CountsTrial(Visits(parameters, world, rounds=1))
 
@@ -299,12 +311,14 @@ def _promise(race: Race, settings: IndKNNSettings) -> float:
         ]
         sure = right - 5 * math.sqrt(right * (1 - right) / (2 * _EXPECTED_RUNS))
         for rates in (RateBounds(low[0], 1 - low[1]), RateBounds(sure, 1 - sure, even=True)):
-            if 0 < rates.false_alarms < rates.found < 1:
+            if 0 < rates.false_alarms < rates.power < 1:
                 best = max(best, rates.mu / claim.allowed(rates))
     return best
 
 
 def _estimator_of(target: Mapping[str, Any]) -> type[IndKNNEstimator[Any]]:
+    if "vocabulary" in target:
+        return IndKNNKeywords
     return IndKNNMultiLabelClassifier if "labels" in target else IndKNNRegressor
 
 
@@ -312,7 +326,10 @@ def _extremes(target: Mapping[str, Any]) -> tuple[Any, Any, float]:
     """Return what the longest vector and its opposite say, as in `y`, and the longest's length."""
     shortest: Any
     longest: Any
-    if "labels" in target:
+    if "vocabulary" in target:
+        # Every text has length one; two of them that share no word are as unlike as can be.
+        longest, shortest = target["vocabulary"][:2]
+    elif "labels" in target:
         shortest, longest = ([each] * len(target["labels"]) for each in (0, 1))
     else:
         bounds = target["bounds"]
@@ -323,9 +340,9 @@ def _extremes(target: Mapping[str, Any]) -> tuple[Any, Any, float]:
 
 def _length(target: Mapping[str, Any], records: list[Placed]) -> float:
     """Return the length of the sum of records' vectors, under their kernel weights."""
-    made = _estimator_of(target)
+    estimator_class = _estimator_of(target)
     y = np.array([each for _, each in records])
-    vectors = made._plans.of(made(**target)).targets(y, len(y)).dense()
+    vectors = estimator_class._plans.of(estimator_class(**target)).targets(y, len(y)).dense()
     return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors))
 
 

@@ -90,12 +90,12 @@ def _guarantee_of(model: Any) -> Guarantee | None:
     if not type(model).__module__.startswith("vicinal.") or not hasattr(model, "guarantee"):
         return None
     try:
-        found = model.guarantee()
+        guarantee = model.guarantee()
     except NotFittedError:
         return None
-    return found if isinstance(found, Guarantee) else None
+    return guarantee if isinstance(guarantee, Guarantee) else None
 
 
-def _worst_of(found: list[ModelInspection]) -> ModelInspection:
+def _worst_of(inspections: list[ModelInspection]) -> ModelInspection:
     order = [UNPROTECTED, UNKNOWN, PROTECTED]
-    return min(found, key=lambda inspection: order.index(inspection.verdict))
+    return min(inspections, key=lambda inspection: order.index(inspection.verdict))

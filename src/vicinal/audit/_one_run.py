@@ -143,15 +143,15 @@ def _scores(
         classifier = _fitted({**parameters, "reuse_predictions": reuse}, world, coins)
         if damage.noise_divisor > 1:
             draw_from(classifier, WeakerNoise(damage.noise_divisor))
-        found = np.zeros(canaries)
+        scores = np.zeros(canaries)
         for number in range(2):
             if number and damage.skips_charges:
                 refill(classifier)
             answers = classifier.query(world.queries)
             assert answers.votes is not None  # noqa: S101 (votes leave)
             if number == 0 or damage.skips_charges:
-                found += _likelihood_ratios(answers.votes / answers.noise[:, None], *means)
-    return found, coins
+                scores += _likelihood_ratios(answers.votes / answers.noise[:, None], *means)
+    return scores, coins
 
 
 def _likelihood_ratios(votes: Floats, absent: Floats, present: Floats) -> Floats:

@@ -163,27 +163,27 @@ def carry_out_all(
     """
     start = time.monotonic()
     honest = [_Runs(trial, progress) for trial in trials]
-    for found in honest:
-        found.play()
-        found.play_on(math.inf, min(runs, 2 * len(found)))
-    left = max(0.0, start + seconds - time.monotonic())
-    weights = [found.weight * len(found.trial.controls()) for found in honest]
-    parts = _parts(left * CONTROL_SHARE, weights)
+    for played in honest:
+        played.play()
+        played.play_on(math.inf, min(runs, 2 * len(played)))
+    remaining = max(0.0, start + seconds - time.monotonic())
+    weights = [played.weight * len(played.trial.controls()) for played in honest]
+    parts = _parts(remaining * CONTROL_SHARE, weights)
     broken = [
-        _controls(found.trial, part, confidence, runs, progress) if controls else ()
-        for found, part in zip(honest, parts, strict=True)
+        _controls(played.trial, part, confidence, runs, progress) if controls else ()
+        for played, part in zip(honest, parts, strict=True)
     ]
-    left = max(0.0, start + seconds - time.monotonic())
-    for found, part in zip(honest, _parts(left, [f.weight for f in honest]), strict=True):
-        found.play_on(time.monotonic() + part, runs)
+    remaining = max(0.0, start + seconds - time.monotonic())
+    for played, part in zip(honest, _parts(remaining, [f.weight for f in honest]), strict=True):
+        played.play_on(time.monotonic() + part, runs)
     return [
-        _result(found, confidence, caught) for found, caught in zip(honest, broken, strict=True)
+        _result(played, confidence, caught) for played, caught in zip(honest, broken, strict=True)
     ]
 
 
-def _parts(whole: float, weights: Sequence[float]) -> list[float]:
+def _parts(seconds: float, weights: Sequence[float]) -> list[float]:
     total = sum(weights)
-    return [whole * weight / total if total else 0.0 for weight in weights]
+    return [seconds * weight / total if total else 0.0 for weight in weights]
 
 
 def _controls(
@@ -196,8 +196,8 @@ def _controls(
     """Try every broken version of a trial, each for its part of the seconds that are left."""
     broken, end = trial.controls(), time.monotonic() + seconds
     results = []
-    for left, (name, control) in zip(range(len(broken), 0, -1), broken.items(), strict=True):
-        part = max(0.0, end - time.monotonic()) / left
+    for n_left, (name, control) in zip(range(len(broken), 0, -1), broken.items(), strict=True):
+        part = max(0.0, end - time.monotonic()) / n_left
         results.append(try_control(name, control, part, confidence, runs, progress))
     return tuple(results)
 
@@ -219,15 +219,17 @@ def try_control(
     >>> try_control(name, broken, seconds=0.1).name == name
     True
     """
-    found, deadline = _Runs(control, progress), time.monotonic() + seconds
+    control_runs, deadline = _Runs(control, progress), time.monotonic() + seconds
     each = 1 - (1 - confidence) / LOOKS
     while True:
-        found.play_on(math.inf, max(1, 2 * len(found)))
-        rates, epsilon = found.proved(each)
+        control_runs.play_on(math.inf, max(1, 2 * len(control_runs)))
+        rates, epsilon = control_runs.proved(each)
         claim = control.claim.allowed(rates)
         caught = rates.mu > claim or epsilon > control.claim.epsilon()
-        if caught or time.monotonic() >= deadline or len(found) >= runs:
-            return ControlResult(name, caught, rates.mu, claim, len(found), found.seconds)
+        if caught or time.monotonic() >= deadline or len(control_runs) >= runs:
+            return ControlResult(
+                name, caught, rates.mu, claim, len(control_runs), control_runs.seconds
+            )
 
 
 def _share(rates: RateBounds, claim: Claim) -> float:
@@ -238,11 +240,11 @@ def _share(rates: RateBounds, claim: Claim) -> float:
     return rates.mu / allowed if allowed > 0 else float("inf")
 
 
-def _result(found: _Runs, confidence: float, controls: tuple[ControlResult, ...]) -> AuditResult:
-    rates, epsilon = found.proved(confidence)
-    trial, runs = found.trial, len(found)
+def _result(played: _Runs, confidence: float, controls: tuple[ControlResult, ...]) -> AuditResult:
+    rates, epsilon = played.proved(confidence)
+    trial, runs = played.trial, len(played)
     claim, delta = trial.claim.allowed(rates), trial.claim.delta
-    seen = visible_mu(claim, runs, 1 - (1 - confidence) / 2)
+    visible = visible_mu(claim, runs, 1 - (1 - confidence) / 2)
     return AuditResult(
         mechanism=trial.mechanism,
         world=trial.world,
@@ -252,10 +254,10 @@ def _result(found: _Runs, confidence: float, controls: tuple[ControlResult, ...]
         epsilon_claim=trial.claim.epsilon(),
         epsilon_lower=epsilon,
         delta=delta,
-        visible_mu=seen,
-        visible_epsilon=gdp_epsilon(seen, delta),
+        visible_mu=visible,
+        visible_epsilon=gdp_epsilon(visible, delta),
         confidence=confidence,
         runs=runs,
-        seconds=found.seconds,
+        seconds=played.seconds,
         controls=controls,
     )

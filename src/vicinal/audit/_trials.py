@@ -209,5 +209,5 @@ class AuditResult(AuditFinding):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
-        seen = {"mu": self.visible_mu, "epsilon": self.visible_epsilon}
-        return {**super().to_dict(), "would_have_seen": seen, "runs": self.runs}
+        visible = {"mu": self.visible_mu, "epsilon": self.visible_epsilon}
+        return {**super().to_dict(), "would_have_seen": visible, "runs": self.runs}

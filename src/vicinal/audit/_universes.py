@@ -78,8 +78,8 @@ def _axes(count: int) -> Floats:
 
 def directions(count: int, cosine: float) -> Floats:
     """Return one vector per universe at `cosine` to its query, the rest along a shared axis."""
-    rest = np.full((count, 1), np.sqrt(1 - cosine**2))
-    return np.concatenate([cosine * _axes(count), rest], axis=1)
+    remainder = np.full((count, 1), np.sqrt(1 - cosine**2))
+    return np.concatenate([cosine * _axes(count), remainder], axis=1)
 
 
 def universes(

@@ -98,12 +98,12 @@ class Visits:
             # Attackers ask for more than was planned; they are warned, and the guarantee holds.
             warnings.simplefilter("ignore")
             classifier = self.fitted(present, damage)
-            found = []
+            blocks = []
             for number in range(self.rounds):
                 if number:
                     self._between_rounds(classifier, present, damage)
-                found.append(charged_block(classifier, self.world.queries))
-        return found
+                blocks.append(charged_block(classifier, self.world.queries))
+        return blocks
 
     def fitted(self, present: bool, damage: Damage = HONEST) -> Estimator:
         """Return an estimator of one world, broken as `damage` says."""

@@ -163,7 +163,7 @@ class LabelsTrial(AuditTrial):
     def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on every broken version."""
         return {
-            name: LabelsTrial(self._visits, self.world, {}, damage)
+            name: type(self)(self._visits, self.world, {}, damage)
             for name, damage in self._damages.items()
         }
 

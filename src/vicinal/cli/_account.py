@@ -52,9 +52,9 @@ def calibrate(
     from vicinal.accounting._calibrate import calibrate as search
 
     answer = search(read_plan(plan), epsilon, field, release)
-    found = {"field": answer.field, "release": answer.release, "value": answer.value}
+    fields = {"field": answer.field, "release": answer.release, "value": answer.value}
     if json:
-        typer.echo(as_json({**found, "price": answer.price}))
+        typer.echo(as_json({**fields, "price": answer.price}))
         return
     typer.echo(f"{field} of release {release}: {answer.value:.8g}\n\n{describe(answer.price)}")
 

@@ -154,13 +154,13 @@ def _as_npy(table: pa.Table) -> bytes:
             arrays[name] = np.array([np.nan if v is None else v for v in values])
         else:
             arrays[name] = np.array(["" if v is None else str(v) for v in values])
-    found = np.empty(
+    array = np.empty(
         table.num_rows, dtype=[(name, column.dtype) for name, column in arrays.items()]
     )
     for name, column in arrays.items():
-        found[name] = column
+        array[name] = column
     content = io.BytesIO()
-    np.save(content, found, allow_pickle=False)
+    np.save(content, array, allow_pickle=False)
     return content.getvalue()
 
 

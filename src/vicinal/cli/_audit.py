@@ -65,24 +65,26 @@ def audit(
     facts = None if target is None or not target.is_dir() else _facts(target)
     default = _default(target, classes=classes, epsilon=epsilon, delta=delta)
     if one_run:
-        known = _known(target, facts, audience, default)
+        ind_knn = _audited_classifier(target, facts, audience, default)
         with progress(silent=json) as begin:
             step = begin("interactions", 3)
             chance = 0.95 if confidence is None else confidence
-            found: Sequence[AuditFinding] = _one_run(known, canaries, chance, step)
+            findings: Sequence[AuditFinding] = _one_run(ind_knn, canaries, chance, step)
     else:
         trials = _chosen(_trials(target, facts, audience, default), only)
         if listed:
             typer.echo("\n".join(trials))
             return
-        found = _attacked(trials, minutes, confidence, silent=json)
-    report = report_of(found, target, facts)
+        findings = _attacked(trials, minutes, confidence, silent=json)
+    report = report_of(findings, target, facts)
     if out is not None:
         write_file(out, as_json(report) + "\n")
-    typer.echo(as_json(report) if json else "\n".join([*map(_described, found), _verdict(found)]))
-    if not all(result.kept for result in found):
+    typer.echo(
+        as_json(report) if json else "\n".join([*map(_described, findings), _verdict(findings)])
+    )
+    if not all(result.kept for result in findings):
         raise typer.Exit(CONTRADICTED)
-    if not all(result.conclusive for result in found):
+    if not all(result.conclusive for result in findings):
         raise typer.Exit(INCONCLUSIVE)
 
 
@@ -100,18 +102,18 @@ def _attacked(
 
 
 def _one_run(
-    known: IndKNNAudit, canaries: int, confidence: float, step: Step
+    ind_knn: IndKNNAudit, canaries: int, confidence: float, step: Step
 ) -> list[OneRunResult]:
     from vicinal.audit import one_run_of_each
 
-    return one_run_of_each(known, canaries, confidence, step)  # type: ignore[arg-type]
+    return one_run_of_each(ind_knn, canaries, confidence, step)  # type: ignore[arg-type]
 
 
-def _default(target: Path | None, **given: float | None) -> IndKNNAudit:
+def _default(target: Path | None, **options_or_none: float | None) -> IndKNNAudit:
     """Return the classifier that is audited where neither a store nor a plan is named."""
     from vicinal.audit import IndKNNAudit
 
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in options_or_none.items() if value is not None}
     if target is not None and options:
         raise InvalidInput(
             f"The {min(options)!r} parameter must be left out: the store or the plan states it."
@@ -121,7 +123,7 @@ def _default(target: Path | None, **given: float | None) -> IndKNNAudit:
     return IndKNNAudit(**options)  # type: ignore[arg-type]
 
 
-def _known(
+def _audited_classifier(
     target: Path | None, facts: dict[str, Any] | None, audience: str, default: IndKNNAudit
 ) -> IndKNNAudit:
     """Return the classifier whose interaction is audited: a store's, or the default one."""
@@ -131,12 +133,12 @@ def _known(
         return default
     if facts is None:
         raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
-    found = store_audit(facts, audience)
+    ind_knn = store_audit(facts, audience)
     if not facts["classes"]:
         raise InvalidInput("One run is audited of a store of classes; leave out --one-run.")
     if facts["audiences"][audience]["plan"]["release"] != "votes":
         raise InvalidInput("One run is audited where votes leave; this audience gets labels alone.")
-    return found
+    return ind_knn
 
 
 def report_of(
@@ -207,9 +209,9 @@ def _verdict(results: Sequence[AuditFinding]) -> str:
 
 def _described(result: AuditFinding) -> str:
     """Return a result as a few lines: the figures, what would have been seen, the controls."""
-    kept = "kept" if result.kept else "CONTRADICTED"
+    verdict = "kept" if result.kept else "CONTRADICTED"
     measured = (
-        f"  mu at least {result.lower:.3f}, claimed {result.claim:.3f} ({kept}), "
+        f"  mu at least {result.lower:.3f}, claimed {result.claim:.3f} ({verdict}), "
         f"ratio {result.ratio:.2f}; epsilon at least {result.epsilon_lower:.3f}, "
         f"claimed {result.epsilon_claim:.3f} at delta {result.delta:g}"
     )

@@ -67,8 +67,10 @@ def _measured(data: BenchmarkData, blocks: tuple[int, ...], repeats: int) -> lis
     for block in blocks:
         works = indexes.products(block) | indexes.works(block)
         seconds = interleaved(works, repeats)
-        found = {name: 1000 * value / block for name, value in seconds.items()}
-        rows.append({"n": data.n, "d": data.d, "block": block, "ms": found, "recall": recalls})
+        milliseconds = {name: 1000 * value / block for name, value in seconds.items()}
+        rows.append(
+            {"n": data.n, "d": data.d, "block": block, "ms": milliseconds, "recall": recalls}
+        )
     return rows
 
 

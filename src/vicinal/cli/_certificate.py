@@ -44,15 +44,15 @@ def certificate(
     for path, report in zip(audit or [], audits, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):
             raise InvalidInput(f"The file {path} is a report of another store. Audit this one.")
-    found = deployment_certificate(
+    content = deployment_certificate(
         facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
         controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
         accuracy=accuracy, audits=audits,
     )  # fmt: skip
     folder = output_folder(out)
-    write_file(folder / "certificate.json", as_json(found) + "\n")
-    write_file(folder / "certificate.html", certificate_page(found))
-    typer.echo(as_json(found) if json else f"Written: {folder / 'certificate.html'} and .json")
+    write_file(folder / "certificate.json", as_json(content) + "\n")
+    write_file(folder / "certificate.html", certificate_page(content))
+    typer.echo(as_json(content) if json else f"Written: {folder / 'certificate.html'} and .json")
 
 
 _REPORT = {"at": str, "version": str, "holds": bool, "claims": list}
@@ -66,25 +66,25 @@ _CONTROL = {"name": str, "caught": bool}
 
 def read_audit(path: Path) -> dict[str, Any]:
     """Return a report that `vicinal audit --out` wrote."""
-    found = read_json(path, "audit")
-    if not (_has(found, _REPORT) and all(_is_claim(claim) for claim in found["claims"])):
+    report = read_json(path, "audit")
+    if not (_has(report, _REPORT) and all(_is_claim(claim) for claim in report["claims"])):
         raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")
-    return found
+    return report
 
 
-def _is_claim(found: Any) -> bool:
+def _is_claim(claim: Any) -> bool:
     """Tell whether a claim holds all that the certificate shows of it."""
     return (
-        _has(found, _CLAIM)
-        and all(_has(control, _CONTROL) for control in found["controls"])
-        and ("would_have_seen" not in found or _has(found["would_have_seen"], _SEEN))
+        _has(claim, _CLAIM)
+        and all(_has(control, _CONTROL) for control in claim["controls"])
+        and ("would_have_seen" not in claim or _has(claim["would_have_seen"], _SEEN))
     )
 
 
-def _has(found: Any, fields: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
+def _has(value: Any, fields: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
     """Tell whether a JSON object has these fields, of these types; numbers must be finite."""
-    return isinstance(found, dict) and all(
-        _is(found.get(name), kind) for name, kind in fields.items()
+    return isinstance(value, dict) and all(
+        _is(value.get(name), kind) for name, kind in fields.items()
     )
 
 

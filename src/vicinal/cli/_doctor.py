@@ -40,7 +40,7 @@ def doctor(json: Json = False) -> None:
     """Show versions, processor, engine, memory and file limits, and what to do about them."""
     from vicinal import __version__
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "vicinal": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -50,8 +50,8 @@ def doctor(json: Json = False) -> None:
         "free_memory_bytes": _free_memory(),
         "open_files": _open_files(),
     }
-    found["advice"] = _advice(found)
-    typer.echo(as_json(found) if json else _text(found))
+    facts["advice"] = _advice(facts)
+    typer.echo(as_json(facts) if json else _text(facts))
 
 
 def _packages() -> dict[str, str | None]:
@@ -68,11 +68,11 @@ def _version(name: str) -> str | None:
 def _processor() -> dict[str, Any]:
     from llvmlite import binding  # type: ignore[import-untyped]
 
-    known = binding.get_host_cpu_features()
+    available = binding.get_host_cpu_features()
     return {
         "name": binding.get_host_cpu_name(),
         "cores": os.cpu_count(),
-        "features": [name for name in FEATURES if known.get(name)],
+        "features": [name for name in FEATURES if available.get(name)],
     }
 
 
@@ -109,8 +109,8 @@ def _open_files() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def _advice(found: dict[str, Any]) -> list[str]:
-    files, memory, engines = found["open_files"], found["free_memory_bytes"], found["engines"]
+def _advice(facts: dict[str, Any]) -> list[str]:
+    files, memory, engines = facts["open_files"], facts["free_memory_bytes"], facts["engines"]
     advice = []
     if sys.platform == "win32":
         advice.append("Stores need POSIX file locks: use Linux or macOS, or WSL.")
@@ -123,13 +123,13 @@ def _advice(found: dict[str, Any]) -> list[str]:
     return advice
 
 
-def _text(found: dict[str, Any]) -> str:
-    packages, processor, engines = found["packages"], found["processor"], found["engines"]
-    there = [f"{name} {given}" for name, given in packages.items() if given]
-    extras = [f"vicinal[{PACKAGES[name]}]" for name, given in packages.items() if not given]
-    memory = found["free_memory_bytes"]
+def _text(facts: dict[str, Any]) -> str:
+    packages, processor, engines = facts["packages"], facts["processor"], facts["engines"]
+    there = [f"{name} {installed}" for name, installed in packages.items() if installed]
+    extras = [f"vicinal[{PACKAGES[name]}]" for name, installed in packages.items() if not installed]
+    memory = facts["free_memory_bytes"]
     rows = {
-        "vicinal": f"{found['vicinal']}, Python {found['python']}, {found['system']}",
+        "vicinal": f"{facts['vicinal']}, Python {facts['python']}, {facts['system']}",
         "packages": ", ".join(there),
         "not here": ", ".join(extras) or "nothing",
         "processor": f"{processor['name']}, {processor['cores']} cores: "
@@ -138,7 +138,7 @@ def _text(found: dict[str, Any]) -> str:
         "the exact hits of the test patterns"
         + "".join(f"; {name} cannot be had here" for name in engines["passed_over"]),
         "memory": "not known" if memory is None else f"{memory / 2**30:.1f} GiB free",
-        "files": "no limit" if found["open_files"] is None else f"{found['open_files']} open",
-        "advice": " ".join(found["advice"]) or "nothing to do",
+        "files": "no limit" if facts["open_files"] is None else f"{facts['open_files']} open",
+        "advice": " ".join(facts["advice"]) or "nothing to do",
     }
     return "\n".join(f"{name:<10} {text}" for name, text in rows.items())

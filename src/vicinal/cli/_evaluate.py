@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.cli._options import Json, StorePath
+from vicinal.cli._options import Json, StorePath, Text
 from vicinal.cli._output import as_json, warnings_said
-from vicinal.cli._records import naming, read_records, target_columns
+from vicinal.cli._records import document_column, naming, read_records, target_columns
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",
-    "r2": "R2", "mean_error": "Mean error",
+    "r2": "R2", "mean_error": "Mean error", "precision": "Share of an answer's words in the text",
+    "precision_by_chance": "The same for another query's answer",
+    "found": "Texts with any word of the answer",
 }  # fmt: skip
 
 
@@ -29,6 +31,7 @@ def evaluate(
     data: Annotated[Path, typer.Option(help="Labelled rows: .parquet, .csv, .csv.gz or .npz.")],
     label: Annotated[str | None, typer.Option(help="Column of labels.")] = None,
     subject: Annotated[str | None, typer.Option(help="Column of subject ids.")] = None,
+    text: Text = None,
     audience: Annotated[str, typer.Option(help="Whose answers, and whose budgets.")] = "default",
     share: Annotated[
         float,
@@ -51,36 +54,38 @@ def evaluate(
     Rows count where the same features were asked before, by `vicinal predict` or the service.
     """
     with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
-        columns = target_columns(opened.schema.target, label)
-        dataset = read_records(data, opened.schema.extractor, label, subject, columns)
+        schema = opened.schema
+        columns = target_columns(schema.target, label)
+        documents = document_column(schema.target, schema.extractor, text)
+        dataset = read_records(data, schema.extractor, label, subject, columns, documents)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
-            found = opened.evaluate(
+            figures = opened.evaluate(
                 dataset.features, dataset.labels, dataset.subjects, audience=audience, share=share,
                 largest_error=largest_error,
             )  # fmt: skip
-    typer.echo(as_json(found.to_dict()) if json else described(found))
+    typer.echo(as_json(figures.to_dict()) if json else described(figures))
 
 
-def described(found: NoisyFigures) -> str:
+def described(figures: NoisyFigures) -> str:
     """Return an evaluation in words and tables."""
     from vicinal.store import Evaluation, NumberEvaluation
 
     first = (
-        f"About {found.people:.0f} people with rows that were asked before; every count has noise "
-        f"of {found.noise:.1f}. Each paid at most {found.share:.3g} of their budget."
+        f"About {figures.people:.0f} people with rows that were asked before; every count has "
+        f"noise of {figures.noise:.1f}. Each paid at most {figures.share:.3g} of their budget."
     )
-    lines = [first, *map(_figure, found.figures, found.figures.values())]
-    if isinstance(found, Evaluation):
-        lines += ["", "true class -> answer: people", *_confusion(found)]
-        if found.calibration:
-            lines += ["", "probability -> share that came true (people)", *_bins(found)]
-    if isinstance(found, NumberEvaluation):
-        units = "logarithms" if found.scale == "log" else "units of the numbers"
+    lines = [first, *map(_figure, figures.figures, figures.figures.values())]
+    if isinstance(figures, Evaluation):
+        lines += ["", "true class -> answer: people", *_confusion(figures)]
+        if figures.calibration:
+            lines += ["", "probability -> share that came true (people)", *_bins(figures)]
+    if isinstance(figures, NumberEvaluation):
+        units = "logarithms" if figures.scale == "log" else "units of the numbers"
         beyond = ", ".join(
             f"{name} {edges[-1]:.4g}"
-            for name, edges in zip(found.targets, found.error_edges, strict=True)
+            for name, edges in zip(figures.targets, figures.error_edges, strict=True)
         )
         lines += ["", f"Errors in {units}; larger ones count as: {beyond}."]
     return "\n".join(lines)
@@ -96,18 +101,18 @@ def _figure(name: str, shown: tuple[float, float, float]) -> str:
     return f"{words}: {value:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _confusion(found: Evaluation) -> list[str]:
-    width = max(len(str(name)) for name in found.classes)
-    head = " ".join(f"{name!s:>{max(8, width)}}" for name in found.classes)
+def _confusion(evaluation: Evaluation) -> list[str]:
+    width = max(len(str(name)) for name in evaluation.classes)
+    head = " ".join(f"{name!s:>{max(8, width)}}" for name in evaluation.classes)
     rows = [
         f"{name!s:>{width}} " + " ".join(f"{count:>{max(8, width)}.1f}" for count in counts)
-        for name, counts in zip(found.classes, found.confusion, strict=True)
+        for name, counts in zip(evaluation.classes, evaluation.confusion, strict=True)
     ]
     return [f"{'':>{width}} {head}", *rows]
 
 
-def _bins(found: Evaluation) -> list[str]:
+def _bins(evaluation: Evaluation) -> list[str]:
     return [
         f"{mean:.3f} -> " + ("unknown" if math.isnan(true) else f"{true:.3f}") + f" ({people:.0f})"
-        for mean, true, people in found.calibration
+        for mean, true, people in evaluation.calibration
     ]

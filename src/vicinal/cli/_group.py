@@ -43,10 +43,10 @@ def with_flags(message: str, command: Any) -> str:
     """Return a message that names the command's flags, where it has one for the parameter."""
     flags = dict(_flags(command))
 
-    def flag(found: re.Match[str]) -> str:
-        name = found[1]
-        known = flags.get(name) or flags.get(_OPTION_OF.get(name, ""))
-        return found[0] if known is None else f"{known} option"
+    def flag(match: re.Match[str]) -> str:
+        name = match[1]
+        flag_name = flags.get(name) or flags.get(_OPTION_OF.get(name, ""))
+        return match[0] if flag_name is None else f"{flag_name} option"
 
     if "accept_loss" in flags:
         message = message.replace(_LOSS, f"{_LOSS} ({flags['accept_loss']})")
@@ -127,12 +127,12 @@ def group_of(help_text: str) -> typer.Typer:
 
 def _command(name: str, place: str) -> TyperCommand | TyperGroup:
     module, _, attribute = place.partition(":")
-    found = getattr(import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
+    member = getattr(import_module(module), attribute)
+    if not isinstance(member, typer.Typer):
         app = typer.Typer(add_completion=False, **PLAIN)
-        app.command(name, cls=getattr(found, "command_class", None))(found)
-        found = app
-    command = typer.main.get_command(found)
+        app.command(name, cls=getattr(member, "command_class", None))(member)
+        member = app
+    command = typer.main.get_command(member)
     command.name = name
     return command  # type: ignore[return-value]
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._answers import init_summary
+from vicinal.cli._feature_options import FROM_SCHEMA, FeatureOptions, ReferenceOptions
+from vicinal.cli._option_groups import grouped
 from vicinal.cli._options import (
     Data,
     Json,
@@ -22,17 +24,11 @@ from vicinal.cli._options import (
 from vicinal.cli._output import progress_shown, say, warnings_said
 from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
 from vicinal.cli._records import (
-    FROM_SCHEMA,
-    ReferenceWish,
-    check_reference,
     document_column,
     naming,
     read_records,
-    reference_of,
-    schema_for,
     target_columns,
     vocabulary_of,
-    with_names,
 )
 from vicinal.cli._shards import AcceptLoss, opened_at, spread
 from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verdict
@@ -44,24 +40,15 @@ if TYPE_CHECKING:
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.store import StoreExtractor
 
-Columns = Annotated[
-    str | None, typer.Option(help="Feature columns, comma-separated; default: all others.")
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="timm architecture, folder of a text model or minilm (without torch), or .onnx file; "
-        "image without it: efficientnet-lite0. Public."
-    ),
-]
-
 _PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
 
 
+@grouped
 def init(
     ctx: typer.Context,
     store: StorePath,
     data: Data,
+    *,
     label: Label = None,
     subject: Subject = None,
     text: Text = None,
@@ -72,42 +59,8 @@ def init(
             min=1,
         ),
     ] = None,
-    columns: Columns = None,
-    public: Annotated[
-        Path | None, typer.Option(help="Public, unlabelled records, in the same columns.")
-    ] = None,
-    schema: Annotated[
-        Path | None, typer.Option(help="The table's public schema, for --features table.")
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="Without --public: from-schema, or from-marginals (costs budget)."),
-    ] = None,
-    reference_rows: Annotated[
-        int, typer.Option(help="Rows that --reference makes up.", min=1, max=100_000)
-    ] = 2000,
-    reference_share: Annotated[
-        float,
-        typer.Option(help="Part of every budget that from-marginals costs.", min=0.001, max=0.9),
-    ] = 0.1,
-    features: Annotated[
-        str,
-        typer.Option(
-            help="columns, table, hog, scattering, image, text or onnx: what makes the vectors."
-        ),
-    ] = "columns",
-    model: Model = None,
-    weights: Annotated[Path | None, typer.Option(help="File of a timm network's weights.")] = None,
-    components: Annotated[
-        int | None,
-        typer.Option(
-            help="Reduce features to so many by a map learnt from the reference; 0: none. "
-            "Default: 100 for tables, else none."
-        ),
-    ] = None,
-    power: Annotated[
-        float, typer.Option(help="How much of each component's strength the map takes away.")
-    ] = 0.5,
+    feature_options: FeatureOptions,
+    reference_options: ReferenceOptions,
     ledger: Ledger = None,
     witness: Witness = None,
     ray: Annotated[
@@ -117,56 +70,40 @@ def init(
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
-    from vicinal.cli._verdicts import warn_about_reference
-    from vicinal.predictors._common.parameter_checks import listed
-    from vicinal.store import Store, StoreExtractor
+    from vicinal.store import Store
     from vicinal.store._targets import CLASSES, TargetSchema
 
-    check_reference(data, public, reference, features)
-    named = None if columns is None else listed(columns)
-    if features == "text" and named is None and text is not None:
-        named = [text]
-    plan, apart = plan_given(ctx), [label, subject, text]
+    public = reference_options.public
+    reference_options.check(data, feature_options.features)
+    plan = plan_given(ctx)
     if keywords is not None:
-        plan["vocabulary"] = _vocabulary(plan, public, named if text is None else [text], keywords)
+        named = feature_options.named_columns(text) if text is None else [text]
+        plan["vocabulary"] = _vocabulary(plan, public, named, keywords)
     target = TargetSchema.of(plan)
     target.settings(plan)  # every value is checked before anything is said or read
     columns_of_y = target_columns(target, label)
-    options = {
-        "model": model,
-        "weights": None if weights is None else str(weights),
-        "schema": None if schema is None else schema_for(schema, [*apart, *columns_of_y]),
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    plain = with_names(
-        StoreExtractor(features, given, None, named),
-        public, [*apart, *columns_of_y],
-    )  # fmt: skip
+    plain = feature_options.extractor(public, [label, subject, text, *columns_of_y], text)
     documents = document_column(target, plain, text)
-    wish = ReferenceWish(public, reference, reference_rows, reference_share, target, plan)
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
         if not quiet and target.kind == CLASSES:
-            _say_before(plan, features, reference)
+            _say_before(plan, feature_options.features, reference_options.reference)
         dataset = read_records(data, unmapped, label, subject, columns_of_y, documents)
         with naming(data):
-            raw, reference_cost = wish.found(unmapped, dataset)
-        extractor, points = reference_of(raw, unmapped, components, power)
+            rows, cost = reference_options.rows_and_cost(unmapped, dataset, target, plan)
+        extractor, points = feature_options.reference_points(rows, unmapped)
         if points is not None:
-            warn_about_reference(points, _feature_names(extractor))
-            if not quiet:
-                _say_model(plan, points)
+            _say_of_reference(plan, points, extractor, quiet=quiet)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
-            made = Store.init(
+            opened = Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
-                extractor=extractor, ledger=ledger, witness=witness, reference_cost=reference_cost,
-                **plan,
+                extractor=extractor, ledger=ledger, witness=witness, reference_cost=cost, **plan,
             )  # fmt: skip
-        with made:
-            facts = made.facts()
+        with opened:
+            facts = opened.facts()
             if json or not quiet:
-                say(facts, f"{init_summary(store, facts, points)}\n\n{made.guarantee()}", json)
+                say(facts, f"{init_summary(store, facts, points)}\n\n{opened.guarantee()}", json)
 
 
 init.command_class = PlanCommand  # type: ignore[attr-defined]
@@ -183,23 +120,29 @@ def _vocabulary(
 def _request(plan: dict[str, Any]) -> PlanRequest:
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 
-    told = {name: plan.get(name, default_of(name)) for name in _PLANNED}
+    parameters = {name: plan.get(name, default_of(name)) for name in _PLANNED}
     gate = plan.get("reuse_predictions") == "gate"
     size = plan.get("n_records") or 1
-    return PlanRequest(n_records=size, n_classes=len(plan["classes"]), gate=gate, **told)
+    return PlanRequest(n_records=size, n_classes=len(plan["classes"]), gate=gate, **parameters)
 
 
 def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> None:
     """Tell what is known of a plan for classes before anything is read."""
-    known = bool(plan.get("n_records"))
-    say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=known)
+    n_known = bool(plan.get("n_records"))
+    say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=n_known)
     if reference == FROM_SCHEMA and features == "table":
         say_thin_reference()
 
 
-def _say_model(plan: dict[str, Any], points: npt.NDArray[Any]) -> None:
-    """Tell of a private linear model where it may be better than neighbours."""
-    if "classes" in plan and plan.get("n_records") and not plan.get("model_share"):
+def _say_of_reference(
+    plan: dict[str, Any], points: npt.NDArray[Any], extractor: StoreExtractor, *, quiet: bool
+) -> None:
+    """Warn of a weak reference; tell of a private model where it may be better than neighbours."""
+    from vicinal.cli._verdicts import warn_about_reference
+
+    warn_about_reference(points, _feature_names(extractor))
+    known = "classes" in plan and plan.get("n_records") and not plan.get("model_share")
+    if known and not quiet:
         say_linear_model(_request(plan), points.shape[1])
 
 

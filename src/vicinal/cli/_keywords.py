@@ -45,8 +45,8 @@ def keywords(
 
     with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
         shown = _words_shown(opened, audience, most)
-        asked = _asked(opened, questions or [], data)
-        reply = opened.predict(asked, audience=audience, analyst=analyst, idempotency_key=key)
+        queries = _queries(opened, questions or [], data)
+        reply = opened.predict(queries, audience=audience, analyst=analyst, idempotency_key=key)
     assert isinstance(reply, KeywordReply)  # noqa: S101 (the store holds words)
     if json:
         typer.echo(as_json(_cut(reply.to_dict(), shown)))
@@ -69,15 +69,16 @@ def _words_shown(store: BaseStore, audience: str, most: int | None) -> int:
         raise InvalidInput("The store must hold words: make one with --vocabulary or --keywords.")
     if audience not in store.audiences:
         raise InvalidInput("The 'audience' parameter must be an audience of this store.")
-    kept = int(store.facts()["audiences"][audience]["plan"]["n_keywords"])
-    if most is not None and most > kept:
+    n_keywords = int(store.facts()["audiences"][audience]["plan"]["n_keywords"])
+    if most is not None and most > n_keywords:
         raise InvalidInput(
-            f"The 'm' option must be at most {kept}, the words that an answer of this plan keeps."
+            f"The 'm' option must be at most {n_keywords}, the words that an answer of this plan "
+            "keeps."
         )
-    return kept if most is None else most
+    return n_keywords if most is None else most
 
 
-def _asked(store: BaseStore, questions: list[str], data: Path | None) -> Any:
+def _queries(store: BaseStore, questions: list[str], data: Path | None) -> Any:
     extractor = store.schema.extractor
     if bool(questions) == (data is not None):
         raise InvalidInput("Give either questions or --data.")

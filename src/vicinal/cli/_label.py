@@ -96,12 +96,18 @@ def label(
         _labellers.tell_price(answering, plan, json=json)
         return
     with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
-        given, kept = labelling.label(make_job(dataset, pool), answering, plan, journal, begin)
-    answers = released(answering, given, kept)
+        asked_round, selected = labelling.label(
+            make_job(dataset, pool), answering, plan, journal, begin
+        )
+    answers = released(answering, asked_round, selected)
     labelling.save_answers(answers, out)
-    found = None if truth is None else figures(answers.labels, truth[answers.rows], names)
-    result = {**summary(given, answers), "figures": found and found.to_dict(), "out": str(out)}
-    typer.echo(as_json(result) if json else _text(result, found))
+    scores = None if truth is None else figures(answers.labels, truth[answers.rows], names)
+    result = {
+        **summary(asked_round, answers),
+        "figures": scores and scores.to_dict(),
+        "out": str(out),
+    }
+    typer.echo(as_json(result) if json else _text(result, scores))
 
 
 def class_names(text: str) -> list[int] | list[str]:
@@ -179,30 +185,32 @@ def extractor_of(examples: npt.NDArray[Any]) -> FeatureExtractor:
 
 
 def released(
-    labeller: IndKNNLabeller | FixedPlanLabeller, given: AskedRound, kept: npt.NDArray[np.int64]
+    labeller: IndKNNLabeller | FixedPlanLabeller,
+    asked_round: AskedRound,
+    selected: npt.NDArray[np.int64],
 ) -> ReleasedLabels:
     """Return answers as they may be published; questions without an answer are left out."""
     import numpy as np
 
     from vicinal.labelling import ABSTAINED, ReleasedLabels
 
-    chosen = np.zeros(len(given.labels), dtype=bool)
-    chosen[kept] = True
-    answered = given.labels != ABSTAINED
+    chosen = np.zeros(len(asked_round.labels), dtype=bool)
+    chosen[selected] = True
+    answered = asked_round.labels != ABSTAINED
     return ReleasedLabels(
-        given.questions[answered],
-        labeller.classes[given.labels[answered]],
-        None if given.margins is None else given.margins[answered],
+        asked_round.questions[answered],
+        labeller.classes[asked_round.labels[answered]],
+        None if asked_round.margins is None else asked_round.margins[answered],
         chosen[answered],
         tuple(labeller.classes.tolist()),
         labeller.guarantee().to_dict(),
     )
 
 
-def summary(given: AskedRound, answers: ReleasedLabels) -> dict[str, Any]:
+def summary(asked_round: AskedRound, answers: ReleasedLabels) -> dict[str, Any]:
     """Return what may be told about answers, for JSON."""
     return {
-        "questions": len(given.questions),
+        "questions": len(asked_round.questions),
         "answered": len(answers.rows),
         "kept": int(answers.selected.sum()),
         "answers_by_class": {
@@ -212,7 +220,7 @@ def summary(given: AskedRound, answers: ReleasedLabels) -> dict[str, Any]:
     }
 
 
-def _text(result: dict[str, Any], found: ClassFigures | None) -> str:
+def _text(result: dict[str, Any], scores: ClassFigures | None) -> str:
     shares = ", ".join(f"{name} {size:,}" for name, size in result["answers_by_class"].items())
     first = (
         f"{result['questions']:,} questions, {result['answered']:,} answered, {result['kept']:,} "
@@ -221,6 +229,6 @@ def _text(result: dict[str, Any], found: ClassFigures | None) -> str:
     lines = [
         first,
         f"Answers by class: {shares}",
-        *([] if found is None else found.lines()),
+        *([] if scores is None else scores.lines()),
     ]
     return "\n".join([*lines, "", result["guarantee"]["text"]])

@@ -104,7 +104,7 @@ class LabellerOptions:
         return IndKNNLabeller(
             classes, labels, dataset.subjects, epsilon=self.epsilon, delta=self.delta,
             release=self.release, n_records=self.records, model_share=share_of(self.model_share),
-            **self._given(records_per_subject=self.records_per_subject),
+            **self._set_options(records_per_subject=self.records_per_subject),
         )  # fmt: skip
 
     def _planned(
@@ -140,13 +140,13 @@ class LabellerOptions:
         }
         if self.kind == PATE:
             shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
-            return PATEClassifier(classes, **shared, **self._given(n_teachers=self.teachers))
+            return PATEClassifier(classes, **shared, **self._set_options(n_teachers=self.teachers))
         return PrivateKNNClassifier(
-            classes, **shared, **self._given(k=self.neighbors, gamma=self.gamma)
+            classes, **shared, **self._set_options(k=self.neighbors, gamma=self.gamma)
         )
 
     @staticmethod
-    def _given(**options: float | None) -> dict[str, Any]:
+    def _set_options(**options: float | None) -> dict[str, Any]:
         return {name: value for name, value in options.items() if value is not None}
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal.cli._option_groups import grouped
 from vicinal.cli._options import Delta, Epsilon, Json
 from vicinal.cli._output import as_json, picture_format, progress, write_file
-from vicinal.cli._plan_vectors import carried_words, plan_vectors, target_of
+from vicinal.cli._plan_vectors import TargetOptions, carried_words, plan_vectors
 from vicinal.cli._verdicts import linear_model_lines, numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
@@ -20,52 +21,47 @@ if TYPE_CHECKING:
     from vicinal.reports._plan_report import Option
 
 
+@dataclass(frozen=True, slots=True)
+class ClassOptions:
+    """What a plan for classes may set besides."""
+
+    release: Annotated[str, typer.Option(help="What leaves: votes, or label.")] = "votes"
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Let a model of earlier answers give those it knows.")
+    ] = False
+    model_share: Annotated[
+        str, typer.Option(help="Share of budgets for a private model: a number, or auto.")
+    ] = "0"
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Column of the points' labels, if they have real ones (.npz: y)."),
+    ] = None
+    class_prior: Annotated[
+        str | None, typer.Option(help="How common each class is, as .95,.05; warns of rare ones.")
+    ] = None
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the choices into this file (.png, .svg).")
+    ] = None
+
+
+@grouped
 def plan(
     records: Annotated[int, typer.Option(help="Declared number of private records.")],
     queries: Annotated[int, typer.Option(help="Answers wanted.")],
+    *,
     classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="For numbers: targets with their bounds.", metavar="NAME=LOW..HIGH,..."),
-    ] = None,
-    scale: Annotated[str | None, typer.Option(help="Of numbers: linear, or log.")] = None,
-    thresholds: Annotated[
-        int | None, typer.Option(help="Of numbers: for quantiles and histograms.")
-    ] = None,
-    label_count: Annotated[
-        int | None, typer.Option(help="For several labels a record: how many there are.")
-    ] = None,
-    tau: Annotated[float | None, typer.Option(help="Labels a record may have at most.")] = None,
-    vocabulary_size: Annotated[
-        int | None, typer.Option(help="For keywords of texts: how many words there are.")
-    ] = None,
+    target_options: TargetOptions,
     records_per_subject: Annotated[
         float, typer.Option(help="Public mean number of records of a subject.")
     ] = 1.0,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
-    release: Annotated[str, typer.Option(help="What leaves: votes, or label.")] = "votes",
-    gate: Annotated[
-        bool, typer.Option("--gate", help="Let a model of earlier answers give those it knows.")
-    ] = False,
-    model_share: Annotated[
-        str, typer.Option(help="Share of budgets for a private model: a number, or auto.")
-    ] = "0",
+    class_options: ClassOptions,
     public: Annotated[
         Path | None,
         typer.Option(help="Public points, mapped as records will be: .npz (x), .csv or .parquet."),
     ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(help="Column of the points' labels, if they have real ones (.npz: y)."),
-    ] = None,
-    class_prior: Annotated[
-        str | None, typer.Option(help="How common each class is, as .95,.05; warns of rare ones.")
-    ] = None,
     seed: Annotated[int, typer.Option(help="Of the simulation.", min=0)] = 0,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the choices into this file (.png, .svg).")
-    ] = None,
     json: Json = False,
 ) -> None:
     """Show the plan, its reasons, and what to expect. No private record is read, nothing is spent.
@@ -75,74 +71,75 @@ def plan(
     """
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.predictors.ind_knn._vector_plan import VectorPlanRequest
-    from vicinal.reports import _plan_report
 
-    carried = target_of(target, scale, thresholds, label_count, tau, vocabulary_size)
+    carried = target_options.parameters()
     if bool(carried) == (classes is not None):
         raise InvalidInput(
             "Give one of --classes, --target, --label-count and --vocabulary-size: what records "
             "carry."
         )
-    if classes is None:
-        for_classes = {
-            "release": release != "votes",
-            "gate": gate,
-            "model_share": model_share != "0",
-            "labels": labels is not None,
-            "class_prior": class_prior is not None,
-            "plot": plot is not None,
-        }
-        if others := [name for name, given in for_classes.items() if given]:
-            raise InvalidInput(
-                f"The {others[0]!r} option is for classes, and records carry "
-                f"{carried_words(carried)} here. Leave it out."
-            )
-        vectors = VectorPlanRequest(
-            records, queries, epsilon, delta, 2, records_per_subject=records_per_subject,
-            target=carried,
+    if classes is not None:
+        wish = PlanRequest(
+            records, queries, epsilon, delta, classes, class_options.release, class_options.gate,
+            records_per_subject=records_per_subject,
         )  # fmt: skip
-        vectors.settings()  # refuses what an estimator would, before points are read
-        reference = None if public is None else _stage(public, None, 2).reference
-        plan_vectors(vectors, reference, json=json)
+        _plan_classes(wish, class_options, public, seed, json=json)
         return
-    kind = None if plot is None else _kind(plot, public)
-    several = {"records_per_subject": records_per_subject}
-    wish = PlanRequest(records, queries, epsilon, delta, classes, release, gate, **several)
-    shares = numbers("class_prior", class_prior)
+    for name, default in asdict(ClassOptions()).items():
+        if getattr(class_options, name) != default:
+            raise InvalidInput(
+                f"The {name!r} option is for classes, and records carry {carried_words(carried)} "
+                "here. Leave it out."
+            )
+    vectors = VectorPlanRequest(
+        records, queries, epsilon, delta, 2, records_per_subject=records_per_subject, target=carried
+    )
+    vectors.settings()  # refuses what an estimator would, before points are read
+    reference = None if public is None else _stage(public, None, 2).reference
+    plan_vectors(vectors, reference, json=json)
+
+
+def _plan_classes(
+    wish: PlanRequest, options: ClassOptions, public: Path | None, seed: int, *, json: bool
+) -> None:
+    from vicinal.reports import _plan_report
+
+    kind = None if options.plot is None else _kind(options.plot, public)
+    shares = numbers("class_prior", options.class_prior)
     wish.settings()  # refuses what a classifier would, before points are read
-    stage = None if public is None else _stage(public, labels, classes)
+    stage = None if public is None else _stage(public, options.labels, wish.n_classes)
     n_features = None if stage is None else stage.reference.points.shape[1]
-    wish = replace(wish, model_share=_share(wish, model_share, n_features))
-    lines = verdict_lines(wish, range(classes), shares, known=True)
+    wish = replace(wish, model_share=_share(wish, options.model_share, n_features))
+    lines = verdict_lines(wish, range(wish.n_classes), shares, known=True)
     if n_features is not None and not wish.model_share:
         lines += linear_model_lines(wish, n_features)
     with progress(silent=json) as begin:
         step = begin("simulation", _plan_report.work(wish, n_features))
-        found = _plan_report.options(wish, stage, seed, step)
-    if plot is not None and kind is not None:
+        choices = _plan_report.options(wish, stage, seed, step)
+    if options.plot is not None and kind is not None:
         from vicinal.reports._command_plots import draw_options
 
-        write_file(plot, draw_options(found, kind))
+        write_file(options.plot, draw_options(choices, kind))
     real = stage is not None and stage.real
     if json:
-        typer.echo(as_json({"verdict": "\n".join(lines), **_result(found, real)}))
+        typer.echo(as_json({"verdict": "\n".join(lines), **_result(choices, real)}))
     else:
-        typer.echo(f"{_plan_report.as_text(found)}\n\n" + "\n".join(lines))
+        typer.echo(f"{_plan_report.as_text(choices)}\n\n" + "\n".join(lines))
 
 
-def _share(wish: PlanRequest, given: str, n_features: int | None) -> float:
+def _share(wish: PlanRequest, option: str, n_features: int | None) -> float:
     """Return the share for a private model; "auto" is decided by the features of public points."""
     from vicinal.predictors.ind_knn._private_model import fitting_share
 
-    if given != "auto":
+    if option != "auto":
         try:
-            share = float(given)
+            share = float(option)
         except ValueError:
             share = -1.0
         if not 0 <= share < 1:
             raise InvalidInput(
                 "The 'model_share' parameter must be a number from 0 to below 1, or auto. "
-                f"Got {given!r}."
+                f"Got {option!r}."
             )
         return share
     if n_features is None:
@@ -197,13 +194,13 @@ def _places(labels: Any, classes: int) -> Any:
     return places.astype(np.int64)
 
 
-def _result(found: list[Option], real: bool) -> dict[str, Any]:
+def _result(options: list[Option], real: bool) -> dict[str, Any]:
     from vicinal import __version__
 
     return {
         "real_labels": real,
-        "usage": asdict(found[0].choice.usage),
-        "plan": found[0].to_dict(),
-        "alternatives": [option.to_dict() for option in found[1:]],
+        "usage": asdict(options[0].choice.usage),
+        "plan": options[0].to_dict(),
+        "alternatives": [option.to_dict() for option in options[1:]],
         "version": __version__,
     }

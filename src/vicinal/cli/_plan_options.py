@@ -22,6 +22,7 @@ _OF_STORES = (
         "classes",
         "bounds",
         "scale",
+        "typical_range",
         "n_thresholds",
         "labels",
         "tau",
@@ -115,8 +116,8 @@ def _options(left_out: tuple[str, ...]) -> list[Any]:
     )
     app = typer.Typer(add_completion=False)
     app.command()(takes_all)
-    found = {option.name: option for option in typer.main.get_command(app).params}
-    return [found[name] for name in names]
+    option_of = {option.name: option for option in typer.main.get_command(app).params}
+    return [option_of[name] for name in names]
 
 
 def _option(name: str) -> Any:
@@ -125,5 +126,5 @@ def _option(name: str) -> Any:
     plain = re.sub(r",? see :mod:[\w.]+", "", each.metadata["doc"].replace("`", ""))
     first = re.split(r"\.(?: (?=[A-Z\"])|$)", plain)[0]
     default = "" if each.default in (None, dataclasses.MISSING) else f"; default {each.default}"
-    told = f"{first} ({check.option_type}{default or ''})."
-    return typer.Option(f"--{flag}", help=told, metavar=check.metavar, show_default=False)
+    help_text = f"{first} ({check.option_type}{default or ''})."
+    return typer.Option(f"--{flag}", help=help_text, metavar=check.metavar, show_default=False)

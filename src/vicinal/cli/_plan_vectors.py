@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,46 +27,66 @@ _CARRIED = {
 }
 
 
-def target_of(
-    target: str | None,
-    scale: str | None,
-    thresholds: int | None,
-    label_count: int | None,
-    tau: float | None,
-    vocabulary_size: int | None,
-) -> dict[str, Any]:
-    """Return the parameters that say what records carry; none for classes."""
-    from vicinal import _checks
-    from vicinal.predictors.ind_knn._target_checks import BoundsOfTargets
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """What records carry in place of a class: numbers, several labels, or words."""
 
-    given = {"bounds": target, "labels": label_count, "vocabulary": vocabulary_size}
-    kinds = [kind for kind, value in given.items() if value is not None]
-    if len(kinds) > 1:
-        raise InvalidInput(
-            "Give one of --target, --label-count and --vocabulary-size: records carry one kind."
-        )
-    more = {
-        "scale": ("bounds", scale),
-        "n_thresholds": ("bounds", thresholds),
-        "tau": ("labels", tau),
-    }
-    for name, (kind, value) in more.items():
-        if value is not None and kind not in kinds:
-            raise InvalidInput(
-                f"The {name!r} option is for {_CARRIED[kind]}, and records carry "
-                f"{carried_words(given)} here. Leave it out."
+    target: Annotated[
+        str | None,
+        typer.Option(help="For numbers: targets with their bounds.", metavar="NAME=LOW..HIGH,..."),
+    ] = None
+    scale: Annotated[str | None, typer.Option(help="Of numbers: linear, or log.")] = None
+    thresholds: Annotated[
+        int | None, typer.Option(help="Of numbers: for quantiles and histograms.")
+    ] = None
+    label_count: Annotated[
+        int | None, typer.Option(help="For several labels a record: how many there are.")
+    ] = None
+    tau: Annotated[float | None, typer.Option(help="Labels a record may have at most.")] = None
+    vocabulary_size: Annotated[
+        int | None, typer.Option(help="For keywords of texts: how many words there are.")
+    ] = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what an estimator takes of it; nothing for classes."""
+        from vicinal import _checks
+        from vicinal.predictors.ind_knn._target_checks import BoundsOfTargets
+
+        parameters = self._of_one_kind()
+        if self.target is not None:
+            parameters["bounds"] = BoundsOfTargets().parsed(self.target)
+        if self.label_count is not None:
+            count = _checks.integer("label_count", self.label_count, least=1, most=10_000)
+            parameters["labels"] = [f"label {number}" for number in range(1, count + 1)]
+        if self.vocabulary_size is not None:
+            count = _checks.integer(
+                "vocabulary_size", self.vocabulary_size, least=1, most=1_000_000
             )
-    found: dict[str, Any] = {name: value for name, (_, value) in more.items() if value is not None}
-    if target is not None:
-        found["bounds"] = BoundsOfTargets().parsed(target)
-    if label_count is not None:
-        count = _checks.integer("label_count", label_count, least=1, most=10_000)
-        found["labels"] = [f"label {number}" for number in range(1, count + 1)]
-    if vocabulary_size is not None:
-        count = _checks.integer("vocabulary_size", vocabulary_size, least=1, most=1_000_000)
-        found["vocabulary"] = [f"word {number}" for number in range(count)]
-        found["n_keywords"] = min(10, count)
-    return found
+            parameters["vocabulary"] = [f"word {number}" for number in range(count)]
+            parameters["n_keywords"] = min(10, count)
+        return parameters
+
+    def _of_one_kind(self) -> dict[str, Any]:
+        """Return the parameters that go with a kind, after a check that there is one at most."""
+        of_kind = {"bounds": self.target, "labels": self.label_count}
+        kinds = [kind for kind, value in of_kind.items() if value is not None]
+        if len(kinds) + (self.vocabulary_size is not None) > 1:
+            raise InvalidInput(
+                "Give one of --target, --label-count and --vocabulary-size: records carry one kind."
+            )
+        further = {
+            "scale": ("bounds", self.scale),
+            "n_thresholds": ("bounds", self.thresholds),
+            "tau": ("labels", self.tau),
+        }
+        for name, (kind, value) in further.items():
+            if value is not None and kind not in kinds:
+                raise InvalidInput(
+                    f"The {name!r} option is for {_CARRIED[kind]}, and records carry "
+                    f"{carried_words({**of_kind, 'vocabulary': self.vocabulary_size})} here. "
+                    "Leave it out."
+                )
+        return {name: value for name, (_, value) in further.items() if value is not None}
 
 
 def carried_words(given: dict[str, Any]) -> str:
@@ -78,19 +98,19 @@ def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: 
     """Print a plan for vectors, what to expect of it, and what else could be had."""
     from vicinal import __version__
 
-    found = _options(wish, reference)
+    options = _options(wish, reference)
     if json:
-        shown = [_plain(*option) for option in found]
-        usage = {"weight": found[0][1].usage.weight, "spread": found[0][1].usage.spread}
-        whole = {
+        shown = [_plain(*option) for option in options]
+        usage = {"weight": options[0][1].usage.weight, "spread": options[0][1].usage.spread}
+        result = {
             "usage": usage,
             "plan": shown[0],
             "alternatives": shown[1:],
             "version": __version__,
         }
-        typer.echo(as_json(whole))
+        typer.echo(as_json(result))
         return
-    typer.echo(_text(wish, found, known=reference is not None))
+    typer.echo(_text(wish, options, known=reference is not None))
 
 
 def _options(wish: VectorPlanRequest, reference: Reference | None) -> list[Option]:
@@ -131,8 +151,8 @@ def _plain(name: str, choice: PlanChoice, errors: list[ExpectedError]) -> dict[s
     }
 
 
-def _text(wish: VectorPlanRequest, found: list[Option], *, known: bool) -> str:
-    _, choice, errors = found[0]
+def _text(wish: VectorPlanRequest, options: list[Option], *, known: bool) -> str:
+    _, choice, errors = options[0]
     weights = f"mean squared kernel weight {choice.usage.weight:.2f}"
     head = (
         f"{wish.n_queries:,} answers from {wish.n_records:,} records, epsilon {wish.epsilon:g} at "
@@ -153,7 +173,7 @@ def _text(wish: VectorPlanRequest, found: list[Option], *, known: bool) -> str:
     lines += [
         f"{name:22}{other.request.n_queries:8,} {other.request.epsilon:6g} "
         f"{other.n_neighbors:6,} {other.multiplier:7.3f} {shown[0].error:9.3g}"
-        for name, other, shown in found
+        for name, other, shown in options
     ]
     return "\n".join(lines)
 

@@ -43,8 +43,8 @@ def erasure(
 
     signer = SigningKey(key)
     with _opened(store) as opened:
-        found = erasure_receipt(opened._parts, listed_ids(subject, subjects), signer)
-    _give(found, out)
+        receipt = erasure_receipt(opened._parts, listed_ids(subject, subjects), signer)
+    _give(receipt, out)
 
 
 @app.command()
@@ -55,8 +55,8 @@ def guarantee(store: StorePath, key: Key, audience: str = "default", out: Out = 
     signer = SigningKey(key)
     with _opened(store) as opened:
         stated = opened.guarantee(audience).to_dict()
-        found = guarantee_receipt(opened._parts, audience, stated, signer)
-    _give(found, out)
+        receipt = guarantee_receipt(opened._parts, audience, stated, signer)
+    _give(receipt, out)
 
 
 @app.command()

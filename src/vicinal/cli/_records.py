@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from vicinal.datasets import Dataset
-    from vicinal.features import TableSchema
     from vicinal.store import StoreExtractor
     from vicinal.store._targets import TargetSchema
-
-FROM_SCHEMA, FROM_MARGINALS = "from-schema", "from-marginals"
-
-MAPPED = 100
-"""Components of the map that table features go through, where the reference is large enough."""
-
-_ROWS_PER_FEATURE = 5
-"""Reference rows for each feature that a map learnt from them needs."""
 
 
 @contextmanager
@@ -156,106 +145,3 @@ def identified(first: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     return value if isinstance(value, int | float | str | None) else str(value)
-
-
-def with_names(
-    extractor: StoreExtractor, public: Path | None, others: Sequence[str | None]
-) -> StoreExtractor:
-    """Return an extractor that knows its columns by name, from the public file if not from options.
-
-    The private file's own header is never taken: where there is none, it is somebody's record.
-    """
-    from vicinal.datasets import read_table
-
-    plain = extractor.kind == "columns" and extractor.columns is None
-    if not plain or public is None or not public.name.endswith((".csv", ".csv.gz", ".parquet")):
-        return extractor
-    names = [name for name in read_table(public).column_names if name not in others]
-    return replace(extractor, columns=names)
-
-
-def check_reference(data: Path, public: Path | None, reference: str | None, kind: str) -> None:
-    """Raise InvalidInput if the reference is the private file, or cannot be made."""
-    if public is not None and reference is not None:
-        raise InvalidInput("Give either --public or --reference.")
-    if reference not in (None, FROM_SCHEMA, FROM_MARGINALS):
-        raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA} or {FROM_MARGINALS}.")
-    if reference is not None and kind != "table":
-        raise InvalidInput("The 'reference' option needs --features table, whose schema it uses.")
-    if public is not None and public.exists() and data.exists() and public.samefile(data):
-        raise InvalidInput(
-            "The 'public' option must name another file than 'data': the reference is not "
-            "protected. Take rows from another source, or --reference from-schema."
-        )
-
-
-def schema_for(path: Path, others: Sequence[str | None]) -> dict[str, Any]:
-    """Return a schema as JSON has it; the columns of labels and subjects may be no features."""
-    from vicinal.features import TableSchema
-
-    schema = TableSchema.load(path).usable()
-    schema.refuse(others, "labels or subjects")
-    return schema.to_dict()
-
-
-@dataclass(frozen=True)
-class ReferenceWish:
-    """Where the public reference comes from, and the plan that pays for it if it costs.
-
-    It is a file, or `rows` made up by a method. `share` is the part of every budget that noisy
-    marginals may cost; `plan` holds what is known of epsilon, delta and release.
-    """
-
-    public: Path | None
-    made: str | None
-    rows: int
-    share: float
-    target: TargetSchema
-    plan: dict[str, Any]
-
-    def found(self, extractor: StoreExtractor, dataset: Dataset) -> tuple[Any, float]:
-        """Return raw public rows, or None, and what everybody has paid for them in zCDP."""
-        from vicinal.features import TableSchema, rows_from_schema
-
-        if self.public is not None:
-            return read_records(self.public, extractor, None, None).features, 0.0
-        if self.made is None:
-            return None, 0.0
-        schema = TableSchema.from_dict(extractor.options["schema"])
-        if self.made == FROM_SCHEMA:
-            return rows_from_schema(schema, self.rows), 0.0
-        return self._drawn(schema, dataset)
-
-    def _drawn(self, schema: TableSchema, dataset: Dataset) -> tuple[Any, float]:
-        from vicinal.cli._plan_options import default_of
-        from vicinal.features import rows_from_marginals
-
-        cost = self.share * self.target.settings(self.plan).spendable
-        delta = self.plan.get("delta", default_of("delta"))
-        drawn = rows_from_marginals(
-            schema, dataset.features, dataset.subjects, cost=cost, delta=delta,
-            size=self.rows,
-        )  # fmt: skip
-        return drawn.rows, drawn.cost
-
-
-def reference_of(
-    raw: Any, extractor: StoreExtractor, components: int | None, power: float
-) -> tuple[StoreExtractor, npt.NDArray[Any] | None]:
-    """Return the extractor, with a map learnt from public rows if wanted, and their features.
-
-    Without a wish, table features go through one if there are enough public rows to learn it.
-    """
-    if raw is None:
-        if components:
-            raise InvalidInput("The 'components' option needs a reference to learn the map from.")
-        return extractor, None
-    if components is None:
-        found = extractor.transform(raw)
-        enough = len(found) >= _ROWS_PER_FEATURE * found.shape[1] if len(found) else False
-        if extractor.kind != "table" or not enough or not found.std(axis=0).any():
-            return extractor, found
-        components = MAPPED
-    if not components:
-        return extractor, extractor.transform(raw)
-    return extractor.fitted(raw, components, power)

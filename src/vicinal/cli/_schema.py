@@ -81,16 +81,16 @@ def _check(
     if declared is not None:
         declared.refuse(apart, "labels or subjects")
     table = read_table(data)
-    found = check_table(table, declared, apart)
-    stops = any(misfit.stops for misfit in found)
+    misfits = check_table(table, declared, apart)
+    stops = any(misfit.stops for misfit in misfits)
     shared = None
     if reference is not None and declared is not None and not stops:
         shared = _shared(declared, table, read_table(reference))
     if json:
         counted = None if shared is None else {**asdict(shared), "suspicious": shared.suspicious}
-        typer.echo(as_json({**_plain(found, fits=not stops), "coincidences": counted}))
+        typer.echo(as_json({**_plain(misfits, fits=not stops), "coincidences": counted}))
     else:
-        typer.echo(_report(data, found))
+        typer.echo(_report(data, misfits))
         typer.echo("" if shared is None else str(shared), nl=shared is not None)
     if stops:
         raise InvalidInput(f"{data} does not fit. Mend what is marked, or edit the schema.")
@@ -107,16 +107,16 @@ def _shared(schema: TableSchema, table: Any, reference: Any) -> Coincidences:
     return coincidences(private, public)
 
 
-def _report(data: Path, found: list[Misfit]) -> str:
-    if not found:
+def _report(data: Path, misfits: list[Misfit]) -> str:
+    if not misfits:
         return f"{data} fits."
     lines = ["For the owner of the table only: counts of rows are private."]
-    return "\n".join([*lines, *(f"{'MEND' if m.stops else 'note'}  {m}" for m in found)])
+    return "\n".join([*lines, *(f"{'MEND' if m.stops else 'note'}  {m}" for m in misfits)])
 
 
-def _plain(found: list[Misfit], *, fits: bool) -> dict[str, Any]:
+def _plain(misfits: list[Misfit], *, fits: bool) -> dict[str, Any]:
     listed = [
         {"column": m.column, "what": m.what, "rows": m.rows, "fix": m.fix, "stops": m.stops}
-        for m in found
+        for m in misfits
     ]
     return {"private": True, "fits": fits, "misfits": listed}

@@ -102,7 +102,7 @@ def gradients(
     from vicinal.smoothed._average import LEVELS
 
     kind = picture_format(plot, *_FORMATS)
-    found = run({
+    result = run({
         "mechanism": {
             "kind": "average",
             "levels": list(LEVELS),
@@ -114,7 +114,7 @@ def gradients(
         "draws": databases,
         "seed": seed,
     })  # fmt: skip
-    _show(found, plot, kind, json=json)
+    _show(result, plot, kind, json=json)
 
 
 def _votes(path: Path, columns: str) -> tuple[list[str], list[list[int]]]:
@@ -136,14 +136,14 @@ def _votes(path: Path, columns: str) -> tuple[list[str], list[list[int]]]:
     return [str(next(iter(row.values()))) for row in rows], votes
 
 
-def _vote_columns(header: list[str], wanted: str) -> list[str]:
-    given = [name.strip() for name in wanted.split(",") if name.strip()]
-    known = [list(pair) for pair in _PAIRS if set(pair) <= set(header)]
-    names = given or (known[0] if known else [])
+def _vote_columns(header: list[str], listing: str) -> list[str]:
+    listed = [name.strip() for name in listing.split(",") if name.strip()]
+    pairs = [list(pair) for pair in _PAIRS if set(pair) <= set(header)]
+    names = listed or (pairs[0] if pairs else [])
     if len(names) < 2 or not set(names) <= set(header):
         raise InvalidInput(
             "The 'columns' parameter must name at least two columns of the table. Got "
-            f"{wanted!r}; the table has {', '.join(header)}."
+            f"{listing!r}; the table has {', '.join(header)}."
         )
     return names
 

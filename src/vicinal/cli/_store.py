@@ -163,13 +163,17 @@ def verify(
 ) -> None:
     """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
     with opened_at(store, accept_loss=accept_loss) as opened:
-        found = opened.verify(listed_ids(erased, erased_list))
+        verification = opened.verify(listed_ids(erased, erased_list))
     if json:
-        typer.echo(as_json({"faults": list(found.faults), "checked": list(found.checked)}))
-    if not found:
-        raise StorageFailed(" ".join(found.faults))
+        typer.echo(
+            as_json({"faults": list(verification.faults), "checked": list(verification.checked)})
+        )
+    if not verification:
+        raise StorageFailed(" ".join(verification.faults))
     if not json:
-        typer.echo("\n".join(["All is well. Checked:", *(f"- {what}" for what in found.checked)]))
+        typer.echo(
+            "\n".join(["All is well. Checked:", *(f"- {what}" for what in verification.checked)])
+        )
 
 
 def backup(

@@ -71,26 +71,26 @@ def student(
     trained = replace(trained, guarantee=answers_given.guarantee)
     write_student(trained, out, onnx)
     agreement = figures(trained.predict(pool[rows]), labels, names)
-    found = None if truth is None else student_figures(trained, pool, truth, answers_given.rows)
+    scores = None if truth is None else student_figures(trained, pool, truth, answers_given.rows)
     result = {
         "answers": len(rows),
         "agreement": round(agreement.overall.accuracy, 4),
         "agreement_by_class": {name: one.to_dict() for name, one in agreement.by_class.items()},
-        "figures": found and found.to_dict(),
+        "figures": scores and scores.to_dict(),
         "out": str(out),
         "onnx": None if onnx is None else str(onnx),
         "guarantee": answers_given.guarantee,
     }
-    typer.echo(as_json(result) if json else _text(result, agreement, found))
+    typer.echo(as_json(result) if json else _text(result, agreement, scores))
 
 
 def student_figures(
-    trained: Student, pool: npt.NDArray[Any], truth: npt.NDArray[Any], asked: npt.NDArray[Any]
+    trained: Student, pool: npt.NDArray[Any], truth: npt.NDArray[Any], queried: npt.NDArray[Any]
 ) -> ClassFigures:
     """Return how good a student is on public examples that nobody was asked about."""
     import numpy as np
 
-    others = np.setdiff1d(np.arange(len(pool)), asked)
+    others = np.setdiff1d(np.arange(len(pool)), queried)
     chances = trained.predict_proba(pool[others])
     answers = np.array(trained.classes)[chances.argmax(axis=1)]
     return figures(answers, truth[others], trained.classes, chances)
@@ -143,7 +143,7 @@ def write_student(trained: Student, out: Path, onnx: Path | None) -> None:
         save_onnx(trained, onnx)
 
 
-def _text(result: dict[str, Any], agreement: ClassFigures, found: ClassFigures | None) -> str:
+def _text(result: dict[str, Any], agreement: ClassFigures, scores: ClassFigures | None) -> str:
     shares = "; ".join(
         f"{name} {one.accuracy:.1%} of {one.total:,}" if one.total else f"{name}: none"
         for name, one in agreement.by_class.items()
@@ -151,7 +151,7 @@ def _text(result: dict[str, Any], agreement: ClassFigures, found: ClassFigures |
     lines = [
         f"Trained on {result['answers']:,} answers; agrees with {result['agreement']:.1%} of them.",
         f"By class: {shares}",
-        *([] if found is None else ["On examples not asked about:", *found.lines()]),
+        *([] if scores is None else ["On examples not asked about:", *scores.lines()]),
         f"Student    {result['out']}",
     ]
     if result["onnx"] is not None:

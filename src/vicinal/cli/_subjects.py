@@ -40,13 +40,13 @@ def erase(
     confirm(f"Erases {_ids(len(ids))} and all their records, for good.", yes=yes)
     with opened_at(store, accept_loss=accept_loss) as opened:
         before = opened.presence(ids)
-        gone = opened.erase(ids)
-        found = opened.verify(ids)
-    if not found:
-        raise StorageFailed(" ".join(found.faults))
+        n_erased = opened.erase(ids)
+        verification = opened.verify(ids)
+    if not verification:
+        raise StorageFailed(" ".join(verification.faults))
     typer.echo(_outcome_text(len(ids), before))
     if curator:
-        typer.echo(f"Private: {gone} records.")
+        typer.echo(f"Private: {n_erased} records.")
     if not before.enrolled and not before.erased:
         raise typer.Exit(NOBODY)
 

@@ -105,15 +105,15 @@ def transfer(
         outcome = labelling.transfer(job, answering, learner, plan, journal, begin)
         final = students.load(journal.folder / f"student-{rounds}.pt")
     write_student(final, out, onnx)
-    found = [] if truth is None else _figures(outcome, final, job.pool, truth)
+    figures_of = [] if truth is None else _figures(outcome, final, job.pool, truth)
     if report is not None:
         from vicinal.reports._transfer_page import transfer_page
 
-        write_file(report, transfer_page(outcome, plan, job.pool, names, found))
+        write_file(report, transfer_page(outcome, plan, job.pool, names, figures_of))
     result = _result(outcome, plan, time.perf_counter() - start)
-    result["figures"] = {name: one.to_dict() for name, one in found}
+    result["figures"] = {name: one.to_dict() for name, one in figures_of}
     result |= {"out": str(out), "onnx": None if onnx is None else str(onnx)}
-    typer.echo(as_json(result) if json else _text(result, found))
+    typer.echo(as_json(result) if json else _text(result, figures_of))
 
 
 def _figures(
@@ -124,14 +124,14 @@ def _figures(
 
     from vicinal.labelling import ABSTAINED
 
-    names, found = np.array(final.classes), []
-    for number, given in enumerate(outcome.rounds, 1):
-        answered = given.labels != ABSTAINED
-        rows, labels = given.questions[answered], names[given.labels[answered]]
-        found.append((f"answers of round {number}", figures(labels, truth[rows], final.classes)))
-    asked = np.concatenate([given.questions for given in outcome.rounds])
-    told = "the student, on examples not asked about"
-    return [*found, (told, student_figures(final, pool, truth, asked))]
+    names, named = np.array(final.classes), []
+    for number, asked_round in enumerate(outcome.rounds, 1):
+        answered = asked_round.labels != ABSTAINED
+        rows, labels = asked_round.questions[answered], names[asked_round.labels[answered]]
+        named.append((f"answers of round {number}", figures(labels, truth[rows], final.classes)))
+    queried = np.concatenate([asked_round.questions for asked_round in outcome.rounds])
+    title = "the student, on examples not asked about"
+    return [*named, (title, student_figures(final, pool, truth, queried))]
 
 
 def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dict[str, Any]:
@@ -139,11 +139,13 @@ def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dic
 
     rounds = [
         {
-            "questions": len(given.labels),
-            "kept": len(kept),
+            "questions": len(asked_round.labels),
+            "kept": len(selected),
             "share_of_budget": part.share,
         }
-        for given, kept, part in zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
+        for asked_round, selected, part in zip(
+            outcome.rounds, outcome.selected, plan.rounds, strict=True
+        )
     ]
     return {
         "rounds": rounds,
@@ -153,7 +155,7 @@ def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dic
     }
 
 
-def _text(result: dict[str, Any], found: list[tuple[str, ClassFigures]]) -> str:
+def _text(result: dict[str, Any], figures_of: list[tuple[str, ClassFigures]]) -> str:
     from vicinal.reports._text import duration
 
     lines = [
@@ -161,7 +163,7 @@ def _text(result: dict[str, Any], found: list[tuple[str, ClassFigures]]) -> str:
         f"every budget, {part['kept']:,} answers kept"
         for number, part in enumerate(result["rounds"], 1)
     ]
-    for name, one in found:
+    for name, one in figures_of:
         lines += ["", f"{name[0].upper()}{name[1:]}:", *one.lines()]
     lines += [f"Student: {result['out']}, after {duration(result['seconds'])}"]
     return "\n".join([*lines, "", result["guarantee"]["text"]])

@@ -118,8 +118,8 @@ def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> npt.NDArray[Any]:
     In which of the two a number stands makes no difference: 5 and "5" are one id.
     """
     listed = _checks.subject_ids("subjects", ids)
-    whole = all(isinstance(subject, int) for subject in listed)
-    return np.array(listed if whole else [str(subject) for subject in listed])
+    are_integers = all(isinstance(subject, int) for subject in listed)
+    return np.array(listed if are_integers else [str(subject) for subject in listed])
 
 
 def _rows_of(

@@ -82,11 +82,11 @@ def _id_of(path: str | Path, number: int, line: str) -> SubjectId:
     return _checks.subject_id("subjects", line)
 
 
-def _is_header(first: str, rest: list[str]) -> bool:
+def _is_header(first: str, others: list[str]) -> bool:
     """Tell whether a first line names the column, or is the only one without a digit."""
     if _BETWEEN_WORDS.sub("", first).casefold() in _HEADERS:
         return True
-    return bool(rest) and not _has_digit(first) and all(map(_has_digit, rest))
+    return bool(others) and not _has_digit(first) and all(map(_has_digit, others))
 
 
 def _has_digit(line: str) -> bool:

@@ -101,18 +101,23 @@ def load_table(
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
     table = _read(path)
-    labels = None if label is None else _labels(table, label)
-    if targets:
-        labels = _targets(table, targets)
-    if documents is not None:
-        labels = np.array(_strings(_column(table, "text", documents), "text"), dtype=object)
+    carried = _carried(table, label, targets, documents)
     subjects = None if subject is None else _subjects(table, subject)
+    others = {name for name in (label, subject, documents, *targets) if name is not None}
     if named:
-        others = [name for name in (label, subject, documents, *targets) if name is not None]
-        return Dataset(table.drop_columns(list(dict.fromkeys(others))), labels, subjects)
-    return Dataset(
-        _features(table, columns, text, (label, subject, documents, *targets)), labels, subjects
-    )
+        return Dataset(table.drop_columns(sorted(others)), carried, subjects)
+    return Dataset(_features(table, columns, text, others), carried, subjects)
+
+
+def _carried(
+    table: pa.Table, label: str | None, targets: Sequence[str], documents: str | None
+) -> npt.NDArray[Any] | None:
+    """Return what records carry: texts, numbers, labels, or nothing."""
+    if documents is not None:
+        return np.array(_strings(_column(table, "text", documents), "text"), dtype=object)
+    if targets:
+        return _targets(table, targets)
+    return None if label is None else _labels(table, label)
 
 
 def read_table(path: str | Path) -> pa.Table:
@@ -186,7 +191,7 @@ def _features(
     table: pa.Table,
     columns: Sequence[str] | None,
     text: str | None,
-    others: tuple[str | None, ...],
+    others: set[str],
 ) -> Features:
     if text is not None:
         return tuple(_strings(_column(table, "text", text), "text"))
@@ -242,12 +247,12 @@ def _labels(table: pa.Table, name: str) -> npt.NDArray[Any]:
     """Return a column of labels as int64 or str (n,)."""
     column = _column(table, "label", name)
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        return _whole(column)
+        return _integers(column)
     strings = _strings(column, "label")
     if "" in strings:
         raise _lacks("label")
     if all(_written_plainly(string) for string in strings):
-        return _whole(column)
+        return _integers(column)
     return np.array(strings, dtype=np.str_)
 
 
@@ -273,7 +278,7 @@ def _is_whole(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind))
 
 
-def _whole(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     try:
         return np.asarray(column.cast(pa.int64()).to_numpy())
     except (ValueError, pa.ArrowException):
@@ -283,8 +288,8 @@ def _whole(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 def _written_plainly(string: str) -> bool:
     """Tell whether a string is a whole number and what str() would write for it."""
     digits = string.removeprefix("-")
-    whole = digits.isascii() and digits.isdigit() and len(digits) < _INT64_DIGITS
-    return whole and (digits[0] != "0" or string == "0")
+    is_integer = digits.isascii() and digits.isdigit() and len(digits) < _INT64_DIGITS
+    return is_integer and (digits[0] != "0" or string == "0")
 
 
 def _strings(column: pa.ChunkedArray, which: str) -> list[str]:

@@ -199,13 +199,13 @@ class ClusterChanges:
         """
         change = ClusterChange.read(self._path, self._digest)
         shards = {n: one for n, one in self._transports.items() if change.concerns(n)}
-        found = self._on(shards, [change.task(number) for number in shards])
+        results = self._on(shards, [change.task(number) for number in shards])
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
             self._records.write()
         self._pending = 0
         _wipe(self._path)
-        return found
+        return results
 
     def addition_of(
         self, records: StoredRecords, addition: Addition | None
@@ -224,7 +224,7 @@ class ClusterChanges:
         def decide() -> ClusterChange:
             if addition is not None:
                 addition.write(database, version)
-            write_naming(database, given=records.ids is not None)
+            write_naming(database, by_holder=records.ids is not None)
             if records.ids is None:
                 database.put(NEXT_NUMBER, str(int(subjects[-1]) + 1))
             return ClusterChange(ADD, subjects, records.integers, records.rows, places)
@@ -248,7 +248,7 @@ class ClusterChanges:
         return gather(shards, task, self._policy, _WORK)
 
     def _places(
-        self, subjects: Sequence[SubjectId], known: Mapping[int, npt.NDArray[np.int8]]
+        self, subjects: Sequence[SubjectId], standings: Mapping[int, npt.NDArray[np.int8]]
     ) -> npt.NDArray[np.int32]:
         """Return the shard of every subject: where it is, or was, or else by the hash of its id.
 
@@ -257,7 +257,7 @@ class ClusterChanges:
         known : mapping of int to int8 (subjects,)
             What each shard knows of them.
         """
-        table = np.stack([known[number] for number in sorted(known)])
+        table = np.stack([standings[number] for number in sorted(standings)])
         if ((table > 0).sum(axis=0) > 1).any():
             raise PrivacyRefused(
                 "A subject was erased under two spellings of its id, on two shards, by an earlier "
@@ -274,8 +274,10 @@ class ClusterChanges:
         numbers: list[SubjectId] = []
         while len(numbers) < size:
             tried: list[SubjectId] = list(range(first, first + size - len(numbers)))
-            known = self.on_all(KnownSubjects(tried)).values()
-            numbers += [number for number, *by in zip(tried, *known, strict=True) if not any(by)]
+            standings = self.on_all(KnownSubjects(tried)).values()
+            numbers += [
+                number for number, *by in zip(tried, *standings, strict=True) if not any(by)
+            ]
             first += len(tried)
         return numbers
 

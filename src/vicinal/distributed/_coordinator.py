@@ -157,10 +157,10 @@ class Coordinator(BaseStore):
         if accept_loss and cls._lost(place):
             accept_cluster_loss(place)
         cluster = ready_cluster(place)
-        found = ShardFolder.read(place / COORDINATOR)
-        if found.cluster != cluster.identity:
+        shard_folder = ShardFolder.read(place / COORDINATOR)
+        if shard_folder.cluster != cluster.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
-        parts = open_folder(found.folder)
+        parts = open_folder(shard_folder.folder)
         with ExitStack() as resources:
             resources.callback(parts.resources.close)
             if parts.database.get(ONE_FORM_EVERYWHERE) != "1":
@@ -178,7 +178,7 @@ class Coordinator(BaseStore):
             records.open()
             parts.mark()
             coordinator = cls(parts, cluster, transports, records, policy)
-            with coordinator._whole():
+            with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
         return coordinator
@@ -230,7 +230,7 @@ class Coordinator(BaseStore):
             is finished.
         """
         ids = _checks.subject_ids("subjects", subjects)
-        with self._whole():
+        with self._exclusive():
             self._changes.on_all(Ping())
             erased = self._change(ERASE, lambda: self._erasure(ids))
         return sum(int(count) for count in erased.values())
@@ -238,9 +238,9 @@ class Coordinator(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are on any shard, were erased, or never were. Private."""
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
-        with self._whole():
-            known = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
-        return Presence.of(known.tolist())
+        with self._exclusive():
+            standings = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
+        return Presence.of(standings.tolist())
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("n_records") is None:
@@ -256,16 +256,19 @@ class Coordinator(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts; with `curator` also private ones of every shard."""
-        with self._whole():
-            found = public_facts(self._parts, self._audience_states)
-            found["shards"] = len(self._transports)
+        with self._exclusive():
+            facts = public_facts(self._parts, self._audience_states)
+            facts["shards"] = len(self._transports)
             if curator:
-                found["private"] = self._changes.on_all(Facts())
-        return found
+                facts["private"] = self._changes.on_all(Facts())
+        return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        own, found = verify(self._parts, erased, rows), self._changes.on_all(Verify(erased, rows))
-        faults = [f"Shard {n}: {fault}" for n, one in found.items() for fault in one.faults]
+        own, of_shards = (
+            verify(self._parts, erased, rows),
+            self._changes.on_all(Verify(erased, rows)),
+        )
+        faults = [f"Shard {n}: {fault}" for n, one in of_shards.items() for fault in one.faults]
         return Verification((*own.faults, *faults), own.checked)
 
     def health(self, seconds: float = 1.0) -> dict[int, str]:
@@ -273,21 +276,21 @@ class Coordinator(BaseStore):
 
         A shard that is at work answers when it is through.
         """
-        found = {}
+        reasons = {}
         for number, transport in enumerate(self._transports):
             try:
                 gather({number: transport}, Ping(), MissingShardPolicy(seconds))
-                found[number] = ""
+                reasons[number] = ""
             except VicinalError as error:
-                found[number] = str(error)
-        return found
+                reasons[number] = str(error)
+        return reasons
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.
 
         Each part is written by its own machine, into this path; see :func:`restore_cluster`.
         """
-        with self._whole():
+        with self._exclusive():
             place = Path(path).absolute()
             self._delete_votes()
             pack_part(self._parts, place / COORDINATOR)
@@ -331,7 +334,7 @@ class Coordinator(BaseStore):
         try:
             with (
                 cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
-                cluster._whole(),
+                cluster._exclusive(),
             ):
                 cluster._changes.on_all(Ping())
         except (PrivacyRefused, StorageFailed):
@@ -376,6 +379,8 @@ def _learn_shards(
         If one is missing.
     """
     tasks = [Join(cluster.identity, number) for number in range(len(transports))]
-    found = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))
+    identities = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))
     with database.transaction():
-        records.replace_all(cluster.identity, (ShardRecord(n, *found[n]) for n in sorted(found)))
+        records.replace_all(
+            cluster.identity, (ShardRecord(n, *identities[n]) for n in sorted(identities))
+        )

@@ -64,12 +64,12 @@ def spread(engine: RayCluster, extractor: StoreExtractor, pieces: list[Any]) -> 
     """
     work = engine.task(_features)
     waiting: deque[Any] = deque()
-    found: list[np.ndarray] = []
+    embedded: list[np.ndarray] = []
     for piece in pieces:
         if len(waiting) >= _AHEAD * engine.cores():
-            found.append(_received(engine, waiting.popleft()))
+            embedded.append(_received(engine, waiting.popleft()))
         waiting.append(work.remote(extractor, piece))
-    return found + [_received(engine, one) for one in waiting]
+    return embedded + [_received(engine, one) for one in waiting]
 
 
 def _features(extractor: StoreExtractor, piece: Any) -> tuple[str, Any]:
@@ -78,8 +78,8 @@ def _features(extractor: StoreExtractor, piece: Any) -> tuple[str, Any]:
 
 
 def _received(engine: RayCluster, task: Any) -> np.ndarray:
-    kind, found = engine.result(task)
+    kind, result = engine.result(task)
     if kind == DONE:
-        return np.asarray(found)
+        return np.asarray(result)
     refused = getattr(errors, kind, None)
-    raise (refused or StorageFailed)(found)
+    raise (refused or StorageFailed)(result)

@@ -66,11 +66,11 @@ class CheckedTransport:
 
     def send(self, task: Task) -> CheckedReply:
         """Send a task in a message, without waiting."""
-        record, seen = self.record, self.record.state
+        record, state = self.record, self.record.state
         message = Message(
-            task, self.cluster, record.identity, record.number, self.clock(), record.epochs, seen
+            task, self.cluster, record.identity, record.number, self.clock(), record.epochs, state
         )
-        return CheckedReply(record, seen, self.transport.send(message))
+        return CheckedReply(record, state, self.transport.send(message))
 
     def close(self) -> None:
         """Let go of the shard."""
@@ -126,15 +126,17 @@ class RetriedTask:
         Each time it is sent it may take `work` seconds, if that is longer.
         """
         while True:
-            left = until - time.monotonic()
+            remaining = until - time.monotonic()
             try:
-                return (self._pending or self.shard.send(self.task)).result(max(left, work)), True
+                return (self._pending or self.shard.send(self.task)).result(
+                    max(remaining, work)
+                ), True
             except ShardUnreachable as error:
                 self._pending, self.reason = None, str(error) or self.reason
             except StoreDamaged as error:
                 self.reason, self.is_damaged = str(error), True
                 return None, False
-            if left <= _PAUSE:
+            if remaining <= _PAUSE:
                 return None, False
             time.sleep(_PAUSE)
 
@@ -173,11 +175,11 @@ def gather(
     for one in waiting.values():
         one.send()
     results = {number: one.result(until, work) for number, one in waiting.items()}
-    found = {number: result for number, (result, came) in results.items() if came}
-    missing = {number: waiting[number] for number in waiting if number not in found}
-    if missing and (not policy.answer_without or not found):
+    answered = {number: result for number, (result, came) in results.items() if came}
+    missing = {number: waiting[number] for number in waiting if number not in answered}
+    if missing and (not policy.answer_without or not answered):
         raise _refusal(missing, len(waiting), policy)
-    return found
+    return answered
 
 
 def _refusal(

@@ -60,15 +60,17 @@ class ShardFolder:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the folder of a shard that is there, or raise InvalidInput."""
-        found = _read(path / _SHARD, {"id", "cluster", "witness"}, f"There is no shard at {path}.")
-        folder = Folder(path, found["id"], "sqlite", Path(found["witness"]))
-        return cls(folder, found["cluster"])
+        content = _read(
+            path / _SHARD, {"id", "cluster", "witness"}, f"There is no shard at {path}."
+        )
+        folder = Folder(path, content["id"], "sqlite", Path(content["witness"]))
+        return cls(folder, content["cluster"])
 
     def save(self) -> None:
         """Write who it is, which makes the folder a part of the cluster."""
         witness = str(self.folder.witness)
-        found = {"id": self.folder.identity, "cluster": self.cluster, "witness": witness}
-        _write(self.folder.path / _SHARD, found)
+        content = {"id": self.folder.identity, "cluster": self.cluster, "witness": witness}
+        _write(self.folder.path / _SHARD, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,8 @@ def part_paths(path: Path, shards: int) -> list[Path]:
 
 def witness_of(path: Path, part: str) -> Path:
     """Return where the witness of a part of the cluster at `path` lies."""
-    whole = path.absolute()
-    return whole.with_name(whole.name + ".witnesses") / part
+    absolute = path.absolute()
+    return absolute.with_name(absolute.name + ".witnesses") / part
 
 
 def private_folder(path: Path) -> None:
@@ -159,17 +161,17 @@ def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
         If it is damaged.
     """
     try:
-        found = dict(json.loads(path.read_text(encoding="utf-8")))
-        known = found.pop("format")
+        content = dict(json.loads(path.read_text(encoding="utf-8")))
+        file_format = content.pop("format")
     except (OSError, ValueError, KeyError, TypeError):
         raise InvalidInput(missing) from None
-    if known not in (_UNDIGESTED, _FORMAT):
+    if file_format not in (_UNDIGESTED, _FORMAT):
         raise InvalidInput(f"{path.parent} was written by a later version of vicinal.")
-    digest = found.pop("digest", None)
-    plain = known == _UNDIGESTED and digest is None
-    if set(found) != names or not (plain or digest == _digest(found)):
+    digest = content.pop("digest", None)
+    plain = file_format == _UNDIGESTED and digest is None
+    if set(content) != names or not (plain or digest == _digest(content)):
         raise StoreDamaged(f"{path} is not what was written. Restore a backup.")
-    return found
+    return content
 
 
 def _digest(described: dict[str, Any]) -> str:

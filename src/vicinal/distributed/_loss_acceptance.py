@@ -31,15 +31,15 @@ def accept_cluster_loss(path: str | Path) -> None:
     first, *others = (ShardFolder.read(one) for one in part_paths(Path(path), cluster.shards))
     with ExitStack() as resources:
         coordinator = _opened(first, resources)
-        known = ShardRecords.of(coordinator.database, cluster)
+        records = ShardRecords.of(coordinator.database, cluster)
         for number, folder in enumerate(others):
-            _check_folder(known, cluster, number, folder)
+            _check_folder(records, cluster, number, folder)
         shards = [_opened(folder, resources) for folder in others]
         for number, parts in enumerate(shards):
             _check_member(cluster, number, coordinator, parts)
         _spend(coordinator, shards)
         with coordinator.database.transaction():
-            known.replace_all(cluster.identity, map(_record, range(len(shards)), shards))
+            records.replace_all(cluster.identity, map(_record, range(len(shards)), shards))
         coordinator.mark_change()
 
 
@@ -50,10 +50,12 @@ def _opened(folder: ShardFolder, resources: ExitStack) -> OpenStore:
 
 
 def _check_folder(
-    known: ShardRecords, cluster: ClusterDescription, number: int, folder: ShardFolder
+    records: ShardRecords, cluster: ClusterDescription, number: int, folder: ShardFolder
 ) -> None:
     """Raise PrivacyRefused, before anything is opened, for a folder that says it is another's."""
-    identity = next((one.identity for one in known if one.number == number), folder.folder.identity)
+    identity = next(
+        (one.identity for one in records if one.number == number), folder.folder.identity
+    )
     if (folder.cluster, folder.folder.identity) != (cluster.identity, identity):
         raise _another(number)
 

@@ -43,8 +43,8 @@ def member_of(database: Database) -> tuple[str, int] | None:
 
 def known_epoch(database: Database) -> bytes | None:
     """Return the coordinator's epoch that a shard knows, or None."""
-    found = database.get(_LAST_EPOCH)
-    return bytes.fromhex(found) if found else None
+    epoch = database.get(_LAST_EPOCH)
+    return bytes.fromhex(epoch) if epoch else None
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
@@ -64,10 +64,10 @@ def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] 
         "SELECT number, clock, content, head FROM chain WHERE number >= ? ORDER BY number",
         (state.link,),
     )
-    found = [ChainLink(*row) for row in rows]
-    if not found or (found[0].number, found[0].head) != (state.link, state.head):
+    links = [ChainLink(*row) for row in rows]
+    if not links or (links[0].number, links[0].head) != (state.link, state.head):
         return None
-    return tuple(found[1:])
+    return tuple(links[1:])
 
 
 class ShardRecord:
@@ -94,15 +94,15 @@ class ShardRecord:
         self.epochs = epochs
         self._lock = Lock()
 
-    def accept(self, seen: ShardState, links: Sequence[ChainLink]) -> None:
-        """Take note of an answer: of the links that the shard's chain has after `seen`.
+    def accept(self, state: ShardState, links: Sequence[ChainLink]) -> None:
+        """Take note of an answer: of the links that the shard's chain has after `state`.
 
         Raises
         ------
         StoreOutdated
             If they do not lead through the state that is known.
         """
-        path = seen.path(links)
+        path = state.path(links)
         with self._lock:
             if path is None or not self._agrees(path):
                 raise StoreOutdated(
@@ -162,16 +162,16 @@ class ShardRecords:
         StoreOutdated
             If they are not those of the cluster's description, all of them.
         """
-        found = cls(database)
+        records = cls(database)
         numbers = list(range(cluster.shards))
-        if found.cluster is not None and (
-            found.cluster != cluster.identity or [one.number for one in found] != numbers
+        if records.cluster is not None and (
+            records.cluster != cluster.identity or [one.number for one in records] != numbers
         ):
             raise StoreOutdated(
                 f"The cluster's description names {cluster.shards} shards, and its coordinator has "
                 "others. Bring back the cluster.json and the coordinator that belong together."
             )
-        return found
+        return records
 
     def replace_all(self, cluster: str, records: Iterable[ShardRecord]) -> None:
         """Write down, inside a transaction, which shards there are."""

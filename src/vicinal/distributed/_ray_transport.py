@@ -86,26 +86,26 @@ class RayReply:
 
     def result(self, seconds: float) -> Any:
         """Return what came of it, or raise what the shard refused, or ShardUnreachable."""
-        kind, found = call_result(self.transport.ray, self.call, seconds)
+        kind, result = call_result(self.transport.ray, self.call, seconds)
         if kind == UNREACHABLE:
             self.transport.switch_to_spare(self.actor)
         else:
             self.transport.note_answer()
         if kind == DONE:
-            return found
-        raise ShardUnreachable(found) if kind == UNREACHABLE else getattr(errors, kind)(found)
+            return result
+        raise ShardUnreachable(result) if kind == UNREACHABLE else getattr(errors, kind)(result)
 
 
 def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
     """Wait for a call and return what came of it; raise ShardUnreachable if it takes too long."""
     try:
-        found: CallResult = ray.get(call, timeout=seconds)
+        result: CallResult = ray.get(call, timeout=seconds)
     except ray.exceptions.GetTimeoutError:
         raise ShardUnreachable from None  # it may be at work, so nobody else could do it
     except ray.exceptions.RayError as error:
         # Ray's own words could quote an actor.
         return UNREACHABLE, f"Its process cannot be reached ({type(error).__name__})."
-    return found
+    return result
 
 
 def split_message(message: Message | Task) -> list[Any]:
@@ -124,5 +124,5 @@ def join_message(message: Any, more: Sequence[IntegerMatrix]) -> Any:
     if not more:
         return message
     request = message.task
-    whole = replace(request, queries=np.concatenate([request.queries, *more]))
-    return replace(message, task=whole)
+    joined = replace(request, queries=np.concatenate([request.queries, *more]))
+    return replace(message, task=joined)

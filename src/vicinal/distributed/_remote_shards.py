@@ -81,9 +81,11 @@ class RemoteShards:
 
     def gather(self, request: VoteRequest, shards: Sequence[int]) -> dict[int, Steps]:
         """Send a request to some shards; return what came back, by shard."""
-        found = gather({number: self.transports[number] for number in shards}, request, self.policy)
-        self.missing.update(set(shards) - set(found))
-        return found
+        counts = gather(
+            {number: self.transports[number] for number in shards}, request, self.policy
+        )
+        self.missing.update(set(shards) - set(counts))
+        return counts
 
     def _request(
         self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
@@ -108,9 +110,9 @@ class RemoteRounds:
 
     def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
         """Have every shard charge and count its neighbours. Private."""
-        found = self.shards.gather(self.request, range(len(self.shards.transports)))
-        self._counted = sorted(found)
-        return _summed(found, (len(self.request.queries),))
+        counts = self.shards.gather(self.request, range(len(self.shards.transports)))
+        self._counted = sorted(counts)
+        return _summed(counts, (len(self.request.queries),))
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Have every shard charge those who were counted, and sum their votes. Private."""
@@ -119,10 +121,10 @@ class RemoteRounds:
         return _summed(self.shards.gather(request, self._counted), shape)
 
 
-def _summed(found: dict[int, Steps], shape: tuple[int, ...]) -> Steps:
+def _summed(counts: dict[int, Steps], shape: tuple[int, ...]) -> Steps:
     """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
-    if not found:
+    if not counts:
         raise ShardMissing("No shard came back, so the block is not answered.")
-    if any(one.dtype != np.int64 or one.shape != shape for one in found.values()):
+    if any(one.dtype != np.int64 or one.shape != shape for one in counts.values()):
         raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
-    return summed(found.values())
+    return summed(counts.values())

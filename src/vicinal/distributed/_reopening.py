@@ -57,8 +57,8 @@ class ReopeningShard:
     def _opened(self, message: Message | Task) -> ShardServer:
         """Open the folder, unless it is another shard's: a copy of one shares the other's lock."""
         try:
-            found = ShardFolder.read(self._path)
-            if isinstance(message, Message) and found.folder.identity != message.shard:
+            shard_folder = ShardFolder.read(self._path)
+            if isinstance(message, Message) and shard_folder.folder.identity != message.shard:
                 raise another_shard(message.number)
             return ShardServer.open(self._path)
         except InvalidInput as error:

@@ -98,10 +98,10 @@ class ShardServer:
         StorageFailed
             If a file or the database is damaged.
         """
-        found = ShardFolder.read(Path(path))
-        parts = open_folder(found.folder)
+        shard_folder = ShardFolder.read(Path(path))
+        parts = open_folder(shard_folder.folder)
         try:
-            return cls(parts, found.cluster)
+            return cls(parts, shard_folder.cluster)
         except BaseException:
             parts.resources.close()
             raise
@@ -176,17 +176,17 @@ class ShardServer:
             If the charge could not be made durable; the shard must be opened again.
         """
         with self._serving():
-            found = self._journal.find(request)
-            if found is None:
+            charged = self._journal.find(request)
+            if charged is None:
                 self._journal.check(request)
                 if request.audience not in self._audience_states:
                     raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
                 if isinstance(request, TallyRequest):
-                    found = self._tally(request)
+                    charged = self._tally(request)
                 else:
-                    found = self._charge_durably(request)
+                    charged = self._charge_durably(request)
                 self._journal.note_durable(request.clock)
-        return found.sums
+        return charged.sums
 
     def delete_votes(self, task: tasks.DeleteVotes) -> None:
         """Delete the votes of all blocks before a clock."""
@@ -198,8 +198,8 @@ class ShardServer:
     def known(self, task: tasks.KnownSubjects) -> npt.NDArray[np.int8]:
         """Return the standing of each subject, int8 (subjects,). Private."""
         with self._serving():
-            found = [self._parts.ledger.standing(subject) for subject in task.subjects]
-            return np.array(found, dtype=np.int8)
+            standings = [self._parts.ledger.standing(subject) for subject in task.subjects]
+            return np.array(standings, dtype=np.int8)
 
     def add(self, task: tasks.Add) -> None:
         """Add records durably, once; a subject that is known, or was, keeps what it has left."""

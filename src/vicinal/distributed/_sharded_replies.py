@@ -49,11 +49,11 @@ class CoordinatorLedger(Ledger):
 
     def missing(self, seqs: Sequence[int]) -> tuple[int, ...]:
         """Return which shards any of these blocks was answered without."""
-        found: set[int] = set()
+        missing: set[int] = set()
         for seq in seqs:
             rows = self.database.execute("SELECT shards FROM partial WHERE seq = ?", (seq,))
-            found.update(int(number) for (shards,) in rows for number in shards.split(","))
-        return tuple(sorted(found))
+            missing.update(int(number) for (shards,) in rows for number in shards.split(","))
+        return tuple(sorted(missing))
 
 
 class ShardedBatch(RequestBatch):

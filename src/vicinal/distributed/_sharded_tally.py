@@ -61,8 +61,8 @@ def tally_on_shards(
             counted.cells[rows], subjects,
         )  # fmt: skip
 
-    found = changes.on_all([request(number) for number in range(changes.n_shards)])
-    return _checked(found.values(), sum(plan.sizes))
+    counts = changes.on_all([request(number) for number in range(changes.n_shards)])
+    return _checked(counts.values(), sum(plan.sizes))
 
 
 def _name(ledger: Ledger, audience: Audience, counted: CountedRows) -> bytes:
@@ -73,8 +73,8 @@ def _name(ledger: Ledger, audience: Audience, counted: CountedRows) -> bytes:
     return block_name(TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private)
 
 
-def _checked(found: Iterable[Steps], size: int) -> Steps:
-    parts = list(found)
+def _checked(counts: Iterable[Steps], size: int) -> Steps:
+    parts = list(counts)
     if any(one.dtype != np.int64 or one.shape != (size,) for one in parts):
         raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
     return summed(parts)

@@ -220,8 +220,8 @@ def _fill(
             "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", erased
         )
         for audience in source.ledger.audiences.values():
-            left = [units for _, number, units in erased if number == audience.number]
-            _move_budgets(source, parts, audience, left)
+            budgets = [units for _, number, units in erased if number == audience.number]
+            _move_budgets(source, parts, audience, budgets)
 
 
 def _open_like(parts: OpenStore, audience: Audience) -> None:

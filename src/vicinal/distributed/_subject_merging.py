@@ -45,8 +45,8 @@ def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
     folders = shard_paths(place, ready_cluster(place).shards)
     merged: dict[SubjectId, list[SubjectId]] = {}
     for folder in folders:
-        found = merge_in(ShardFolder.read(folder).folder, accept_loss=accept_loss)
-        for name, spelled in found.spellings.items():
+        identified = merge_in(ShardFolder.read(folder).folder, accept_loss=accept_loss)
+        for name, spelled in identified.spellings.items():
             merged[name] = merged.get(name, []) + spelled
     twice = _erase_all_but_first(folders)
     _add_charges_of_erased(folders)
@@ -56,18 +56,18 @@ def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
 
 def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]]:
     """Erase every subject that is on several shards from all of them but the first; return them."""
-    known: set[SubjectId] = set()
+    earlier: set[SubjectId] = set()
     twice: dict[SubjectId, list[SubjectId]] = {}
     for folder in folders:
         with ExitStack() as resources:
             parts = _open(folder, resources)
             names = list(parts.ledger.slot_table.slot_of)
-            again = [name for name in names if name in known]
+            again = [name for name in names if name in earlier]
             if again:
                 _erasure.decide(parts.ledger, parts.shard, again)
                 _erasure.finish(parts.database, parts.record_files, parts.witness)
                 parts.mark_change()
-        known.update(names)
+        earlier.update(names)
         twice.update({name: [name] for name in again})
     return twice
 
@@ -91,20 +91,20 @@ def _add_charges_of_erased(folders: list[Path]) -> None:
 
 def _charge(parts: OpenStore, other: OpenStore, departed: set[bytes]) -> None:
     """Charge those on one shard what they were charged on another one, which forgets them."""
-    found = {
+    hashes_of = {
         subject: hashes
         for subject in parts.ledger.slot_table.slot_of
         if (hashes := departed.intersection(parts.ledger.every_hash(subject)))
     }
-    if not found:
+    if not hashes_of:
         return
     with parts.ledger.change("merge"):
-        for subject, hashes in found.items():
+        for subject, hashes in hashes_of.items():
             _add_charges(parts, subject, _charges_left(other, hashes))
         for audience in parts.ledger.audiences.values():
             audience.checkpoint(parts.database)
     with other.ledger.change("merge"):
-        for hashes in found.values():
+        for hashes in hashes_of.values():
             _forget(other, hashes)
     for one in (parts, other):
         one.mark_change()
@@ -118,11 +118,11 @@ def _charges_left(other: OpenStore, hashes: set[bytes]) -> list[tuple[int, int]]
     ]
 
 
-def _add_charges(parts: OpenStore, subject: SubjectId, left: list[tuple[int, int]]) -> None:
+def _add_charges(parts: OpenStore, subject: SubjectId, budgets: list[tuple[int, int]]) -> None:
     slots = parts.ledger.slot_table.slots_of([subject])
     for audience in parts.ledger.audiences.values():
         before = int(audience.account.durable[slots[0]])
-        after = joined([before, *(units for number, units in left if number == audience.number)])
+        after = joined([before, *(units for number, units in budgets if number == audience.number)])
         units = np.array([after], dtype=np.int64)
         audience.account.assign(slots, units, parts.ledger.size)
         audience.checkpointed += before - after

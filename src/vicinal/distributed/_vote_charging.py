@@ -68,10 +68,10 @@ def _payers(request: VoteRequest, journal: VoteJournal) -> npt.NDArray[np.bool_]
         request.name, request.clock, request.audience, COUNT, request.queries,
         request.thresholds, _NO_SCALES,
     )  # fmt: skip
-    found = journal.find(first)
-    if found is None:
+    charged = journal.find(first)
+    if charged is None:
         raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
-    return found.payers
+    return charged.payers
 
 
 def _counted(engine: QueryEngine, shard: LocalShardBase, request: VoteRequest) -> ChargedVotes:

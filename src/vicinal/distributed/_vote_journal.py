@@ -70,8 +70,8 @@ class VoteJournal:
                 "The block must be the one that its name was given to. Another block was charged "
                 "under this name."
             )
-        found = np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
-        return ChargedVotes(found, np.frombuffer(payers, dtype=np.bool_))
+        votes = np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
+        return ChargedVotes(votes, np.frombuffer(payers, dtype=np.bool_))
 
     def check(self, request: SumRequest) -> None:
         """Raise PrivacyRefused for a late request of a block that is over: nobody is charged."""

@@ -80,13 +80,53 @@ class FixedImageFeatures(FixedFeatures, ABC):
         return tags
 
 
+class FixedTextFeatures(FixedFeatures, ABC):
+    """An extractor of texts."""
+
+    def transform(self, texts: Iterable[str], progress: Step | None = None) -> Vectors:
+        """Return the embeddings of `texts`.
+
+        Parameters
+        ----------
+        texts
+            The n texts, each a str.
+        progress
+            Called with the number of texts just finished, several times in a run.
+
+        Returns
+        -------
+        array (n, d) of float32
+            In the order of the texts.
+
+        Raises
+        ------
+        InvalidInput
+            If `texts` is a single str, is empty or holds anything but str; if the model is not one
+            that the class takes.
+        MissingExtra
+            If the class needs an extra, or a package of weights, that is not installed.
+        """
+        return in_order(self._parts(_listed_texts(texts)), progress)
+
+    @abstractmethod
+    def _parts(self, texts: list[str]) -> Iterable[Vectors]:
+        """Yield the embeddings of consecutive texts."""
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that strings go in, and that no fit is needed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
+
+
 class LoadedOnce(Generic[Network]):
     """A network that is loaded when it is first needed, and anew when its parameters change."""
 
-    def _loaded_once(self, wanted: Hashable, load: Callable[[], Network]) -> Network:
+    def _loaded_once(self, key: Hashable, load: Callable[[], Network]) -> Network:
         known: tuple[Hashable, Network] | None = getattr(self, "_loaded", None)
-        if known is None or known[0] != wanted:
-            known = (wanted, load())
+        if known is None or known[0] != key:
+            known = (key, load())
             self._loaded = known
         return known[1]
 
@@ -94,6 +134,18 @@ class LoadedOnce(Generic[Network]):
         """Leave the network behind: whoever unpickles loads it from where it lies."""
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_loaded"}  # type: ignore[attr-defined]
+
+
+def _listed_texts(texts: Iterable[str]) -> list[str]:
+    """Return `texts` as a list of str; the texts themselves are never echoed."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
+    listed = list(texts)
+    if not listed:
+        raise InvalidInput("The texts must be at least one. Got none.")
+    if not all(isinstance(text, str) for text in listed):
+        raise InvalidInput("The texts must all be of type str. Got a value that is not.")
+    return listed
 
 
 def in_order(parts: Iterable[Vectors], progress: Step | None) -> Vectors:
@@ -144,9 +196,9 @@ def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
     if len(pixels) == 0:
         raise InvalidInput("The images must be at least one. Got none.")
     if min(pixels.shape[1:3]) < smallest:
-        what, fix = hint.split("; ")
+        limit, fix = hint.split("; ")
         raise InvalidInput(
-            f"The images must be at least {smallest} pixels high and wide, which is {what}. "
+            f"The images must be at least {smallest} pixels high and wide, which is {limit}. "
             f"Got {pixels.shape[1]} by {pixels.shape[2]}; {fix}."
         )
     return pixels

@@ -198,12 +198,12 @@ def features_of(
     n, height, width = lengths.shape
     down, right, bins = height // cell, width // cell, len(bounds) - 1
     size = block * block * bins
-    found = np.empty((n, (down - block + 1) * (right - block + 1) * size), np.float32)
+    blocks = np.empty((n, (down - block + 1) * (right - block + 1) * size), np.float32)
     cells, values = np.empty((down, right, bins), np.float32), np.empty(size)
     for i in range(n):
         _fill_cells(lengths[i], angles[i], bounds, cell, cells)
-        _write_blocks(cells, block, sums, values, found[i])
-    return found
+        _write_blocks(cells, block, sums, values, blocks[i])
+    return blocks
 
 
 @compiled
@@ -243,7 +243,7 @@ def _bin_of(degrees: float, bounds: Doubles) -> int:
 
 
 @compiled
-def _write_blocks(cells: Singles, block: int, sums: Sums, values: Doubles, found: Singles) -> None:
+def _write_blocks(cells: Singles, block: int, sums: Sums, values: Doubles, blocks: Singles) -> None:
     """Write every block of cells after the other, scaled, clipped and scaled again."""
     start = 0
     for top in range(cells.shape[0] - block + 1):
@@ -253,7 +253,7 @@ def _write_blocks(cells: Singles, block: int, sums: Sums, values: Doubles, found
             for i in range(len(values)):
                 values[i] = min(values[i], _CLIP)
             _scale(values, sums)
-            found[start : start + len(values)] = values
+            blocks[start : start + len(values)] = values
             start += len(values)
 
 
@@ -293,8 +293,8 @@ def _squares(values: Doubles, sums: Sums) -> float:
 def _in_a_row(values: Doubles) -> float:
     """Return the sum of few squares, in eight interleaved sums and what is left."""
     a = b = c = d = e = f = g = h = 0.0
-    rest = len(values) - len(values) % 8
-    for i in range(0, rest, 8):
+    full = len(values) - len(values) % 8
+    for i in range(0, full, 8):
         a += values[i] * values[i]
         b += values[i + 1] * values[i + 1]
         c += values[i + 2] * values[i + 2]
@@ -304,6 +304,6 @@ def _in_a_row(values: Doubles) -> float:
         g += values[i + 6] * values[i + 6]
         h += values[i + 7] * values[i + 7]
     total = ((a + b) + (c + d)) + ((e + f) + (g + h))
-    for i in range(rest, len(values)):
+    for i in range(full, len(values)):
         total += values[i] * values[i]
     return total

@@ -86,8 +86,8 @@ class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
 
     def _network(self) -> _LoadedNetwork:
         """Return the loaded network, loading it once for every choice of parameters."""
-        wanted = (self.model, self.weights, self.device)
-        return self._loaded_once(wanted, lambda: _load(self.model, Path(self.weights), self.device))
+        key = (self.model, self.weights, self.device)
+        return self._loaded_once(key, lambda: _load(self.model, Path(self.weights), self.device))
 
 
 def listed_images(images: Any) -> Sequence[Any]:
@@ -119,8 +119,8 @@ def _embedded(loaded: _LoadedNetwork, pixels: Image, device: str) -> Vectors:
 
     with torch.inference_mode():
         batch = _fitted(pixels, loaded).to(device)
-        found = loaded.network(batch).flatten().cpu().numpy()
-    vector = np.asarray(found, dtype=np.float32)
+        embedding = loaded.network(batch).flatten().cpu().numpy()
+    vector = np.asarray(embedding, dtype=np.float32)
     if not np.isfinite(vector).all():
         raise InvalidInput("The network makes no finite numbers of an image.")
     return vector
@@ -185,9 +185,9 @@ def _fill(network: Any, state: dict[str, Any]) -> None:
     """Put weights into a network; those of its classes, which it has none of, are left out."""
     named = network.pretrained_cfg.get("classifier") or ()
     last = tuple(f"{name}." for name in ([named] if isinstance(named, str) else named))
-    kept = {name: value for name, value in state.items() if not (last and name.startswith(last))}
+    weights = {name: value for name, value in state.items() if not (last and name.startswith(last))}
     try:
-        network.load_state_dict(kept)
+        network.load_state_dict(weights)
     except (RuntimeError, TypeError, AttributeError):
         raise InvalidInput(
             "The 'weights' file must hold the weights of the architecture that 'model' names."

@@ -99,13 +99,13 @@ def _embedded(session: Any, side: int, pixels: npt.NDArray[Any]) -> Vectors:
     scale = max(side / pixels.shape[0], side / pixels.shape[1])
     sizes = [max(side, round(scale * length)) for length in pixels.shape[:2]]
     start = np.array([(length - side) // 2 for length in sizes], dtype=np.int64)
-    given = {
+    inputs = {
         "image": image,
         "sizes": np.array([1, 3, *sizes], dtype=np.int64),
         "start": start,
         "stop": start + side,
     }
-    return np.asarray(session.run(None, given)[0][0], dtype=np.float32)
+    return np.asarray(session.run(None, inputs)[0][0], dtype=np.float32)
 
 
 def _session(size: int, weights: str | None) -> Any:
@@ -190,11 +190,11 @@ class _Lite0Graph(OnnxGraph):
         return self._node("Clip", [last, *ends], f"{name}.clipped")
 
     def _folded(self, name: str, norm: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        found = {
+        tensors = {
             part: self._weights[f"{norm}.{part}"].astype(np.float64)
             for part in ("weight", "bias", "running_mean", "running_var")
         }
-        factor = found["weight"] / np.sqrt(found["running_var"] + _EPSILON)
+        factor = tensors["weight"] / np.sqrt(tensors["running_var"] + _EPSILON)
         kernel = self._weights[f"{name}.weight"] * factor[:, None, None, None]
-        bias = found["bias"] - found["running_mean"] * factor
+        bias = tensors["bias"] - tensors["running_mean"] * factor
         return kernel.astype(np.float32), bias.astype(np.float32)

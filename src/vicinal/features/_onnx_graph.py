@@ -43,9 +43,12 @@ class OnnxGraph:
     def _model(self, inputs: dict[str, tuple[int, list[Any]]], output: list[Any]) -> Any:
         """Return the model whose last node is "embedding", of shape `output`."""
         helper = self._helper
-        named = [helper.make_tensor_value_info(n, *given) for n, given in inputs.items()]
-        found = helper.make_tensor_value_info("embedding", FLOATS, output)
-        graph = helper.make_graph(self._nodes, self.name, named, [found], self._constants)
+        named = [
+            helper.make_tensor_value_info(n, *kind_and_shape)
+            for n, kind_and_shape in inputs.items()
+        ]
+        embedding = helper.make_tensor_value_info("embedding", FLOATS, output)
+        graph = helper.make_graph(self._nodes, self.name, named, [embedding], self._constants)
         opsets = [helper.make_opsetid("", self.opset)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
 

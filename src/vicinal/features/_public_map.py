@@ -97,13 +97,13 @@ class PublicMap(TransformerMixin, BaseEstimator):
             If a parameter is out of range, if `X` is not a matrix of finite numbers, or if its
             rows are all alike, so that they have no principal component.
         """
-        wanted, power, center = self._settings()
+        n_components, power, center = self._settings()
         rows = _as_rows(X)
         mean = rows.mean(axis=0, dtype=np.float64) if center else np.zeros(rows.shape[1])
         components = scale = None
-        if wanted is not None:
+        if n_components is not None:
             largest = float(np.abs(rows).max()) or 1.0
-            directions, strengths = _principal(_minus(rows, mean) / largest, wanted)
+            directions, strengths = _principal(_minus(rows, mean) / largest, n_components)
             components, scale = rounded_directions(directions), (strengths / strengths[0]) ** power
         return self._learnt(mean, components, scale)
 
@@ -174,22 +174,22 @@ class PublicMap(TransformerMixin, BaseEstimator):
         """
         parameters, mean, components, scale = _read(Path(path))
         public_map = cls(**parameters)
-        wanted, _, _ = public_map._settings()
+        n_components, _, _ = public_map._settings()
         sound = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
         if components is None or scale is None:
-            sound = sound and wanted is None and components is scale
+            sound = sound and n_components is None and components is scale
         else:
-            sound = sound and wanted is not None and _sound(components, scale, mean.size)
+            sound = sound and n_components is not None and _sound(components, scale, mean.size)
         if not sound:
             raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
         return public_map._learnt(mean, components, scale)
 
     def _settings(self) -> tuple[int | None, float, bool]:
-        wanted = self.n_components
-        if wanted is not None:
-            wanted = _checks.integer("n_components", wanted, least=1)
+        n_components = self.n_components
+        if n_components is not None:
+            n_components = _checks.integer("n_components", n_components, least=1)
         power = _checks.real("power", self.power, least=0.0, most=1.0)
-        return wanted, power, _checks.boolean("center", self.center)
+        return n_components, power, _checks.boolean("center", self.center)
 
     def _learnt(self, mean: Doubles, components: Doubles | None, scale: Doubles | None) -> Self:
         self.mean_ = mean
@@ -205,8 +205,8 @@ class PublicMap(TransformerMixin, BaseEstimator):
         return unit_rows(centred)
 
 
-def _principal(rows: Doubles, wanted: int) -> tuple[Doubles, Doubles]:
-    """Return at most `wanted` leading components (d, c) and their strengths (c,).
+def _principal(rows: Doubles, n_components: int) -> tuple[Doubles, Doubles]:
+    """Return at most `n_components` leading components (d, c) and their strengths (c,).
 
     A strength is a deviation times the square root of the number of rows. The rows come in units
     of the largest number before centring, so that what centring leaves of equal rows is told
@@ -214,13 +214,13 @@ def _principal(rows: Doubles, wanted: int) -> tuple[Doubles, Doubles]:
     """
     strengths, directions = _spectrum(rows)
     floor = max(_FLAT * strengths[0], _FLAT**2 * math.sqrt(rows.size))
-    kept = min(wanted, int(np.count_nonzero(strengths > floor)))
-    if kept == 0:
+    n_directions = min(n_components, int(np.count_nonzero(strengths > floor)))
+    if n_directions == 0:
         raise InvalidInput(
             "Public rows that are all alike, or only one sample, have no principal component. "
             "Give more of them, or n_components=None."
         )
-    return np.ascontiguousarray(directions[:, :kept]), strengths[:kept]
+    return np.ascontiguousarray(directions[:, :n_directions]), strengths[:n_directions]
 
 
 def _spectrum(rows: Doubles) -> tuple[Doubles, Doubles]:

@@ -180,9 +180,9 @@ def _scattered(plane: Vectors, cells: Shape, settings: _Settings) -> tuple[list[
 
     scales, directions = settings.scales, settings.orientations
     first, second = [], []
-    whole = fft.fft2(plane)[None]
+    spectrum = fft.fft2(plane)[None]
     for scale in range(scales):
-        planes = moduli(fft.ifft2(responses(whole, scale, directions)))
+        planes = moduli(fft.ifft2(responses(spectrum, scale, directions)))
         first.append(averages(planes, scales - scale, cells))
         for coarser in range(scale + 1, scales):
             deeper = fft.ifft2(responses(fft.fft2(planes), coarser - scale, directions))

@@ -68,14 +68,14 @@ def _gaussian(
     down, right = np.meshgrid(
         *(2 * math.pi * np.fft.fftfreq(length) for length in shape), indexing="ij"
     )
-    found = np.zeros(shape)
+    values = np.zeros(shape)
     for m in _ALIASES:
         for n in _ALIASES:
             y, x = down + 2 * math.pi * m - centre[0], right + 2 * math.pi * n - centre[1]
             along = x * math.cos(turn) + y * math.sin(turn)
             across = y * math.cos(turn) - x * math.sin(turn)
-            found += np.exp(-(width**2) / 2 * (along**2 + (across / slant) ** 2))
-    return found
+            values += np.exp(-(width**2) / 2 * (along**2 + (across / slant) ** 2))
+    return values
 
 
 def _frozen(spectrum: npt.NDArray[np.float64]) -> Spectrum:
@@ -94,8 +94,8 @@ def responses(spectra: Spectra, scale: int, orientations: int) -> Spectra:
     Shape (k * orientations, h / 2**scale, w / 2**scale); the wavelets of scale 0 are the finest.
     """
     filters = _pairs(spectra.shape[1:], scale, orientations)
-    found = folded(spectra.view(np.float32), filters, 1 << scale)
-    return np.asarray(found.view(np.complex64))
+    planes = folded(spectra.view(np.float32), filters, 1 << scale)
+    return np.asarray(planes.view(np.complex64))
 
 
 @lru_cache(maxsize=64)
@@ -110,9 +110,9 @@ def folded(spectra: Singles, filters: Singles, step: int) -> Singles:
     """Return products of spectra (k, h, 2 w) and filters (l, h, 2 w), aliases added up."""
     k, height, width = spectra.shape
     few, narrow = height // step, width // step
-    found = np.zeros((k * len(filters), few, narrow), np.float32)
+    planes = np.zeros((k * len(filters), few, narrow), np.float32)
     sums = np.empty(width, np.float32)
-    for i in range(len(found)):
+    for i in range(len(planes)):
         image, wavelet = spectra[i // len(filters)], filters[i % len(filters)]
         for y in range(few):
             sums[:] = 0
@@ -121,20 +121,20 @@ def folded(spectra: Singles, filters: Singles, step: int) -> Singles:
                     sums[x] += image[alias, x] * wavelet[alias, x]
             for start in range(0, width, narrow):
                 for x in range(narrow):
-                    found[i, y, x] += sums[start + x]
-    return found
+                    planes[i, y, x] += sums[start + x]
+    return planes
 
 
 @compiled
 def moduli(values: Spectra) -> Singles:
     """Return the moduli (k, h, w) of complex numbers."""
-    found = np.empty(values.shape, np.float32)
+    lengths = np.empty(values.shape, np.float32)
     for i in range(values.shape[0]):
         for y in range(values.shape[1]):
             for x in range(values.shape[2]):
                 real, imaginary = values[i, y, x].real, values[i, y, x].imag
-                found[i, y, x] = np.sqrt(real * real + imaginary * imaginary)
-    return found
+                lengths[i, y, x] = np.sqrt(real * real + imaginary * imaginary)
+    return lengths
 
 
 def averages(planes: Singles, octaves: int, cells: Shape) -> Singles:
@@ -161,7 +161,7 @@ def _sampling(length: int, octaves: int, count: int) -> Singles:
 @compiled
 def pooled(planes: Singles, down: Singles, right: Singles) -> Singles:
     """Return ``down @ plane @ right`` for planes (k, h, w): (k, cells down, cells to the right)."""
-    found = np.zeros((len(planes), down.shape[0], right.shape[1]), np.float32)
+    means = np.zeros((len(planes), down.shape[0], right.shape[1]), np.float32)
     sums = np.empty(planes.shape[2], np.float32)
     for i in range(len(planes)):
         for y in range(down.shape[0]):
@@ -171,5 +171,5 @@ def pooled(planes: Singles, down: Singles, right: Singles) -> Singles:
                     sums[v] += down[y, u] * planes[i, u, v]
             for v in range(len(sums)):
                 for x in range(right.shape[1]):
-                    found[i, y, x] += sums[v] * right[v, x]
-    return found
+                    means[i, y, x] += sums[v] * right[v, x]
+    return means

@@ -85,17 +85,17 @@ def numbers(column: pa.ChunkedArray) -> Reading:
     """Return the numbers of a column; text is read as decimal numbers with a point."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        found = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
-        return Reading(found, np.zeros(len(found), np.uint8)).checked(np.isfinite(found), FINITE)
+        values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+        return Reading(values, np.zeros(len(values), np.uint8)).checked(np.isfinite(values), FINITE)
     return _by_value(column, _number, TYPE if _is_other(kind) or _is_bool(kind) else OK)
 
 
 def days(column: pa.ChunkedArray) -> Reading:
     """Return dates as days since 1970; of a time, its day (in UTC where it has a zone)."""
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        whole = column.cast(pa.timestamp("s", getattr(column.type, "tz", None)), safe=False)
-        found = whole.cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy()
-        return Reading(np.floor(found / 86400.0), np.zeros(len(found), np.uint8))
+        timestamps = column.cast(pa.timestamp("s", getattr(column.type, "tz", None)), safe=False)
+        seconds = timestamps.cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy()
+        return Reading(np.floor(seconds / 86400.0), np.zeros(len(seconds), np.uint8))
     return _by_value(column, _day, OK if _is_text(column.type) else TYPE)
 
 
@@ -111,8 +111,8 @@ def places(column: pa.ChunkedArray, place_of: dict[str, float], other: float | N
         text = plain_text(value)
         if is_missing(text, place_of):
             return math.nan
-        found = place_of.get(text, other)
-        return DECLARED if found is None else found
+        position = place_of.get(text, other)
+        return DECLARED if position is None else position
 
     return _by_value(column, place, TYPE if _is_other(column.type) else OK)
 
@@ -124,8 +124,8 @@ def places_of_numbers(
     read = numbers(column)
 
     def place(value: float) -> float:
-        found = place_of.get(value, other)
-        return math.inf if found is None else found
+        position = place_of.get(value, other)
+        return math.inf if position is None else position
 
     codes = each(place, read.codes)
     return Reading(codes, read.faults).checked(np.isfinite(codes), DECLARED)
@@ -138,8 +138,8 @@ def each(function: Callable[[float], float], values: Codes) -> Codes:
     numbers have equal results wherever they stand.
     """
     distinct, where = np.unique(values, return_inverse=True)
-    made = [value if math.isnan(value) else function(value) for value in distinct.tolist()]
-    return np.asarray(made, dtype=np.float64)[where.reshape(values.shape)]
+    results = [value if math.isnan(value) else function(value) for value in distinct.tolist()]
+    return np.asarray(results, dtype=np.float64)[where.reshape(values.shape)]
 
 
 def plain_text(value: Any) -> str:
@@ -173,8 +173,8 @@ def _number(value: str) -> float | int:
         return math.nan
     if not _PLAIN.fullmatch(text):
         return NUMBER
-    found = float(text)
-    return found if math.isfinite(found) else FINITE
+    number = float(text)
+    return number if math.isfinite(number) else FINITE
 
 
 def _day(value: str) -> float | int:
@@ -205,10 +205,14 @@ def _by_value(column: pa.ChunkedArray, code: Callable[[Any], float | int], fault
         faults = np.where(valid, np.uint8(fault), np.uint8(OK))
         return Reading(np.full(len(column), np.nan), faults)
     encoded = pa.chunked_array([column.combine_chunks()]).dictionary_encode().chunk(0)
-    made = [code(value) for value in encoded.dictionary.to_pylist()]
-    where = encoded.indices.fill_null(len(made)).to_numpy(zero_copy_only=False)
-    codes = np.array([*(m if isinstance(m, float) else math.nan for m in made), math.nan])
-    faults = np.array([*(0 if isinstance(m, float) else m for m in made), 0], dtype=np.uint8)
+    codes_or_faults = [code(value) for value in encoded.dictionary.to_pylist()]
+    where = encoded.indices.fill_null(len(codes_or_faults)).to_numpy(zero_copy_only=False)
+    codes = np.array(
+        [*(m if isinstance(m, float) else math.nan for m in codes_or_faults), math.nan]
+    )
+    faults = np.array(
+        [*(0 if isinstance(m, float) else m for m in codes_or_faults), 0], dtype=np.uint8
+    )
     return Reading(codes[where], faults[where])
 
 

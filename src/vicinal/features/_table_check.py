@@ -83,7 +83,7 @@ def check_table(
     twins = sorted({name for name in names if names.count(name) > 1})
     if schema is None:
         return _without_schema(table, twins)
-    found = [
+    misfits = [
         Misfit(column.name, "lacking", None, "Add it, or take it out of the schema", stops=True)
         for column in schema.columns
         if column.name not in names
@@ -91,17 +91,17 @@ def check_table(
     apart = {nfc(name) for name in apart}
     known = {*schema.names, *schema.ignored, *schema.texts, *apart}
     others = [name for name in names if name not in known]
-    if not found:  # a table without a header has somebody's record for names
-        found += [
+    if not misfits:  # a table without a header has somebody's record for names
+        misfits += [
             Misfit(name, "not in the schema", None, "It is left out", stops=False)
             for name in dict.fromkeys(others)
         ]
     for column in schema.columns:
         if column.name in twins:
-            found.append(Misfit(column.name, "there twice", None, "Drop one", stops=True))
+            misfits.append(Misfit(column.name, "there twice", None, "Drop one", stops=True))
         elif column.name in names:
-            found += _faults(table, column)
-    return found
+            misfits += _faults(table, column)
+    return misfits
 
 
 def _faults(table: Any, column: TableColumn) -> list[Misfit]:
@@ -111,12 +111,12 @@ def _faults(table: Any, column: TableColumn) -> list[Misfit]:
     except InvalidInput:
         what, fix = "values of several types, or of one that tables do not have", "Convert it"
         return [Misfit(column.name, what, None, fix, stops=True)]
-    found = [
+    misfits = [
         Misfit(column.name, WORDS[kind], int((reading.faults == kind).sum()), FIXES[kind], True)
         for kind in np.unique(reading.faults).tolist()
         if kind != OK
     ]
-    return found + _worth_knowing(column, reading.codes)
+    return misfits + _worth_knowing(column, reading.codes)
 
 
 def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:

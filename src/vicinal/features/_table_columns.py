@@ -98,8 +98,8 @@ class TableColumn(ABC):
 
     def read(self, column: pa.ChunkedArray) -> Reading:
         """Return codes and faults of a column of a table."""
-        found = self._read(column)
-        return found if self.missing else found.refusing_missing()
+        reading = self._read(column)
+        return reading if self.missing else reading.refusing_missing()
 
     def clipped(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Tell which codes lie outside the declared bounds."""
@@ -260,9 +260,9 @@ class WholeColumn(NumberColumn):
     kind: ClassVar[str] = "whole"
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        found = cells.numbers(column)
+        reading = cells.numbers(column)
         with np.errstate(invalid="ignore"):
-            return found.checked(found.codes % 1 == 0, cells.WHOLE)
+            return reading.checked(reading.codes % 1 == 0, cells.WHOLE)
 
     def _value(self, code: float) -> object:
         return int(code) if abs(code) < _EXACT else code

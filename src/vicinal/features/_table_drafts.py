@@ -76,8 +76,8 @@ def draft_schema(table: Any, leave_out: Sequence[str] = ()) -> tuple[TableSchema
     others = {name: d for name, d in drafts.items() if not isinstance(d, TableColumn)}
     notes = [f"{name!r} is {kind}: {why}." for name, (kind, why) in others.items() if why]
     ignored, texts = (
-        tuple(name for name, (kind, _) in others.items() if kind == wanted)
-        for wanted in (IGNORED, TEXT)
+        tuple(name for name, (kind, _) in others.items() if kind == reason)
+        for reason in (IGNORED, TEXT)
     )
     return TableSchema(columns, ignored, texts), notes
 
@@ -148,12 +148,13 @@ def _numeric(name: str, reading: Reading, *, may_be_whole: bool = True) -> Draft
         return IGNORED, "it is empty, or the same everywhere"
     if set(distinct.tolist()) <= {0.0, 1.0}:
         return _yes_no(name, reading)
-    whole = may_be_whole and bool((known % 1 == 0).all())
-    if whole and _identifies(known, distinct):
+    are_integers = may_be_whole and bool((known % 1 == 0).all())
+    if are_integers and _identifies(known, distinct):
         return IGNORED, "it is another number in every row, as numbers of rows or people are"
     log = _is_skewed(known, distinct)
-    made = WholeColumn if whole else NumberColumn
-    return made(name, **_common(reading), **_range_of(known, log=log, whole=whole))
+    column_class = WholeColumn if are_integers else NumberColumn
+    bounds = _range_of(known, log=log, integers=are_integers)
+    return column_class(name, **_common(reading), **bounds)
 
 
 def _identifies(known: Codes, distinct: Codes) -> bool:
@@ -169,10 +170,10 @@ def _date(name: str, reading: Reading) -> Draft:
     known = reading.codes[~np.isnan(reading.codes)]
     if len(np.unique(known)) < 2:
         return IGNORED, "it is empty, or the same everywhere"
-    found = _range_of(known, log=False, whole=True)
+    bounds = _range_of(known, log=False, integers=True)
     for key in ("low", "high", "center"):  # a date has four digits for its year
-        found[key] = cells.day_number(cells.date_of(round(found[key])))
-    return DateColumn(name, **_common(reading), **found)
+        bounds[key] = cells.day_number(cells.date_of(round(bounds[key])))
+    return DateColumn(name, **_common(reading), **bounds)
 
 
 def _is_skewed(known: Codes, distinct: Codes) -> bool:
@@ -183,7 +184,7 @@ def _is_skewed(known: Codes, distinct: Codes) -> bool:
     return bool(high - middle > _SKEWED * max(middle - low, 1e-12 * abs(high)))
 
 
-def _range_of(known: Codes, *, log: bool, whole: bool) -> dict[str, Any]:
+def _range_of(known: Codes, *, log: bool, integers: bool) -> dict[str, Any]:
     """Return bounds, centre and spread: median and quartiles, the deviation where these agree."""
     smallest, largest = float(known.min()), float(known.max())
     scaled = cells.each(math.log if smallest > 0 else math.log1p, known) if log else known
@@ -196,7 +197,7 @@ def _range_of(known: Codes, *, log: bool, whole: bool) -> dict[str, Any]:
     if not log:  # what lies absurdly far out is no bound
         low = max(smallest, center - _FAR * spread)
         high = min(largest, center + _FAR * spread)
-    if whole:
+    if integers:
         low, high = float(math.floor(low)), float(math.ceil(high))
     if not low < high:
         low, high = smallest, largest
@@ -211,8 +212,8 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None) -> Dra
     distinct = sorted(set(texts))
     if len(distinct) < 2:
         return IGNORED, "it is empty, or the same everywhere"
-    if order is None and (found := _read_as(name, column, distinct)) is not None:
-        return found
+    if order is None and (draft := _read_as(name, column, distinct)) is not None:
+        return draft
     if len(distinct) > MOST_CATEGORIES and len(distinct) > _IDENTIFYING * len(texts):
         words = sum(len(text.split()) for text in texts) / len(texts)
         if words >= _PROSE:
@@ -226,8 +227,8 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None) -> Dra
     counts = dict.fromkeys(distinct, 0)
     for text in texts:
         counts[text] += 1
-    kept = sorted(sorted(distinct, key=lambda text: -counts[text])[:MOST_CATEGORIES])
-    return _declared(CategoryColumn, name, column, tuple(kept), len(texts))
+    categories = sorted(sorted(distinct, key=lambda text: -counts[text])[:MOST_CATEGORIES])
+    return _declared(CategoryColumn, name, column, tuple(categories), len(texts))
 
 
 def _read_as(name: str, column: pa.ChunkedArray, distinct: list[str]) -> Draft | None:
@@ -261,16 +262,18 @@ def _levels(distinct: list[str]) -> list[str] | None:
 
 
 def _declared(
-    made: type[LevelsColumn] | type[CategoryColumn],
+    column_class: type[LevelsColumn] | type[CategoryColumn],
     name: str,
     column: pa.ChunkedArray,
     values: tuple[str, ...],
     size: int,
 ) -> TableColumn:
     """Return a column of these values, with the shares that the public table shows."""
-    bare = made(name, values=values)
+    bare = column_class(name, values=values)
     reading = bare.read(column)
     known = reading.codes[~np.isnan(reading.codes)].astype(np.int64)
     counts = np.bincount(known, minlength=bare.n_bins(0))
     shares = tuple(_rounded(count / max(size, 1)) for count in counts.tolist())
-    return made(name, **_common(reading), values=values, shares=shares if sum(shares) else ())
+    return column_class(
+        name, **_common(reading), values=values, shares=shares if sum(shares) else ()
+    )

@@ -120,7 +120,7 @@ class TableFeatures(FixedFeatures):
         return tags
 
 
-def as_schema(given: object) -> TableSchema:
+def as_schema(schema: object) -> TableSchema:
     """Return a schema of a schema, of its JSON object, or of the path of its file.
 
     Raises
@@ -128,11 +128,11 @@ def as_schema(given: object) -> TableSchema:
     InvalidInput
         If it is none of them.
     """
-    if isinstance(given, TableSchema):
-        return given
-    if isinstance(given, str | Path):
-        return TableSchema.load(given)
-    return TableSchema.from_dict(given)
+    if isinstance(schema, TableSchema):
+        return schema
+    if isinstance(schema, str | Path):
+        return TableSchema.load(schema)
+    return TableSchema.from_dict(schema)
 
 
 def encoded(schema: TableSchema, codes: Codes) -> Vectors:
@@ -142,15 +142,15 @@ def encoded(schema: TableSchema, codes: Codes) -> Vectors:
 
 
 def _refuse_faults(readings: Mapping[str, Reading]) -> None:
-    found = [
+    faults = [
         f"The column {name!r} holds {WORDS[fault]}. {FIXES[fault]}."
         for name, reading in readings.items()
         for fault in np.unique(reading.faults).tolist()
         if fault != OK
     ]
-    if found:
+    if faults:
         raise InvalidInput(
-            " ".join([*found, "A check of the table against the schema counts the rows."])
+            " ".join([*faults, "A check of the table against the schema counts the rows."])
         )
 
 

@@ -45,9 +45,9 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
     generator = public_draws(seed)
     codes = []
     for column in schema.usable().columns:
-        made = column.made_up(generator.random(size))
+        values = column.made_up(generator.random(size))
         absent = generator.random(size) < column.missing_share
-        codes.append(np.where(absent, np.nan, made))
+        codes.append(np.where(absent, np.nan, values))
     return table_of(schema, np.column_stack(codes))
 
 

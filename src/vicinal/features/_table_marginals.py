@@ -121,9 +121,9 @@ def _bins(column: TableColumn, codes: Codes) -> npt.NDArray[np.int64]:
     """Return the bin of every code; missing values have the last one."""
     n_bins = column.n_bins(N_BINS)
     absent = np.isnan(codes)
-    found = np.full(len(codes), n_bins, dtype=np.int64)
-    found[~absent] = column.bins(codes[~absent], n_bins)
-    return found
+    bins = np.full(len(codes), n_bins, dtype=np.int64)
+    bins[~absent] = column.bins(codes[~absent], n_bins)
+    return bins
 
 
 def _drawn(
@@ -149,8 +149,8 @@ def _drawn(
 def _codes(column: TableColumn, bins: npt.NDArray[np.int64], uniform: Table) -> Codes:
     n_bins = column.n_bins(N_BINS)
     there = bins < n_bins
-    made = column.from_bins(np.where(there, bins, 0), uniform, n_bins)
-    return np.where(there, made, np.nan)
+    values = column.from_bins(np.where(there, bins, 0), uniform, n_bins)
+    return np.where(there, values, np.nan)
 
 
 def _draw(law: Table, uniform: Table) -> npt.NDArray[np.int64]:

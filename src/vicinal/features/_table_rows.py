@@ -17,7 +17,7 @@ _FORMS = (
 
 
 def table_columns(
-    rows: Any, wanted: Sequence[str], names: Sequence[str] | None = None
+    rows: Any, required: Sequence[str], names: Sequence[str] | None = None
 ) -> tuple[dict[str, pa.ChunkedArray], int, list[str]]:
     """Return the wanted columns of a table by name, its number of rows, and all names it has.
 
@@ -37,23 +37,23 @@ def table_columns(
         If a wanted column is not there, or twice, or cannot be read; no message quotes a value.
     """
     table, size = _by_name(rows, names)
-    found: dict[str, Any] = {}
+    column_of: dict[str, Any] = {}
     for name, column in table:
         key = nfc(name)
-        if key in found and key in wanted:
+        if key in column_of and key in required:
             raise InvalidInput(f"The table has two columns of the name {key!r}. Drop one.")
-        found[key] = column
-    if lacking := [name for name in wanted if name not in found]:
+        column_of[key] = column
+    if lacking := [name for name in required if name not in column_of]:
         raise InvalidInput(
             f"The table lacks {'column' if len(lacking) == 1 else 'columns'} "
             f"{', '.join(map(repr, lacking))} of the schema. Add what is lacking (empty where "
             "nothing is known), or take it out of the schema."
         )
-    columns = {name: _arrow(name, found[name]) for name in wanted}
+    columns = {name: _arrow(name, column_of[name]) for name in required}
     for name, column in columns.items():
         if len(column) != size:
             raise InvalidInput(f"The column {name!r} must be as long as the others.")
-    return columns, size, list(found)
+    return columns, size, list(column_of)
 
 
 def _by_name(rows: Any, names: Sequence[str] | None) -> tuple[list[tuple[str, Any]], int]:
@@ -113,12 +113,12 @@ def _length(column: Any) -> int:
 def _arrow(name: str, column: Any) -> pa.ChunkedArray:
     """Return one column as Arrow has it, dictionaries and views resolved."""
     try:
-        found = _converted(column)
-        if isinstance(found.type, pa.ExtensionType):
-            found = found.cast(found.type.storage_type)
-        if pa.types.is_dictionary(found.type):
-            found = _decoded(found)
-        return found.cast(pa.large_string()) if str(found.type) == "string_view" else found
+        array = _converted(column)
+        if isinstance(array.type, pa.ExtensionType):
+            array = array.cast(array.type.storage_type)
+        if pa.types.is_dictionary(array.type):
+            array = _decoded(array)
+        return array.cast(pa.large_string()) if str(array.type) == "string_view" else array
     except InvalidInput:
         raise
     except (TypeError, ValueError, OverflowError, pa.ArrowException):
@@ -147,5 +147,5 @@ def _converted(column: Any) -> pa.ChunkedArray:
         raise InvalidInput("Every column must be a list or an array of its values.")
     if isinstance(column, np.ndarray) and column.ndim != 1:
         raise InvalidInput("Every column must be flat: one value a row.")
-    found = pa.array(column, from_pandas=True)
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+    array = pa.array(column, from_pandas=True)
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])

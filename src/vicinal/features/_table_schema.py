@@ -125,7 +125,7 @@ class TableSchema:
         return {"format": FORMAT, "version": VERSION, "columns": columns}
 
     @classmethod
-    def from_dict(cls, given: object) -> Self:
+    def from_dict(cls, declared_schema: object) -> Self:
         """Return the schema of a JSON object.
 
         Raises
@@ -133,15 +133,19 @@ class TableSchema:
         InvalidInput
             Naming the column and the key that is wrong.
         """
-        if not isinstance(given, Mapping) or given.get("format") != FORMAT:
+        if not isinstance(declared_schema, Mapping) or declared_schema.get("format") != FORMAT:
             raise InvalidInput(
                 f'A schema must be a JSON object with "format": "{FORMAT}". Draft one with: '
                 "vicinal schema PUBLIC.parquet -o schema.json"
             )
-        if given.get("version") != VERSION:
+        if declared_schema.get("version") != VERSION:
             raise InvalidInput(f'The "version" of the schema must be {VERSION}.')
-        declared = given.get("columns")
-        if not isinstance(declared, Mapping) or set(given) - {"format", "version", "columns"}:
+        declared = declared_schema.get("columns")
+        if not isinstance(declared, Mapping) or set(declared_schema) - {
+            "format",
+            "version",
+            "columns",
+        }:
             raise InvalidInput(
                 'A schema must have "format", "version" and "columns", and nothing else.'
             )
@@ -169,13 +173,13 @@ class TableSchema:
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
-            found = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+            declared = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
         except OSError:
             raise InvalidInput(f"There is no schema {path} that can be read.") from None
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"The schema {path} is no sound JSON: {error}.") from None
         try:
-            return cls.from_dict(found)
+            return cls.from_dict(declared)
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error}") from None
 
@@ -186,10 +190,10 @@ def nfc(name: str) -> str:
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a key stands there twice")
-    return found
+    return fields
 
 
 def _no_constant(name: str) -> float:
@@ -246,24 +250,24 @@ def _column(name: str, declared_column: dict[str, Any]) -> TableColumn | str:
 def _range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return bounds, centre and spread of a number, checked against each other."""
     read: Callable[..., float] = _date if kind == "date" else _number
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         key: read(name, key, declared_column[key])
         for key in ("low", "high", "center")
         if key in declared_column
     }
     if "spread" in declared_column:
-        found["spread"] = _number(name, "spread", declared_column["spread"], least=1e-300)
-    found["log"] = log = _flag(name, "log", declared_column.get("log", False))
-    low, high = found.get("low"), found.get("high")
-    if ("center" in found) != ("spread" in found):
+        fields["spread"] = _number(name, "spread", declared_column["spread"], least=1e-300)
+    fields["log"] = log = _flag(name, "log", declared_column.get("log", False))
+    low, high = fields.get("low"), fields.get("high")
+    if ("center" in fields) != ("spread" in fields):
         raise _wrong(name, 'both "center" and "spread", or neither')
-    if "spread" not in found and (low is None or high is None):
+    if "spread" not in fields and (low is None or high is None):
         raise _wrong(name, '"low" and "high", or "center" and "spread"')
     if low is not None and high is not None and not low < high:
         raise _wrong(name, 'a "low" that is less than its "high"')
     if log and (low is None or low < 0):
         raise _wrong(name, 'a "low" that is at least 0, as it has "log"')
-    return found
+    return fields
 
 
 def _values(name: str, declared_column: dict[str, Any]) -> tuple[Any, ...]:
@@ -296,10 +300,10 @@ def _shares(name: str, declared_column: dict[str, Any], size: int) -> tuple[floa
     shares = declared_column["shares"]
     if not isinstance(shares, list) or len(shares) != size:
         raise _wrong(name, f'{size} "shares", one for each value (and one for "other")')
-    found = tuple(_number(name, "shares", share, least=0, most=1e6) for share in shares)
-    if not sum(found) > 0:
+    checked = tuple(_number(name, "shares", share, least=0, most=1e6) for share in shares)
+    if not sum(checked) > 0:
         raise _wrong(name, '"shares" that are not all 0')
-    return found
+    return checked
 
 
 def _number(
@@ -329,20 +333,20 @@ def _date(name: str, key: str, value: object) -> float:
 
 
 def _plain(column: TableColumn) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": column.kind}
+    fields: dict[str, Any] = {"kind": column.kind}
     if isinstance(column, NumberColumn):
-        found |= _plain_range(column)
+        fields |= _plain_range(column)
     elif isinstance(column, LevelsColumn | CategoryColumn | YesNoColumn):
         if column.kind != "yes_no":
-            found["values"] = list(column.values)
+            fields["values"] = list(column.values)
         if isinstance(column, CategoryColumn):
-            found["other"] = column.other
+            fields["other"] = column.other
         if column.shares:
-            found["shares"] = list(column.shares)
-    found["missing"] = column.missing_share or column.missing
+            fields["shares"] = list(column.shares)
+    fields["missing"] = column.missing_share or column.missing
     if column.weight != 1.0:
-        found["weight"] = column.weight
-    return found
+        fields["weight"] = column.weight
+    return fields
 
 
 def _plain_range(column: NumberColumn) -> dict[str, Any]:

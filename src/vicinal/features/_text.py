@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
-from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order
+from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors
 from vicinal.neighbours._scan import THREADS
 
 _TEXTS_A_WORKER = 16
@@ -43,7 +43,7 @@ class _Network(Protocol):
     ) -> npt.NDArray[Any]: ...
 
 
-class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
+class SentenceFeatures(LoadedOnce["_Network"], FixedTextFeatures):
     """Embedding of every text by a fixed, public sentence-transformers model.
 
     Nothing is downloaded: the weights come from an installed package or from a folder.
@@ -98,40 +98,16 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
         self.exact = exact
         self.device = device
 
-    def transform(
-        self, texts: Iterable[str], progress: Callable[[int], None] | None = None
-    ) -> Vectors:
-        """Return the embeddings of `texts`.
-
-        Parameters
-        ----------
-        texts
-            The n texts, each a str.
-        progress
-            Called with the number of texts just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the texts.
-
-        Raises
-        ------
-        InvalidInput
-            If `texts` is a single str, is empty or holds anything but str; if `model` is neither
-            the packaged one nor a folder with a model.
-        MissingExtra
-            If the extra `text` is not installed.
-        """
-        wanted = as_texts(texts)
+    def _parts(self, texts: list[str]) -> Iterator[Vectors]:
         step = _checks.integer("batch_size", self.batch_size, least=1)
         together = 1 if _checks.boolean("exact", self.exact) else step
         network = self._network()
-        parts = [wanted[start : start + step] for start in range(0, len(wanted), step)]
+        parts = [texts[start : start + step] for start in range(0, len(texts), step)]
         if together > 1 or self.device != "cpu":
-            return in_order((_embedded(network, part, together) for part in parts), progress)
-        with _Workers(network, min(THREADS, len(wanted) // _TEXTS_A_WORKER)) as workers:
-            return in_order(map(workers.embedded, parts), progress)
+            yield from (_embedded(network, part, together) for part in parts)
+            return
+        with _Workers(network, min(THREADS, len(texts) // _TEXTS_A_WORKER)) as workers:
+            yield from map(workers.embedded, parts)
 
     @property
     def model_folder(self) -> Path:
@@ -140,15 +116,8 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
 
     def _network(self) -> _Network:
         """Return the loaded model, loading it once for every choice of model and device."""
-        wanted = (self.model, self.device)
-        return self._loaded_once(wanted, lambda: _load(self.model, self.device))
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that strings go in, and that no fit is needed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.string = True
-        return tags
+        key = (self.model, self.device)
+        return self._loaded_once(key, lambda: _load(self.model, self.device))
 
 
 class _Workers:
@@ -195,18 +164,6 @@ class _Workers:
 def _compute_alone() -> None:
     """Let this thread compute without helpers; other threads of the process keep theirs."""
     import_module("torch").set_num_threads(1)
-
-
-def as_texts(texts: Iterable[str]) -> list[str]:
-    """Return `texts` as a list of str; the texts themselves are never echoed."""
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
-    wanted = list(texts)
-    if not wanted:
-        raise InvalidInput("The texts must be at least one. Got none.")
-    if not all(isinstance(text, str) for text in wanted):
-        raise InvalidInput("The texts must all be of type str. Got a value that is not.")
-    return wanted
 
 
 def _embedded(network: _Network, texts: list[str], together: int) -> Vectors:

@@ -127,12 +127,12 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
         about = json.loads(str(arrays["about"]))
-        rows, labels, kept = arrays["rows"], arrays["labels"], arrays["kept"]
-        flat = rows.ndim == 1 and rows.shape == labels.shape == kept.shape
+        rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
+        flat = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
         if about["version"] != _VERSION or not flat or rows.dtype.kind != "i":
             raise ValueError("another layout")
         return ReleasedLabels(
-            rows, labels, arrays.get("margins"), kept.astype(bool), tuple(about["classes"]),
+            rows, labels, arrays.get("margins"), selected.astype(bool), tuple(about["classes"]),
             dict(about["guarantee"]),
         )  # fmt: skip
     except FileNotFoundError:

@@ -182,12 +182,12 @@ class FileJournal:
             If the witness knows of a later entry, or there is but one of the two.
         """
         place = default_witness_path(self.folder)
-        kept = self._read()
-        if kept is None:
+        stored = self._read()
+        if stored is None:
             if place.exists() and RollbackGuard.clock_at(place) > 0:
                 self._refuse("is gone")
             return None
-        entry, identity, clock = kept
+        entry, identity, clock = stored
         if not place.exists():
             self._refuse("has lost its witness")
         if clock < RollbackGuard.clock_at(place):
@@ -243,11 +243,11 @@ def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, npt.N
         "rounds": len(entry.rounds),
     }
     arrays: dict[str, npt.NDArray[Any]] = {"head": np.array(json.dumps(head))}
-    for number, asked in enumerate(entry.rounds):
-        arrays[f"questions_{number}"] = asked.questions
-        arrays[f"labels_{number}"] = asked.labels
-        if asked.margins is not None:
-            arrays[f"margins_{number}"] = asked.margins
+    for number, asked_round in enumerate(entry.rounds):
+        arrays[f"questions_{number}"] = asked_round.questions
+        arrays[f"labels_{number}"] = asked_round.labels
+        if asked_round.margins is not None:
+            arrays[f"margins_{number}"] = asked_round.margins
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 

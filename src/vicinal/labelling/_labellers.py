@@ -22,7 +22,6 @@ from vicinal.labelling._plan import Round
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._private_model import SHARE
 from vicinal.predictors.ind_knn._reembedding import (
     SpentBudget,
     TrainedModel,
@@ -184,16 +183,16 @@ class IndKNNLabeller:
 
     def embed(self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round) -> None:
         """Take in features; the first time fill the budgets, or take those of :meth:`restore`."""
-        given = records, self._labels, self._subjects, reference
+        training_set = records, self._labels, self._subjects, reference
         if self._fitted:
-            reembed(self._classifier, *given, n_queries=part.questions, share=part.share)
+            reembed(self._classifier, *training_set, n_queries=part.questions, share=part.share)
         elif self._spent is not None:
             plan = {"n_queries": part.questions, "share": part.share}
-            resume(self._classifier, *given, self._spent, **plan)  # type: ignore[arg-type]
+            resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
         else:
             queries = planned_queries(part.questions, part.share)
             share = self._share if part.share == 1 else 0
-            self._classifier.set_params(n_queries=queries, model_share=share).fit(*given)
+            self._classifier.set_params(n_queries=queries, model_share=share).fit(*training_set)
         self._fitted = True
 
     def label(self, queries: npt.NDArray[Any]) -> Answered:
@@ -240,7 +239,8 @@ class IndKNNLabeller:
         if self._fitted:
             settings = settings.changed(model_share=self._classifier.model_share_)
         elif settings.may_train:  # not known yet; what is stated covers both
-            settings = settings.changed(model_share=settings.model_share or SHARE)
+            share = settings.model_share or settings.model_rule.share
+            settings = settings.changed(model_share=share)
         return ind_knn_guarantee(settings)
 
     def digest(self) -> str:
@@ -328,5 +328,5 @@ def _stored_model(state: State) -> TrainedModel | None:
     """Return the model of a state, if it has one."""
     if "model_share" not in state:
         return None
-    share, put = float(state["model_share"]), int(state["model_put"])
-    return TrainedModel(share, state["model_weights"], state["model_used"], put)
+    share, n_asked = float(state["model_share"]), int(state["model_put"])
+    return TrainedModel(share, state["model_weights"], state["model_used"], n_asked)

@@ -209,7 +209,7 @@ class _Transfer:
             students[-1],
             tuple(students),
             tuple(self.rounds),
-            tuple(self._kept(number) for number in range(len(self.rounds))),
+            tuple(self._selected(number) for number in range(len(self.rounds))),
             self.labeller.guarantee(),
         )
 
@@ -217,7 +217,7 @@ class _Transfer:
         """Ask the first round only; return its answers, and which of them to learn from."""
         self._take_up()
         self._answer(0, [])
-        return self.rounds[0], self._kept(0)
+        return self.rounds[0], self._selected(0)
 
     def _answer(self, number: int, students: list[StudentModel]) -> None:
         """Ask what is left of a round."""
@@ -257,8 +257,8 @@ class _Transfer:
             sureness = students[-1].predict_proba(self.job.pool).max(axis=1)
             return np.sort(np.argsort(sureness, kind="stable")[: part.questions])
         # Those that nobody asked about come first.
-        asked = np.isin(order, np.concatenate([r.questions for r in self.rounds] or [order[:0]]))
-        return np.concatenate([order[~asked], order[asked]])[: part.questions]
+        queried = np.isin(order, np.concatenate([r.questions for r in self.rounds] or [order[:0]]))
+        return np.concatenate([order[~queried], order[queried]])[: part.questions]
 
     def _ask(self, number: int, part: Round, extractor: FeatureExtractor) -> None:
         """Ask what is left of a round, block by block."""
@@ -272,38 +272,42 @@ class _Transfer:
         self.labeller.embed(records, reference, part)
         # The first embedding may have estimated a size: durable before anything follows from it.
         self._commit()
-        asked = self.rounds[number]
-        step = self.begin(f"round {number + 1}: answers", len(asked.questions))
-        step(len(asked.labels))
+        asked_round = self.rounds[number]
+        step = self.begin(f"round {number + 1}: answers", len(asked_round.questions))
+        step(len(asked_round.labels))
         while not self.rounds[number].complete:
             step(self._ask_block(number, reference))
 
     def _ask_block(self, number: int, reference: npt.NDArray[Any]) -> int:
-        asked = self.rounds[number]
-        done = len(asked.labels)
-        block = asked.questions[done : done + BLOCK]
+        asked_round = self.rounds[number]
+        done = len(asked_round.labels)
+        block = asked_round.questions[done : done + BLOCK]
         answered = self.labeller.label(reference[block])
         margins = answered.margins
-        if margins is not None and asked.margins is not None:
-            margins = np.concatenate([asked.margins, margins])
-        labels = np.concatenate([asked.labels, answered.labels])
-        self.rounds[number] = AskedRound(asked.questions, labels, margins)
+        if margins is not None and asked_round.margins is not None:
+            margins = np.concatenate([asked_round.margins, margins])
+        labels = np.concatenate([asked_round.labels, answered.labels])
+        self.rounds[number] = AskedRound(asked_round.questions, labels, margins)
         self._commit()
         return len(block)
 
     def _commit(self) -> None:
         self.journal.commit(JournalEntry(self.run, tuple(self.rounds), self.labeller.state()))
 
-    def _given(self, number: int) -> Places:
+    def _answered(self, number: int) -> Places:
         """Return which questions of a round were answered."""
         return np.flatnonzero(self.rounds[number].labels != ABSTAINED)
 
-    def _kept(self, number: int) -> Places:
+    def _selected(self, number: int) -> Places:
         """Return which answers of a round are learnt from."""
-        asked, given = self.rounds[number], self._given(number)
-        if asked.margins is None:
-            return given
-        return given[self.plan.rounds[number].selected(asked.margins[given], asked.labels[given])]
+        asked_round, answered = self.rounds[number], self._answered(number)
+        if asked_round.margins is None:
+            return answered
+        return answered[
+            self.plan.rounds[number].selected(
+                asked_round.margins[answered], asked_round.labels[answered]
+            )
+        ]
 
     def _student(self, number: int, students: list[StudentModel]) -> StudentModel:
         """Return the student of a round: the stored one, or a new one, which is stored."""
@@ -312,7 +316,7 @@ class _Transfer:
         if path.exists():
             stored: StudentModel = self.learner.load(path)
             return stored
-        rows, labels = self._lessons(number, self._kept)
+        rows, labels = self._labelled(number, self._selected)
         student: StudentModel = self.learner.learn(
             self.job.pool, rows, labels, number, self.begin,
             lambda: self._guide(number, self._extractor(students)),
@@ -324,17 +328,21 @@ class _Transfer:
         """Return what all answers up to a round say of all examples, by that round's features."""
         features = extractor.transform(self.job.pool)
         mapped = PublicMap(self.plan.rounds[number].components).fit(features).transform(features)
-        rows, labels = self._lessons(number, self._given)
+        rows, labels = self._labelled(number, self._answered)
         return soft_labels(mapped, rows, labels, len(self.labeller.classes))
 
-    def _lessons(self, number: int, which: Callable[[int], Places]) -> tuple[Places, Places]:
+    def _labelled(self, number: int, which: Callable[[int], Places]) -> tuple[Places, Places]:
         """Return examples and answers up to a round; a later answer replaces an earlier one."""
-        lessons: dict[int, int] = {}
+        label_of: dict[int, int] = {}
         for earlier in range(number + 1):
-            asked, kept = self.rounds[earlier], which(earlier)
-            lessons |= zip(asked.questions[kept].tolist(), asked.labels[kept].tolist(), strict=True)
-        rows = np.array(sorted(lessons), dtype=np.int64)
-        return rows, np.array([lessons[row] for row in rows.tolist()], dtype=np.int64)
+            asked_round, places = self.rounds[earlier], which(earlier)
+            label_of |= zip(
+                asked_round.questions[places].tolist(),
+                asked_round.labels[places].tolist(),
+                strict=True,
+            )
+        rows = np.array(sorted(label_of), dtype=np.int64)
+        return rows, np.array([label_of[row] for row in rows.tolist()], dtype=np.int64)
 
 
 def _unasked(questions: Places) -> AskedRound:

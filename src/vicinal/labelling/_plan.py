@@ -187,8 +187,8 @@ def default_plan(
     [(300, 0.3), (300, 0.7)]
     """
     rounds = _checks.integer("rounds", rounds, least=1)
-    asked = 0.6 if overlapping and rounds == 1 else 0.3
-    questions = max(1, round(asked * _checks.integer("pool", pool, least=1)))
+    asked_share = 0.6 if overlapping and rounds == 1 else 0.3
+    questions = max(1, round(asked_share * _checks.integer("pool", pool, least=1)))
     if rounds == 1:
         return LabellingPlan((Round(questions, 1.0, by_class=overlapping),), seed)
     first = Round(questions, 0.3, by_class=overlapping)
@@ -251,10 +251,10 @@ def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
     low, high = _bracket(lambda sigma: gap(math.log(sigma)))
     if low == high:
         return low
-    found = math.exp(brentq(gap, math.log(low), math.log(high), xtol=_PRECISION))
-    while cost(found) > target:
-        found *= 1 + _PRECISION
-    return found
+    noise = math.exp(brentq(gap, math.log(low), math.log(high), xtol=_PRECISION))
+    while cost(noise) > target:
+        noise *= 1 + _PRECISION
+    return noise
 
 
 def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:

@@ -67,7 +67,7 @@ class FixedPlanLabeller:
     ) -> None:
         self._make, self._plan = make, plan
         self._labels, self._subjects = labels, subjects
-        self._asked: list[int] = []
+        self._n_asked: list[int] = []
         self._classifier: Planned | None = None
         self._fits = OneOfSeveralFits()
         for classifier in self._classifiers():
@@ -100,13 +100,13 @@ class FixedPlanLabeller:
             If all rounds are over: the guarantee is for the plan.
         """
         rounds = self._plan.rounds
-        if not self._asked or self._asked[-1] == rounds[len(self._asked) - 1].questions:
-            if len(self._asked) == len(rounds):
+        if not self._n_asked or self._n_asked[-1] == rounds[len(self._n_asked) - 1].questions:
+            if len(self._n_asked) == len(rounds):
                 raise PrivacyRefused("All planned rounds are over.")
-            self._asked.append(0)
-        current = rounds[len(self._asked) - 1]
+            self._n_asked.append(0)
+        current = rounds[len(self._n_asked) - 1]
         classifier = self._make(current)
-        classifier.set_params(n_queries=current.questions - self._asked[-1])
+        classifier.set_params(n_queries=current.questions - self._n_asked[-1])
         self._fits.join(classifier)
         self._classifier = classifier.fit(records, self._labels, self._subjects)
 
@@ -124,12 +124,12 @@ class FixedPlanLabeller:
             answered = _by_votes(self._classifier.decision_function(queries))
         else:
             answered = Answered(self._places(self._classifier.predict(queries)), None)
-        self._asked[-1] += len(queries)
+        self._n_asked[-1] += len(queries)
         return answered
 
     def state(self) -> State:
         """Return how many questions each round has asked."""
-        return {"asked": np.array(self._asked, dtype=np.int64)}
+        return {"asked": np.array(self._n_asked, dtype=np.int64)}
 
     def restore(self, state: State) -> None:
         """Go on from a state, before the first :meth:`embed`.
@@ -139,12 +139,12 @@ class FixedPlanLabeller:
         InvalidInput
             If the state is not one of this plan.
         """
-        asked = state.get("asked", np.array([-1])).tolist()
+        counts = state.get("asked", np.array([-1])).tolist()
         most = [part.questions for part in self._plan.rounds]
-        fits = len(asked) <= len(most) and asked[:-1] == most[: len(asked) - 1]
-        if not fits or any(not 0 <= a <= b for a, b in zip(asked, most, strict=False)):
+        fits = len(counts) <= len(most) and counts[:-1] == most[: len(counts) - 1]
+        if not fits or any(not 0 <= a <= b for a, b in zip(counts, most, strict=False)):
             raise InvalidInput("The journal does not hold the questions of this plan.")
-        self._asked = asked
+        self._n_asked = counts
         self._fits = OneOfSeveralFits(resumed=True)
 
     def plan(self) -> dict[str, Any]:
@@ -176,8 +176,8 @@ class FixedPlanLabeller:
         return digest_of(parameters, self._labels, self._subjects)
 
     def _classifiers(self) -> list[Planned]:
-        made = [(self._make(part), part.questions) for part in self._plan.rounds]
-        return [classifier.set_params(n_queries=questions) for classifier, questions in made]
+        pairs = [(self._make(part), part.questions) for part in self._plan.rounds]
+        return [classifier.set_params(n_queries=questions) for classifier, questions in pairs]
 
     def _places(self, names: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         place_of = {name: place for place, name in enumerate(self.classes.tolist())}
@@ -186,10 +186,10 @@ class FixedPlanLabeller:
 
 def _by_votes(votes: npt.NDArray[np.float64]) -> Answered:
     """Return best classes and their leads; rows of NaN were not answered."""
-    given = ~np.isnan(votes).any(axis=1)
+    answered = ~np.isnan(votes).any(axis=1)
     labels = np.full(len(votes), ABSTAINED, dtype=np.int64)
     margins = np.full(len(votes), -np.inf)
-    labels[given] = votes[given].argmax(axis=1)
-    top = np.partition(votes[given], -2, axis=1)[:, -2:]
-    margins[given] = top[:, 1] - top[:, 0]
+    labels[answered] = votes[answered].argmax(axis=1)
+    top = np.partition(votes[answered], -2, axis=1)[:, -2:]
+    margins[answered] = top[:, 1] - top[:, 0]
     return Answered(labels, margins)

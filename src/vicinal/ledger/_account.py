@@ -75,9 +75,9 @@ class StoredAccount:
         """
         slots = np.flatnonzero(self._remaining != self._durable).astype(np.int32)
         units = self._remaining[slots]
-        taken = self._durable[slots] - units
-        spent = exact_sum(taken)
-        if (taken < 0).any() or (units < 0).any() or spent != self._spent:
+        charged = self._durable[slots] - units
+        spent = exact_sum(charged)
+        if (charged < 0).any() or (units < 0).any() or spent != self._spent:
             raise PrivacyRefused(
                 "The charges of a block do not add up, so it is not answered. This is a fault in "
                 "vicinal; please report it."

@@ -22,19 +22,19 @@ class ReuseEntry:
     ----------
     queries : int8 or float32 (q, d)
         Integer features. Public.
-    put : bool (q,)
+    asked : bool (q,)
         Which of them were put to the private records.
     """
 
     queries: npt.NDArray[Any]
-    put: npt.NDArray[np.bool_]
+    asked: npt.NDArray[np.bool_]
 
     def row(self, seq: int, audience: int) -> tuple[Value, ...]:
         """Return the columns of the table `lessons`.
 
         In base 64: whoever asks chooses the numbers, and none may look like a stored id.
         """
-        return seq, audience, text_of(self.put), text_of(self.queries)
+        return seq, audience, text_of(self.asked), text_of(self.queries)
 
 
 def bytes_of(text: str) -> bytes:
@@ -69,7 +69,7 @@ class AnswerBlock:
         What the block adds to the answers that later queries may reuse.
     proxies : uint16 (m,) or None
         How far the public points that are charged along are worn by now.
-    put : int or None
+    n_asked : int or None
         Beside a private model: how many queries it has put to the private records by now. Public.
     """
 
@@ -80,7 +80,7 @@ class AnswerBlock:
     queries_of: Mapping[str, int]
     reuse_entry: ReuseEntry | None = None
     proxies: npt.NDArray[np.uint16] | None = None
-    put: int | None = None
+    n_asked: int | None = None
 
     def row(self, seq: int, version: int) -> tuple[Value, ...]:
         """Return the columns of the table `answers`."""

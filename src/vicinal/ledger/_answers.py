@@ -112,9 +112,9 @@ class AnswerLog:
     def _unpacked(self, content: bytes, size: int) -> npt.NDArray[Any]:
         if self._width is None:
             return np.frombuffer(content, dtype="<i8")
-        kept = np.frombuffer(content, dtype="<f8").reshape(size, -1)
-        lacking = np.full((size, self._width - kept.shape[1]), np.nan)
-        return np.hstack([kept, lacking])
+        stored = np.frombuffer(content, dtype="<f8").reshape(size, -1)
+        lacking = np.full((size, self._width - stored.shape[1]), np.nan)
+        return np.hstack([stored, lacking])
 
     def _keep(self, seq: int, answers: npt.NDArray[Any]) -> None:
         self._recent[seq] = answers
@@ -124,10 +124,10 @@ class AnswerLog:
 
 def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, KnownRequest]:
     """Return body, blocks and places of those requests that were answered before, by name."""
-    found: dict[bytes, KnownRequest] = {}
-    wanted = list(dict.fromkeys(names))
-    for start in range(0, len(wanted), _AT_ONCE):
-        part = wanted[start : start + _AT_ONCE]
+    requests: dict[bytes, KnownRequest] = {}
+    distinct = list(dict.fromkeys(names))
+    for start in range(0, len(distinct), _AT_ONCE):
+        part = distinct[start : start + _AT_ONCE]
         marks = ", ".join("?" * len(part))
         rows = database.execute(
             f"SELECT name, body, seqs, places FROM requests WHERE name IN ({marks})",  # noqa: S608
@@ -135,5 +135,5 @@ def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, K
         )
         for name, body, seqs, places in rows:
             where = (np.frombuffer(column, dtype="<i8") for column in (seqs, places))
-            found[bytes(name)] = bytes(body), next(where), next(where)
-    return found
+            requests[bytes(name)] = bytes(body), next(where), next(where)
+    return requests

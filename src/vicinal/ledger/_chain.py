@@ -224,10 +224,10 @@ def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
     links = list(_links_backward(database))[::-1]
     chain, last = Chain(key), links[-1] if links else _NO_LINK
-    found = [] if _agree(database, chain, _total(database, chain), last) else [_OTHER_ROWS]
+    faults = [] if _agree(database, chain, _total(database, chain), last) else [_OTHER_ROWS]
     if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
-        found.append("The chain of commits is broken.")
-    return found
+        faults.append("The chain of commits is broken.")
+    return faults
 
 
 def content_of(total: int) -> bytes:

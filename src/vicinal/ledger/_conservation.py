@@ -37,6 +37,6 @@ def budget_faults(
 def _conserved(database: Database, audience: Audience) -> bool:
     """Tell whether units granted equal units left, here or gone, and units charged."""
     departed = database.execute("SELECT units FROM departed WHERE audience = ?", (audience.number,))
-    left = exact_sum(audience.account.durable) + sum(units for (units,) in departed)
+    remaining = exact_sum(audience.account.durable) + sum(units for (units,) in departed)
     spent, _ = charges_since_checkpoint(database, audience.number)
-    return bool(audience.granted * UNITS == left + spent + audience.checkpointed)
+    return bool(audience.granted * UNITS == remaining + spent + audience.checkpointed)

@@ -35,7 +35,7 @@ class Database(ABC):
     """
 
     kind: str
-    whole: str
+    integer_type: str
     binary: str
 
     def __init__(self) -> None:
@@ -129,9 +129,9 @@ class Database(ABC):
         StorageFailed
             If something else stands there.
         """
-        found = self.get(name)
+        text = self.get(name)
         try:
-            return int(found or 0)
+            return int(text or 0)
         except (ValueError, TypeError):
             raise StoreDamaged(
                 "The ledger is not what was written: a number is none. Restore a backup."
@@ -218,8 +218,8 @@ class Database(ABC):
         """Carry out a statement, and digest the rows that it takes away and writes."""
         assert self.chain is not None  # noqa: S101 (else there is no write)
         key = tuple(write.chosen(values)) if write.keyed else None
-        known = key is not None and self.chain.has_digest(write.table, key)
-        before = () if known or write.condition is None else self._chosen(write, values)
+        has_digest = key is not None and self.chain.has_digest(write.table, key)
+        before = () if has_digest or write.condition is None else self._chosen(write, values)
         self._run(statement, values)
         if write.kind is WriteKind.INSERTION:
             after: Sequence[Sequence[Value]] = [self._row(write, values)]
@@ -250,8 +250,8 @@ class Database(ABC):
         columns = self._columns_of(write.table)
         if write.columns in ((), columns):
             return values
-        given = dict(zip(write.columns, values, strict=True))
-        return [given.get(column) for column in columns]
+        value_of = dict(zip(write.columns, values, strict=True))
+        return [value_of.get(column) for column in columns]
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
         if table not in self._columns:

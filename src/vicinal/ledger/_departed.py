@@ -28,7 +28,7 @@ class Standing(IntEnum):
 
 def joined(units: Sequence[int]) -> int:
     """Return what is left of one full budget when all charges to several count against it."""
-    return max(0, UNITS - sum(UNITS - left for left in units))
+    return max(0, UNITS - sum(UNITS - remaining for remaining in units))
 
 
 def join_departed(

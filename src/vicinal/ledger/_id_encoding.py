@@ -35,13 +35,13 @@ def framed(subject: SubjectId) -> bytes:
     """
     kind, text = "i" if isinstance(subject, int) else "s", str(subject)
     escaped = text if _NEEDS_NO_ESCAPE.fullmatch(text) else quote(text, safe=_PLAIN)
-    found = f"<id:{kind}{escaped}>".encode()
-    if len(found) > MOST_BYTES:
+    frame = f"<id:{kind}{escaped}>".encode()
+    if len(frame) > MOST_BYTES:
         raise InvalidInput(
             f"The 'subjects' parameter must hold ids of at most {MOST_BYTES} bytes. Got a longer "
             "one; hash it first."
         )
-    return found
+    return frame
 
 
 def unframed(stored: bytes) -> SubjectId:
@@ -80,8 +80,8 @@ def earlier_spellings(subject: SubjectId) -> list[SubjectId]:
     """
     text = str(subject)
     forms = dict.fromkeys([text, unicodedata.normalize("NFD", text)])
-    found = [before + form + after for form in forms for before, after in _SURROUNDINGS]
-    return [*found] if isinstance(subject, int) else [one for one in found if one != text]
+    spellings = [before + form + after for form in forms for before, after in _SURROUNDINGS]
+    return [*spellings] if isinstance(subject, int) else [one for one in spellings if one != text]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
@@ -92,17 +93,17 @@ class Ledger:
 
         What stays is a keyed hash of the id, with what was left for every audience.
         """
-        gone = self.slot_table.free_slots(subjects)
-        slots = np.array([slot for _, slot in gone], dtype=np.int32)
-        hashes = [self.hash(subject) for subject, _ in gone]
+        freed = self.slot_table.free_slots(subjects)
+        slots = np.array([slot for _, slot in freed], dtype=np.int32)
+        hashes = [self.hash(subject) for subject, _ in freed]
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
         for audience in self.audiences.values():
-            left = audience.account.durable[slots].tolist()
-            rows = zip(hashes, [audience.number] * len(gone), left, strict=True)
+            budgets = audience.account.durable[slots].tolist()
+            rows = zip(hashes, [audience.number] * len(freed), budgets, strict=True)
             self.database.execute_many(
                 "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", rows
             )
-            audience.account.assign(slots, np.zeros(len(gone), dtype=np.int64), self.size)
+            audience.account.assign(slots, np.zeros(len(freed), dtype=np.int64), self.size)
             audience.checkpoint(self.database)
 
     def standing(self, subject: SubjectId) -> Standing:
@@ -268,9 +269,9 @@ class Ledger:
         """
         for audience in self.audiences.values():
             account = audience.account
-            rest = account.remaining.copy()
+            remaining = account.remaining.copy()
             account.remaining[:] = 0
-            account.note_charged_total(exact_sum(rest))
+            account.note_charged_total(exact_sum(remaining))
             self.write_charges(audience, 0)
             audience.initial_budget = 0
             rows = self.database.execute(
@@ -283,8 +284,8 @@ class Ledger:
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
         """Set how many answers an analyst may have; None for all that the audience has left."""
         with self._all_or_nothing():
-            known = audience.analysts.setdefault(analyst, Analyst(None, 0))
-            known.quota = quota
+            entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
+            entry.quota = quota
             _write_analyst(self.database, audience, analyst)
 
     @property
@@ -299,6 +300,14 @@ class Ledger:
                 "The store met with a failure, so it answers nothing. Open it again: what was "
                 "durable counts."
             )
+
+    def write_proxies(self, audience: Audience, shares: npt.NDArray[np.uint16]) -> None:
+        """Write how far public points are worn that are charged along, inside a transaction."""
+        self.database.execute(
+            "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
+            "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
+            (audience.number, text_of(shares)),
+        )
 
     def _enter(self, block: AnswerBlock) -> None:
         audience = block.audience
@@ -317,13 +326,9 @@ class Ledger:
                 block.reuse_entry.row(self.clock, audience.number),
             )
         if block.proxies is not None:
-            self.database.execute(
-                "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
-                "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
-                (audience.number, text_of(block.proxies)),
-            )
-        if block.put is not None:
-            write_parts(self.database, audience.number, {PUT: str(block.put)})
+            self.write_proxies(audience, block.proxies)
+        if block.n_asked is not None:
+            write_parts(self.database, audience.number, {PUT: str(block.n_asked)})
         for analyst, queries in block.queries_of.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
             _write_analyst(self.database, audience, analyst)
@@ -342,16 +347,16 @@ class Ledger:
         """Return the units of those who were here before: {place: {audience: units}}."""
         if not self.database.execute("SELECT hash FROM departed LIMIT 1"):
             return {}
-        found: dict[int, dict[int, int]] = {}
+        hashes_of: dict[int, dict[int, int]] = {}
         for place, subject in enumerate(newcomers):
             if self._other_spellings:
                 join_departed(self.database, self.audiences.values(), self._hashes(subject))
             hashed = (self.hash(subject),)
             query = "SELECT audience, units FROM departed WHERE hash = ?"
             if rows := self.database.execute(query, hashed):
-                found[place] = dict(rows)
+                hashes_of[place] = dict(rows)
                 self.database.execute("DELETE FROM departed WHERE hash = ?", hashed)
-        return found
+        return hashes_of
 
     def _hashes(self, subject: SubjectId) -> list[bytes]:
         return self.every_hash(subject) if self._other_spellings else [self.hash(subject)]
@@ -363,9 +368,9 @@ def _assign_initial_budgets(
     """Give newcomers at `slots` what they get; who was here before gets what was left."""
     units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
     granted = len(slots) if audience.initial_budget == UNITS else 0
-    for place, left in departed.items():
-        if audience.number in left:
-            units[place] = left[audience.number]
+    for place, budgets in departed.items():
+        if audience.number in budgets:
+            units[place] = budgets[audience.number]
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)

@@ -43,7 +43,7 @@ class PostgresDatabase(Database):
     """
 
     kind = "postgres"
-    whole = "BIGINT"
+    integer_type = "BIGINT"
     binary = "BYTEA"
 
     def __init__(self, url: str, *, create: bool = True) -> None:

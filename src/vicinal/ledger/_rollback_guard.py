@@ -88,45 +88,45 @@ class WitnessState:
         """
         with guarded(path):
             content = path.read_bytes()
-        found = cls._old(content) if content.startswith(_OLD_MAGIC) else cls._new(content)
-        if found is None:
+        state = cls._old(content) if content.startswith(_OLD_MAGIC) else cls._new(content)
+        if state is None:
             raise DamagedWitness(
                 f"{path} is damaged. Bring it back; or accept the loss, which spends every budget "
                 "for good."
             )
-        return found
+        return state
 
     @classmethod
     def _new(cls, content: bytes) -> Self | None:
-        head, rest = content[:_START], content[_START:]
+        head, body = content[:_START], content[_START:]
         parts = _cut(head, len(_MAGIC), _IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST, _DIGEST)
         magic, identity, epoch, clock, last, count, of_entries, own = parts
-        whole = rest[: int.from_bytes(count) * _ENTRY]
+        entries = body[: int.from_bytes(count) * _ENTRY]
         if (
             magic != _MAGIC
             or own != hashlib.sha256(head[:-_DIGEST]).digest()
-            or len(whole) != int.from_bytes(count) * _ENTRY
-            or of_entries != hashlib.sha256(whole).digest()
+            or len(entries) != int.from_bytes(count) * _ENTRY
+            or of_entries != hashlib.sha256(entries).digest()
         ):
             return None
-        return cls(identity, epoch, int.from_bytes(clock), last, whole, of_entries)
+        return cls(identity, epoch, int.from_bytes(clock), last, entries, of_entries)
 
     @classmethod
     def _old(cls, content: bytes) -> Self | None:
         if len(content) < _OLD_START:
             return None
         _, identity, clock = _cut(content[:_OLD_START], len(_MAGIC), _IDENTITY, _CLOCK)
-        rest = content[_OLD_START:]
-        whole = range(0, len(rest) // _OLD_ENTRY * _OLD_ENTRY, _OLD_ENTRY)
-        entries = b"".join(_ERASED + rest[at : at + _OLD_ENTRY] for at in whole)
+        body = content[_OLD_START:]
+        starts = range(0, len(body) // _OLD_ENTRY * _OLD_ENTRY, _OLD_ENTRY)
+        entries = b"".join(_ERASED + body[at : at + _OLD_ENTRY] for at in starts)
         return cls(identity, bytes(_EPOCH), int.from_bytes(clock), None).holding(entries)
 
     def header(self) -> bytes:
         """Return the head of the file; it fits into one sector of a disk."""
         count = (len(self.entries) // _ENTRY).to_bytes(_COUNT)
         parts = (self.identity, self.epoch, self.clock.to_bytes(_CLOCK), self.head or NO_HEAD)
-        said = _MAGIC + b"".join(parts) + count + self.of_entries
-        return said + hashlib.sha256(said).digest()
+        content = _MAGIC + b"".join(parts) + count + self.of_entries
+        return content + hashlib.sha256(content).digest()
 
     def holding(self, entries: bytes) -> Self:
         """Return the same state with other entries."""
@@ -149,8 +149,8 @@ class WitnessState:
 
 def default_witness_path(folder: Path) -> Path:
     """Return where the witness of `folder` lies unless somebody says otherwise: beside it."""
-    whole = folder.absolute()
-    return whole.with_name(whole.name + ".witness")
+    absolute = folder.absolute()
+    return absolute.with_name(absolute.name + ".witness")
 
 
 def name_digest(audience: str) -> bytes:
@@ -194,11 +194,11 @@ class RollbackGuard:
         cls, path: Path, identity: bytes, clock: int, head: bytes = NO_HEAD, entries: bytes = b""
     ) -> Self:
         """Make the file, or make it anew, with a new epoch, and return it open."""
-        made = cls.__new__(cls)
-        made._path = path
-        made.state = WitnessState(identity, fresh_key(_EPOCH), clock, head).holding(entries)
-        made._descriptor = _written(path, made.state.header() + entries)
-        return made
+        guard = cls.__new__(cls)
+        guard._path = path
+        guard.state = WitnessState(identity, fresh_key(_EPOCH), clock, head).holding(entries)
+        guard._descriptor = _written(path, guard.state.header() + entries)
+        return guard
 
     @classmethod
     def clock_at(cls, path: Path) -> int:
@@ -259,8 +259,8 @@ class RollbackGuard:
 
     def add_audiences(self, names: Iterable[str], clock: int) -> None:
         """Remember audiences, durably; those that are known already are passed over."""
-        known = self.state.audiences
-        new = [digest for name in names if (digest := name_digest(name)) not in known]
+        earlier = self.state.audiences
+        new = [digest for name in names if (digest := name_digest(name)) not in earlier]
         self._add([WitnessEntry(_AUDIENCE, digest, clock) for digest in new])
 
     def close(self) -> None:

@@ -158,4 +158,4 @@ def schema_version(database: Database) -> int:
 
 
 def _typed(statement: str, database: Database) -> str:
-    return statement.replace("WHOLE", database.whole).replace("BYTES", database.binary)
+    return statement.replace("WHOLE", database.integer_type).replace("BYTES", database.binary)

@@ -44,9 +44,9 @@ class SlotTable:
 
     def free_slots(self, subjects: Iterable[SubjectId]) -> list[tuple[SubjectId, int]]:
         """Take subjects out of the table; return those that were on it, with their old slots."""
-        gone = [(s, self.slot_of.pop(s)) for s in dict.fromkeys(subjects) if s in self.slot_of]
-        self._free.extend(slot for _, slot in gone)
-        return gone
+        freed = [(s, self.slot_of.pop(s)) for s in dict.fromkeys(subjects) if s in self.slot_of]
+        self._free.extend(slot for _, slot in freed)
+        return freed
 
     def slots_of(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every one of `subjects`, all of whom are here."""
@@ -54,5 +54,5 @@ class SlotTable:
 
     def present(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the slots of those of `subjects` that are here, each once, ascending."""
-        known = {self.slot_of[s] for s in subjects if s in self.slot_of}
-        return np.array(sorted(known), dtype=np.int32)
+        slots = {self.slot_of[s] for s in subjects if s in self.slot_of}
+        return np.array(sorted(slots), dtype=np.int32)

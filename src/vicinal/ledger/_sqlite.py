@@ -46,7 +46,7 @@ class SQLiteDatabase(Database):
     """
 
     kind = "sqlite"
-    whole = "INTEGER"
+    integer_type = "INTEGER"
     binary = "BLOB"
 
     def __init__(self, path: Path, *, create: bool = False, reading: bool = False) -> None:
@@ -107,10 +107,10 @@ class SQLiteDatabase(Database):
 
     def has_table(self, name: str) -> bool:
         """Tell whether there is a table of this name."""
-        found = self.execute(
+        rows = self.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
         )
-        return bool(found)
+        return bool(rows)
 
     def tables(self) -> list[str]:
         """Return the names of all tables."""
@@ -155,8 +155,8 @@ class SQLiteDatabase(Database):
 
     def faults(self) -> list[str]:
         """Return what SQLite's integrity check finds; it names tables and pages, not values."""
-        found = [str(row[0]) for row in self.execute("PRAGMA integrity_check")]
-        return [] if found == ["ok"] else found
+        messages = [str(row[0]) for row in self.execute("PRAGMA integrity_check")]
+        return [] if messages == ["ok"] else messages
 
     def close(self) -> None:
         """Close the file; the log is merged into it and goes away, unless it was only read."""

@@ -28,11 +28,11 @@ _INSERT = "INSERT INTO subject_pages (page, part, slots, ids) VALUES (?, ?, ?, ?
 
 def read_subjects(database: Database) -> dict[SubjectId, int]:
     """Return the slot of every subject."""
-    found: dict[SubjectId, int] = {}
+    slot_of: dict[SubjectId, int] = {}
     for rows in database.scan("subject_pages"):
         slots = np.frombuffer(b"".join([row[2] for row in rows]), dtype="<i4").tolist()
-        found.update(zip(unframed_all(b"".join([row[3] for row in rows])), slots, strict=True))
-    return found
+        slot_of.update(zip(unframed_all(b"".join([row[3] for row in rows])), slots, strict=True))
+    return slot_of
 
 
 def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:

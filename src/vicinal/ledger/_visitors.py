@@ -35,18 +35,18 @@ def keep_visitors(
     ledger: Ledger, audience: Audience, subjects: Sequence[SubjectId], before: Units, after: Units
 ) -> None:
     """Write what visitors have left, inside a release; what they spent counts as charged."""
-    for subject, had, left in zip(subjects, before.tolist(), after.tolist(), strict=True):
+    for subject, had, has in zip(subjects, before.tolist(), after.tolist(), strict=True):
         if ledger.standing(subject) == Standing.UNKNOWN:
             mark_evaluated(ledger.database, ledger.hash(subject))
         key = (ledger.hash(subject), audience.number)
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         if ledger.database.execute(query, key):
             ledger.database.execute(
-                "UPDATE departed SET units = ? WHERE hash = ? AND audience = ?", (left, *key)
+                "UPDATE departed SET units = ? WHERE hash = ? AND audience = ?", (has, *key)
             )
         else:
             audience.granted += audience.initial_budget == UNITS
             ledger.database.execute(
-                "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", (*key, left)
+                "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", (*key, has)
             )
-        audience.checkpointed += had - left
+        audience.checkpointed += had - has

@@ -81,13 +81,13 @@ def write_of(statement: str) -> Write | None:
     if not _WRITES.match(statement):
         return None
     for shape, reader in ((_INSERT, _insertion), (_UPDATE, _update), (_DELETE, _deletion)):
-        if found := shape.fullmatch(statement):
-            return reader(found)
+        if match := shape.fullmatch(statement):
+            return reader(match)
     raise InvalidInput("The statement must be one whose rows can be digested. See this module.")
 
 
-def _insertion(found: re.Match[str]) -> Write:
-    table, columns, _, keys, changes = found.groups()
+def _insertion(match: re.Match[str]) -> Write:
+    table, columns, _, keys, changes = match.groups()
     named = _names(columns)
     if keys is None:
         key = _KEYS.get(table, ()) if named else ()
@@ -101,15 +101,15 @@ def _insertion(found: re.Match[str]) -> Write:
     return Write(WriteKind.INSERTION, table, named, condition, places, keyed=True)
 
 
-def _update(found: re.Match[str]) -> Write:
-    table, changes, condition = found.groups()
+def _update(match: re.Match[str]) -> Write:
+    table, changes, condition = match.groups()
     if set(_COLUMN.findall(changes)) & set(_COLUMN.findall(condition or "")):
         raise InvalidInput("The statement must not change the columns that it chooses rows by.")
     return _where(WriteKind.UPDATE, table, condition, changes.count("?"))
 
 
-def _deletion(found: re.Match[str]) -> Write:
-    return _where(WriteKind.DELETION, found[1], found[2], 0)
+def _deletion(match: re.Match[str]) -> Write:
+    return _where(WriteKind.DELETION, match[1], match[2], 0)
 
 
 def _where(kind: WriteKind, table: str, condition: str | None, first: int) -> Write:

@@ -13,12 +13,11 @@ from vicinal.mechanisms._marginals import (
 from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._tally import NoisyTally, TallyPlan
+from vicinal.mechanisms._vote_grid import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms._votes import (
-    DeltaSlackAccountant,
     LabelRelease,
     NoisyLabels,
     NoisyVotes,
-    VoteGrid,
     VoteMechanism,
     VoteRelease,
 )

@@ -68,5 +68,5 @@ class ClassScores:
         last = self._table.shape[1] - 2
         cell = np.minimum(place, last).astype(np.int64)
         start, end = self._table[self._classes, cell], self._table[self._classes, cell + 1]
-        found = start + (end - start) * (place - cell)
-        return np.asarray(np.where(cell < last, np.minimum(found, end), found))
+        scores = start + (end - start) * (place - cell)
+        return np.asarray(np.where(cell < last, np.minimum(scores, end), scores))

@@ -154,23 +154,25 @@ class NoisyGradient:
 
         `batch`, bool (subjects,), says who is in it; `weights` as in :meth:`publish`.
         """
-        whole = np.clip(np.rint(weights * _WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+        integer_weights = np.clip(
+            np.rint(weights * _WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT
+        )
         sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
         counts = np.diff(self.records.starts)
         single = self.records.starts[:-1][batch & (counts == 1)]
         chunk = max(1, min(_EXACT // self.steps, 1 << 14))
         for start in range(0, len(single), chunk):
-            self._add_single(single[start : start + chunk], whole, sums)
+            self._add_single(single[start : start + chunk], integer_weights, sums)
         for subject in np.flatnonzero(batch & (counts > 1)):
-            self._add_several(int(subject), whole, sums)
+            self._add_several(int(subject), integer_weights, sums)
         return sums
 
     def _add_single(
-        self, places: npt.NDArray[np.int64], whole: Floats, sums: npt.NDArray[np.int64]
+        self, places: npt.NDArray[np.int64], integer_weights: Floats, sums: npt.NDArray[np.int64]
     ) -> None:
         """Add subjects of one record each, at `places`, by one product of whole numbers."""
         rows = self.records.rows[places].astype(np.float64)
-        residuals = rows @ whole
+        residuals = rows @ integer_weights
         norms = self.records.norms[places]
         clipped_residuals(
             residuals, self.records.labels[places], norms, 1 / (self._unit * _WEIGHT_STEPS),
@@ -178,11 +180,13 @@ class NoisyGradient:
         )  # fmt: skip
         sums += (rows.T @ residuals).astype(np.int64)
 
-    def _add_several(self, subject: int, whole: Floats, sums: npt.NDArray[np.int64]) -> None:
+    def _add_several(
+        self, subject: int, integer_weights: Floats, sums: npt.NDArray[np.int64]
+    ) -> None:
         """Add a subject with several records."""
         part = slice(self.records.starts[subject], self.records.starts[subject + 1])
         rows = self.records.rows[part].astype(np.float64)
-        residuals = rows @ whole
+        residuals = rows @ integer_weights
         add_clipped(
             residuals, rows, self.records.labels[part], 1 / (self._unit * _WEIGHT_STEPS),
             self.steps / (self.clip * self._unit), float(self.steps), sums,
@@ -298,10 +302,12 @@ class NoisyTraining:
         The weights are averaged over the second half of the steps. All that follows from the noisy
         sums is post-processing.
         """
-        gradient, given = self._gradient, self._size
+        gradient, expected = self._gradient, self._size
         records = gradient.records
-        known = float(given) if isinstance(given, int) else given.publish(len(records))
-        size, planned = max(1.0, known), gradient.quota.planned
+        noisy_size = (
+            float(expected) if isinstance(expected, int) else expected.publish(len(records))
+        )
+        size, planned = max(1.0, noisy_size), gradient.quota.planned
         rate = self._learning_rate / (gradient.gamma * size)
         weights = np.zeros((records.rows.shape[1], gradient.n_classes))
         velocity, total = np.zeros_like(weights), np.zeros_like(weights)

@@ -198,8 +198,8 @@ class Interactions:
         """
         ours = None if replacing is None or replacing._entry.released else replacing._entry
         with self._lock:
-            known = self._sized(claimed, (terms, most), ours) if sized else None
-            entry = known or _Entry(claimed, terms, most)
+            sized_entry = self._sized(claimed, (terms, most), ours) if sized else None
+            entry = sized_entry or _Entry(claimed, terms, most)
             unused = ours if ours is not None and ours.size is None else None
             self._check(claimed, terms, most, (entry, unused))
             return self._entered(entry)
@@ -255,7 +255,7 @@ class Interactions:
         self, claimed: Claimed, terms: Hashable, most: int, apart: Sequence[_Entry | None]
     ) -> str:
         self._entries = [entry for entry in self._entries if entry.counts]
-        taken = np.zeros(len(claimed.rows), dtype=np.int64)
+        times = np.zeros(len(claimed.rows), dtype=np.int64)
         named = np.zeros(0 if claimed.subjects is None else len(claimed.subjects), dtype=np.int64)
         for entry in self._entries:
             if any(entry is one for one in apart):
@@ -264,8 +264,8 @@ class Interactions:
             if len(places) and (entry.terms != terms or entry.most != most):
                 return _MESSAGE if most == entry.most == 1 else _OTHER_TERMS + _MESSAGE
             both = claimed.subjects is not None and entry.claimed.subjects is not None
-            (named if both else taken)[places] += 1
-        if 1 + int(taken.max(initial=0)) + int(named.max(initial=0)) <= most:
+            (named if both else times)[places] += 1
+        if 1 + int(times.max(initial=0)) + int(named.max(initial=0)) <= most:
             return ""
         return _MESSAGE if most == 1 else _TOO_MANY.format(most) + _MESSAGE
 
@@ -290,8 +290,8 @@ def row_digests(features: npt.NDArray[np.floating], labels: npt.NDArray[np.integ
     with np.errstate(over="ignore", under="ignore"):
         numbers = np.ascontiguousarray(features, dtype=np.float32)
     named = np.ascontiguousarray(labels, dtype=np.int32).reshape(len(numbers), -1)
-    found = _digests(numbers.view(np.uint32), b"rows")
-    return np.asarray(found ^ _digests(named.view(np.uint32), b"labels"))
+    digests = _digests(numbers.view(np.uint32), b"rows")
+    return np.asarray(digests ^ _digests(named.view(np.uint32), b"labels"))
 
 
 def id_digests(ids: Sequence[int | str]) -> Digests:
@@ -322,13 +322,13 @@ def _keys(words: int, what: bytes) -> npt.NDArray[np.uint64]:
 
     The multipliers of a word do not depend on the number of words: zeros at the end change nothing.
     """
-    found = [
+    keys = [
         np.frombuffer(
             hashlib.shake_256(_key() + what + bytes([part])).digest(8 * (words + 1)), dtype="<u8"
         )
         for part in range(2)
     ]
-    return np.array(found, dtype=np.uint64)
+    return np.array(keys, dtype=np.uint64)
 
 
 @lru_cache(maxsize=1)

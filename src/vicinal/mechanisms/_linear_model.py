@@ -20,7 +20,7 @@ from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.accounting._budget import MAX_SCALE, UNITS, charge, unit_rate
 from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
-from vicinal.mechanisms._votes import FINE, FINEST, DeltaSlackAccountant
+from vicinal.mechanisms._vote_grid import FINE, FINEST, DeltaSlackAccountant
 from vicinal.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
@@ -104,8 +104,8 @@ class IndividualGradient:
         PrivacyRefused
             Before anybody is charged, if the grid's cost does not fit.
         """
-        wanted = _checks.real("noise", noise, above=0) * self.steps
-        scale = max(FINE, math.ceil(min(wanted, MAX_SCALE)))
+        noise_steps = _checks.real("noise", noise, above=0) * self.steps
+        scale = max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))
         self._slack.charge([scale], self.n_features * self.n_classes)
         return GradientRelease(self, scale, unit_rate(scale, self._budget))
 
@@ -148,19 +148,19 @@ class GradientRelease:
         spent : int
             All charges together, in units; private.
         """
-        whole = whole_weights(weights)
-        made, records = self.mechanism, self.mechanism._records
-        sums = np.zeros((made.n_features, made.n_classes), dtype=np.int64)
+        integer_weights = whole_weights(weights)
+        gradient, records = self.mechanism, self.mechanism._records
+        sums = np.zeros((gradient.n_features, gradient.n_classes), dtype=np.int64)
         counts = np.diff(records.starts)
         single = np.flatnonzero(counts == 1)
-        chunk = max(1, min(_MOST_ROWS, _CACHED // made.n_features))
+        chunk = max(1, min(_MOST_ROWS, _CACHED // gradient.n_features))
         spent = sum(
-            self._add_single(single[start : start + chunk], whole, remaining, sums)
+            self._add_single(single[start : start + chunk], integer_weights, remaining, sums)
             for start in range(0, len(single), chunk)
         )
         several = np.flatnonzero(counts > 1)
         return sums, spent + sum(
-            self._add_several(several[start : start + _PEOPLE], whole, remaining, sums)
+            self._add_several(several[start : start + _PEOPLE], integer_weights, remaining, sums)
             for start in range(0, len(several), _PEOPLE)
         )
 
@@ -170,13 +170,13 @@ class GradientRelease:
         return np.asarray((sums + noise.reshape(sums.shape)) / self.mechanism.steps)
 
     def _add_single(
-        self, slots: npt.NDArray[np.int64], whole: Floats, remaining: Units, sums: Steps
+        self, slots: npt.NDArray[np.int64], integer_weights: Floats, remaining: Units, sums: Steps
     ) -> int:
         """Add subjects of one record each by one product of whole numbers; return charges."""
         records = self.mechanism._records
         places = records.starts[slots]
         rows = records.rows[places].astype(np.float64)
-        scores = rows @ whole
+        scores = rows @ integer_weights
         high, low = charge_rows(
             scores,
             self.mechanism.squares[places],
@@ -189,7 +189,7 @@ class GradientRelease:
         return (int(high) << 24) + int(low)
 
     def _add_several(
-        self, slots: npt.NDArray[np.int64], whole: Floats, remaining: Units, sums: Steps
+        self, slots: npt.NDArray[np.int64], integer_weights: Floats, remaining: Units, sums: Steps
     ) -> int:
         """Add subjects with several records each; return their charges."""
         records = self.mechanism._records
@@ -200,17 +200,17 @@ class GradientRelease:
         labels = records.labels[places]
         return int(
             charge_several(
-                rows @ whole, rows, labels, starts, slots, remaining, *self._numbers, sums
+                rows @ integer_weights, rows, labels, starts, slots, remaining, *self._numbers, sums
             )
         )
 
     @property
     def _numbers(self) -> tuple[float, float, float, float, int]:
         """What the compiled loops need: per score, factor, bound, rate, reserve."""
-        made = self.mechanism
-        factor = made.steps / (made.clip * made.unit)
-        bound = float(min(made.steps, self.scale))
-        return 1 / (made.unit * WEIGHT_STEPS), factor, bound, self.rate, made.reserve
+        gradient = self.mechanism
+        factor = gradient.steps / (gradient.clip * gradient.unit)
+        bound = float(min(gradient.steps, self.scale))
+        return 1 / (gradient.unit * WEIGHT_STEPS), factor, bound, self.rate, gradient.reserve
 
 
 def _steps(most_noise: float) -> int:

@@ -36,6 +36,6 @@ def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID25
     >>> public_draws(3).integers(10) == public_draws(3).integers(10)
     np.True_
     """
-    known = None if seed is None else _checks.integer("seed", seed, least=0)
-    start = int.from_bytes(fresh_key()) if known is None else known
+    checked = None if seed is None else _checks.integer("seed", seed, least=0)
+    start = int.from_bytes(fresh_key()) if checked is None else checked
     return np.random.default_rng(start)  # noqa: TID251 (public draws protect nobody)

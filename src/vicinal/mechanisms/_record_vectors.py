@@ -98,9 +98,9 @@ class RecordVectors:
         factor = np.where(long, (1 - 1e-9) / np.sqrt(np.maximum(squares, 1.0)), 1.0)
         shortened = np.where(long[rows], relative, numbers) * factor[rows]
         steps = np.trunc(shortened * UNIT).astype(np.int32)
-        kept = steps != 0
-        lengths = np.bincount(rows[kept], minlength=len(longest))
-        return cls(width, _starts(lengths), places[kept].astype(np.int32), steps[kept])
+        nonzero = steps != 0
+        lengths = np.bincount(rows[nonzero], minlength=len(longest))
+        return cls(width, _starts(lengths), places[nonzero].astype(np.int32), steps[nonzero])
 
     @classmethod
     def of_steps(cls, rows: npt.NDArray[np.int32]) -> RecordVectors:
@@ -153,8 +153,8 @@ class RecordVectors:
         """Return the vectors of some records, in the order of `rows`, copied."""
         lengths = np.diff(self.starts)[rows]
         begin = _starts(lengths)
-        taken = np.repeat(self.starts[:-1][rows] - begin[:-1], lengths) + np.arange(begin[-1])
-        return RecordVectors(self.width, begin, self.coordinates[taken], self.values[taken])
+        entries = np.repeat(self.starts[:-1][rows] - begin[:-1], lengths) + np.arange(begin[-1])
+        return RecordVectors(self.width, begin, self.coordinates[entries], self.values[entries])
 
     def dense(self) -> npt.NDArray[np.float64]:
         """Return float64 (n, width)."""

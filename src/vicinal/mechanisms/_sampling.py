@@ -95,7 +95,7 @@ class NearestOfSample:
         edges = [piece * len(candidates) // max(pieces, 1) for piece in range(pieces + 1)]
         parts = [candidates.of(*between) for between in pairwise(edges)] or [candidates]
         drawn = list(_scan.map_in_threads(self._sampled, parts))
-        sampled, chosen = (np.concatenate(found) for found in zip(*drawn, strict=True))
+        sampled, chosen = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
         short = (chosen[:, -1] == NOBODY) & (np.diff(candidates.starts) < len(self.knn))
         for j in np.flatnonzero(short):
             hits = slice(candidates.starts[j], candidates.starts[j + 1])
@@ -114,8 +114,8 @@ class NearestOfSample:
     ) -> Chosen:
         """Draw for all who were no candidates; who was one keeps the draw that it has."""
         slots = self.knn.slots
-        known, first = np.unique(slots[rows], return_index=True)
+        distinct, first = np.unique(slots[rows], return_index=True)
         takes_part = self._source.bernoulli(self.gamma, self.knn.n_subjects)
-        takes_part[known] = sampled[first]
+        takes_part[distinct] = sampled[first]
         all_records = self.knn.all_records(query)
         return self.knn.first(all_records, takes_part[slots[all_records.rows]])

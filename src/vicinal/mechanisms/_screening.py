@@ -69,10 +69,10 @@ class NoisyThreshold:
         """
         self.quota.note_releases(len(largest))
         limits = [self.noise_limit(int(votes)) for votes in largest]
-        whole = np.array([steps for steps, _ in limits], dtype=np.int64)
+        steps_of = np.array([steps for steps, _ in limits], dtype=np.int64)
         drawn = self._noise.discrete_gaussian(self.scale, len(largest))
-        passed = drawn > whole
-        for j in np.flatnonzero(drawn == whole):
+        passed = drawn > steps_of
+        for j in np.flatnonzero(drawn == steps_of):
             passed[j] = not self._source.bernoulli(limits[j][1], 1)[0]
         return passed
 
@@ -87,5 +87,5 @@ class NoisyThreshold:
         sigma_top, sigma_over = self._sigma
         denominator = 2 * over * sigma_top
         numerator = 2 * (top - votes * over) * self.scale * sigma_over + over * sigma_top
-        whole, rest = divmod(numerator, denominator)
-        return min(max(whole, -_FARTHEST), _FARTHEST), rest / denominator
+        quotient, remainder = divmod(numerator, denominator)
+        return min(max(quotient, -_FARTHEST), _FARTHEST), remainder / denominator

@@ -85,9 +85,9 @@ class Teacher:
         """Return the class position that the teacher votes for, int64 (q,). Private."""
         if self._model is None:
             return np.full(len(queries), self._only, dtype=np.int64)
-        found = _asked(self._model, queries)
-        usable = (found >= 0) & (found < self._n_classes)
-        return np.where(usable, found, FALLBACK)
+        labels = _predictions_of(self._model, queries)
+        usable = (labels >= 0) & (labels < self._n_classes)
+        return np.where(usable, labels, FALLBACK)
 
 
 def _trained(model: Any, X: npt.NDArray[np.floating], labels: Labels, seed: int) -> Any | None:
@@ -102,18 +102,18 @@ def _trained(model: Any, X: npt.NDArray[np.floating], labels: Labels, seed: int)
         return None
 
 
-def _asked(model: Any, queries: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
+def _predictions_of(model: Any, queries: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
     """Return what a model says, -1 for all if it raises or says no class positions."""
     nothing = np.full(len(queries), -1, dtype=np.int64)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = np.asarray(model.predict(queries.copy()))
-            whole = found.astype(np.int64)
+            labels = np.asarray(model.predict(queries.copy()))
+            integers = labels.astype(np.int64)
     except Exception:  # noqa: BLE001 (as above)
         return nothing
-    fits = found.shape == (len(queries),) and bool((whole == found).all())
-    return whole if fits else nothing
+    fits = labels.shape == (len(queries),) and bool((integers == labels).all())
+    return integers if fits else nothing
 
 
 def _is_random_state(name: str) -> bool:

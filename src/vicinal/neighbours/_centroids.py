@@ -134,16 +134,16 @@ def learn_cells(
     """
     _checks.real("recall", recall, above=0, below=1)
     most = len(reference) // (2 * LEAST_PER_CELL)
-    wanted = min(MOST_CELLS, max(1, most)) if cells is None else cells
-    count = _checks.integer("cells", wanted, least=1)
+    number = min(MOST_CELLS, max(1, most)) if cells is None else cells
+    count = _checks.integer("cells", number, least=1)
     if count > max(1, most):
         raise InvalidInput(
             f"The 'cells' parameter must be at most {max(1, most)} for {len(reference)} public "
             f"points. Got {count}; pass more public points."
         )
-    found = _placed(reference.kernel, reference.points[::2], count)
-    margin = _margin(found, reference.points[1::2], reference.kernel, radius, recall)
-    return CentroidCells(found.centroids, found.offsets, found.factor, margin)
+    placed = _placed(reference.kernel, reference.points[::2], count)
+    margin = _margin(placed, reference.points[1::2], reference.kernel, radius, recall)
+    return CentroidCells(placed.centroids, placed.offsets, placed.factor, margin)
 
 
 def _placed(kernel: Kernel, points: IntegerMatrix, count: int) -> CentroidCells:
@@ -152,11 +152,11 @@ def _placed(kernel: Kernel, points: IntegerMatrix, count: int) -> CentroidCells:
     for _ in range(_ROUNDS):
         homes = cells.of(points)
         order = np.argsort(homes, kind="stable")
-        kept, starts, sizes = np.unique(homes[order], return_index=True, return_counts=True)
+        occupied, starts, sizes = np.unique(homes[order], return_index=True, return_counts=True)
         sums = np.add.reduceat(points[order].astype(np.float64), starts, axis=0)
         # A cell that nobody is nearest to stays where it is.
         centers = cells.centroids.astype(np.float64)
-        centers[kept] = sums / sizes[:, None]
+        centers[occupied] = sums / sizes[:, None]
         cells = _cells(kernel, centers)
     return cells
 
@@ -185,8 +185,8 @@ def _margin(
         place = max(0, len(points) - _NEAREST)
         nearest = np.partition(similarities, place, axis=1)[:, place]
         reached = np.minimum(thresholds[rows], nearest)
-        who, found = np.nonzero(similarities >= reached[:, None])
-        gaps.append(scores[rows].max(axis=1)[who] - scores[rows[who], homes[found]])
+        who, neighbours = np.nonzero(similarities >= reached[:, None])
+        gaps.append(scores[rows].max(axis=1)[who] - scores[rows[who], homes[neighbours]])
         start += len(similarities)
     return float(np.quantile(np.concatenate(gaps), recall, method="higher"))
 
@@ -254,15 +254,15 @@ class PublicCentroids(Index):
         """Erase `rows` physically, cell by cell; `movers` take over the numbers of the holes."""
         for cell, members in _groups(self._cells[rows]):
             self._remove(cell, np.sort(self._slots[rows[members]].astype(np.int64)))
-        kept = self._size - len(rows)
-        holes = rows[rows < kept]
+        new_size = self._size - len(rows)
+        holes = rows[rows < new_size]
         for cell, members in _groups(self._cells[movers]):
             slots = self._slots[movers[members]].astype(np.int64)
             self.stores[cell].rename(slots, holes[members].astype(np.int32))
         for column in (self._cells, self._slots):
             column[holes] = column[movers]
-            column[kept : self._size] = 0
-        self._size = kept
+            column[new_size : self._size] = 0
+        self._size = new_size
 
     def _reserve(self, size: int) -> None:
         """Make room for the whereabouts of `size` records, with some to spare."""
@@ -284,10 +284,10 @@ class PublicCentroids(Index):
     def _remove(self, cell: int, slots: npt.NDArray[np.int64]) -> None:
         """Erase the records at sorted `slots` of a cell."""
         store = self.stores[cell]
-        kept = len(store) - len(slots)
-        holes, movers = slots[slots < kept], fill_holes(slots, len(store))
+        new_size = len(store) - len(slots)
+        holes, movers = slots[slots < new_size], fill_holes(slots, len(store))
         self._slots[store.name(movers)] = holes
-        store.remove(holes, movers, kept, names=True)
+        store.remove(holes, movers, new_size, names=True)
 
     def _scan(
         self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
@@ -303,8 +303,8 @@ class PublicCentroids(Index):
 
         together = max(_TOGETHER, -(-len(looked) // (_scan.THREADS * _TASKS)))
         tasks = [looked[at : at + together] for at in range(0, len(looked), together)]
-        found = [parts for some in _scan.map_in_threads(scan, tasks) for parts in some]
-        return None if None in found else [hits for parts in found if parts for hits in parts]
+        parts_of = [parts for some in _scan.map_in_threads(scan, tasks) for parts in some]
+        return None if None in parts_of else [hits for parts in parts_of if parts for hits in parts]
 
     def _scan_cell(
         self, cell: int, block: QueryBlock, asking: npt.NDArray[np.bool_], room: HitBudget
@@ -326,7 +326,7 @@ class PublicCentroids(Index):
 def _groups(keys: npt.NDArray[np.int32]) -> list[tuple[int, npt.NDArray[np.int64]]]:
     """Return every key with the positions that have it, ascending."""
     order = np.argsort(keys, kind="stable")
-    found, starts = np.unique(keys[order], return_index=True)
+    present, starts = np.unique(keys[order], return_index=True)
     stops = np.append(starts[1:], len(keys))
     spans = zip(starts.tolist(), stops.tolist(), strict=False)
-    return [(int(key), order[a:b]) for key, (a, b) in zip(found, spans, strict=False)]
+    return [(int(key), order[a:b]) for key, (a, b) in zip(present, spans, strict=False)]

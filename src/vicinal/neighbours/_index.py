@@ -123,9 +123,9 @@ class Index(ABC):
             If shapes or types are not these.
         """
         self._check(queries, thresholds)
-        found = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))
-        assert found is not None  # noqa: S101 (there is room for everything)
-        return found
+        lists = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))
+        assert lists is not None  # noqa: S101 (there is room for everything)
+        return lists
 
     def parts(
         self, queries: IntegerMatrix, thresholds: Thresholds, most: int = MOST_HITS
@@ -141,11 +141,11 @@ class Index(ABC):
         while start < len(queries):
             stop = min(start + step, len(queries))
             room = HitBudget(most if stop - start > 1 else np.iinfo(np.int64).max)
-            found = self._search(queries[start:stop], thresholds[start:stop], room)
-            if found is None:
+            lists = self._search(queries[start:stop], thresholds[start:stop], room)
+            if lists is None:
                 step = -(-(stop - start) // 2)
                 continue
-            yield found
+            yield lists
             start = stop
 
     def _search(
@@ -218,8 +218,8 @@ class RowIndex(Index):
 
     def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
         """Erase `rows` physically: records at `movers` fill the holes, the tail is zeroed."""
-        kept = len(self.store) - len(rows)
-        self.store.remove(rows[rows < kept], movers, kept, names=False)
+        new_size = len(self.store) - len(rows)
+        self.store.remove(rows[rows < new_size], movers, new_size, names=False)
 
 
 class ExactIndex(RowIndex):
@@ -261,8 +261,8 @@ class ExactIndex(RowIndex):
             return self.engine.scan(block, records, room) if room else None
 
         parts = list(_scan.map_in_threads(scan, list(self.store.parts(self._rows()))))
-        found = [part for part in parts if part is not None]
-        return found if len(found) == len(parts) else None
+        complete = [part for part in parts if part is not None]
+        return complete if len(complete) == len(parts) else None
 
     def _rows(self) -> int:
         """Return how many records to hand to a thread at a time."""
@@ -314,11 +314,11 @@ class GrowableArray:
 
         Rows from `used` on have never been written, or were wiped before.
         """
-        kept = -(-size // self._block)
+        n_blocks = -(-size // self._block)
         for number, block in enumerate(self.blocks[size // self._block :], size // self._block):
             first = number * self._block
             block[max(0, size - first) : max(0, used - first)] = 0
-        del self.blocks[kept:]
+        del self.blocks[n_blocks:]
 
     def _where(self, positions: Positions) -> Iterator[tuple[Positions, npt.NDArray, Positions]]:  # type: ignore[type-arg]
         """Yield for every block that is met: which of `positions`, the block, places in it."""
@@ -367,8 +367,8 @@ class FeatureRows:
             self._names.write(at, names[start : start + step])
             self._size += len(part)
 
-    def remove(self, holes: Positions, movers: Positions, kept: int, *, names: bool) -> None:
-        """Move the records at `movers` into `holes`, then wipe everything from `kept` on.
+    def remove(self, holes: Positions, movers: Positions, new_size: int, *, names: bool) -> None:
+        """Move the records at `movers` into `holes`, then wipe everything from `new_size` on.
 
         With `names` the records take their names along; without, the names stay with the places.
         """
@@ -376,8 +376,8 @@ class FeatureRows:
         for column in columns:
             column.put(holes, column.take(movers))
         for column in (self._features, self._offsets, self._names):
-            column.cut(kept, self._size)
-        self._size = kept
+            column.cut(new_size, self._size)
+        self._size = new_size
 
     def name(self, positions: Positions) -> npt.NDArray[np.int32]:
         """Return the names of the records at `positions`."""
@@ -392,6 +392,6 @@ class FeatureRows:
         columns = (self._features.blocks, self._offsets.blocks, self._names.blocks)
         for number, (features, offsets, names) in enumerate(zip(*columns, strict=True)):
             size = min(self.block, self._size - number * self.block)
-            whole = ScanRecords(features[:size], offsets[:size], names[:size])
+            records = ScanRecords(features[:size], offsets[:size], names[:size])
             for start in range(0, size, rows):
-                yield whole[start : min(start + rows, size)]
+                yield records[start : min(start + rows, size)]

@@ -81,11 +81,11 @@ class HyperplaneLSH(RowIndex):
         super().add(integers)
 
     def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
-        kept = len(self.store) - len(rows)
-        holes = rows[rows < kept]
+        new_size = len(self.store) - len(rows)
+        holes = rows[rows < new_size]
         super().remove(rows, movers)
         self._codes.put(holes, self._codes.take(movers))
-        self._codes.cut(kept, kept + len(rows))
+        self._codes.cut(new_size, new_size + len(rows))
 
     def codes(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
         """Return the bucket of every row in every table, (m, tables filled up with zeros)."""
@@ -106,24 +106,24 @@ class HyperplaneLSH(RowIndex):
 
         def scan(query: int) -> list[Hits] | None:
             alone = self.engine.pick(block, np.array([query]))
-            found = [
+            scanned = [
                 self.engine.scan_some(alone, part, _matching(codes_, codes[query], len(part)), room)
                 for part, codes_ in records
             ]
-            hits = [part for part in found if part is not None]
-            return hits if len(hits) == len(found) else None
+            hits = [part for part in scanned if part is not None]
+            return hits if len(hits) == len(scanned) else None
 
-        found = list(_scan.map_in_threads(scan, range(len(queries))))
-        parts = [part for part in found if part is not None]
-        return [_in_turn(parts)] if len(parts) == len(found) else None
+        scanned = list(_scan.map_in_threads(scan, range(len(queries))))
+        parts = [part for part in scanned if part is not None]
+        return [_in_turn(parts)] if len(parts) == len(scanned) else None
 
 
-def _in_turn(found: list[list[Hits]]) -> Hits:
+def _in_turn(scanned: list[list[Hits]]) -> Hits:
     """Return the hits of single queries, each in parts, as one block's."""
     none = np.zeros(0, dtype=np.int32)
-    counts = np.array([sum(len(hits[1]) for hits in parts) for parts in found], dtype=np.int64)
-    names = [hits[1] for parts in found for hits in parts]
-    values = [hits[2] for parts in found for hits in parts]
+    counts = np.array([sum(len(hits[1]) for hits in parts) for parts in scanned], dtype=np.int64)
+    names = [hits[1] for parts in scanned for hits in parts]
+    values = [hits[2] for parts in scanned for hits in parts]
     return counts, np.concatenate([none, *names]), np.concatenate([none, *values])
 
 
@@ -137,12 +137,12 @@ def _normals(n_features: int, count: int, seed: int) -> npt.NDArray[np.float64]:
 @compiled
 def _matching(codes, code, size):  # type: ignore[no-untyped-def]
     """Return the positions below `size` whose codes meet `code` in any table, int32 ascending."""
-    found = np.empty(size + 1, dtype=np.int32)
+    matching = np.empty(size + 1, dtype=np.int32)
     at = 0
     for i in range(size):
         met = 0
         for table in range(len(code)):
             met |= codes[i, table] == code[table]
-        found[at] = i
+        matching[at] = i
         at += met
-    return found[:at]
+    return matching[:at]

@@ -96,14 +96,14 @@ class PoissonKNN:
         :data:`NOBODY` where the sample holds fewer.
         """
         chosen = np.full((len(candidates), self.k), NOBODY, dtype=np.int32)
-        seen = np.zeros(self.n_subjects if self._several else 0, dtype=np.int64)
+        place_of = np.zeros(self.n_subjects if self._several else 0, dtype=np.int64)
         _first(
             candidates.starts,
             candidates.rows,
             candidates.similarities,
             sampled,
             self.slots,
-            seen,
+            place_of,
             chosen,
         )
         return chosen
@@ -136,16 +136,16 @@ def candidates_of(candidates: NeighbourLists, which: npt.NDArray[np.bool_]) -> N
     if which.all():
         return candidates
     counts = np.diff(candidates.starts)
-    kept = candidates.keep(np.repeat(which, counts))
-    starts = np.concatenate([kept.starts[:1], np.cumsum(counts[which])])
-    return NeighbourLists(starts, kept.rows, kept.similarities)
+    chosen = candidates.keep(np.repeat(which, counts))
+    starts = np.concatenate([chosen.starts[:1], np.cumsum(counts[which])])
+    return NeighbourLists(starts, chosen.rows, chosen.similarities)
 
 
 @compiled
-def _first(starts, rows, similarities, sampled, slots, seen, chosen):  # type: ignore[no-untyped-def]
+def _first(starts, rows, similarities, sampled, slots, place_of, chosen):  # type: ignore[no-untyped-def]
     """Fill `chosen`, (q, k); see :meth:`PoissonKNN.first`.
 
-    `seen` is empty if every record is a subject of its own. A key orders records: a larger
+    `place_of` is empty if every record is a subject of its own. A key orders records: a larger
     similarity first, then a smaller row.
     """
     k = chosen.shape[1]
@@ -157,35 +157,35 @@ def _first(starts, rows, similarities, sampled, slots, seen, chosen):  # type: i
         size = 0
         for hit in range(starts[j], starts[j + 1]):
             key = (np.int64(similarities[hit]) << 32) | (0x7FFFFFFF - np.int64(rows[hit]))
-            if len(seen):
-                size = _take_subject(keys, size, key, sampled[hit], seen, slots[rows[hit]])
+            if len(place_of):
+                size = _take_subject(keys, size, key, sampled[hit], place_of, slots[rows[hit]])
             else:
                 # Branchless: a coin is the least predictable thing there is.
                 keys[size] = key
                 size += sampled[hit]
-        if len(seen):
+        if len(place_of):
             for hit in range(starts[j], starts[j + 1]):
-                seen[slots[rows[hit]]] = 0
-        kept = keys[:size]
+                place_of[slots[rows[hit]]] = 0
+        smallest = keys[:size]
         if size > k:
-            kept = np.partition(kept, size - k)[size - k :]
-        for i in range(len(kept)):
-            chosen[j, i] = 0x7FFFFFFF - (kept[i] & 0x7FFFFFFF)
+            smallest = np.partition(smallest, size - k)[size - k :]
+        for i in range(len(smallest)):
+            chosen[j, i] = 0x7FFFFFFF - (smallest[i] & 0x7FFFFFFF)
 
 
 @compiled
-def _take_subject(keys, size, key, coin, seen, slot):  # type: ignore[no-untyped-def]
+def _take_subject(keys, size, key, coin, place_of, slot):  # type: ignore[no-untyped-def]
     """Take up a hit of a subject that may have had hits before; return the number of keys.
 
     ``seen[slot]`` is 0 before the subject's first hit, -1 if its coin was tails, else one more
     than the place of its key.
     """
-    if seen[slot] == 0:
-        seen[slot] = -1
+    if place_of[slot] == 0:
+        place_of[slot] = -1
         if coin:
             keys[size] = key
             size += 1
-            seen[slot] = size
-    elif seen[slot] > 0:
-        keys[seen[slot] - 1] = max(keys[seen[slot] - 1], key)
+            place_of[slot] = size
+    elif place_of[slot] > 0:
+        keys[place_of[slot] - 1] = max(keys[place_of[slot] - 1], key)
     return size

@@ -72,14 +72,14 @@ class Reference:
         Where the reference is large, a guess from a sample keeps the search to a few points; the
         result is exact whatever the guess.
         """
-        found = [np.zeros(0, dtype=np.int64)]
+        similarities = [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(queries), _CHUNK):
             chunk = queries[start : start + _CHUNK]
             lower = self._guess(chunk, rank)
-            found.append(
+            similarities.append(
                 self.ranked(chunk, rank) if lower is None else self._near(chunk, rank, lower)
             )
-        return np.concatenate(found)
+        return np.concatenate(similarities)
 
     def _guess(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64] | None:
         """Return thresholds that most likely let `rank` points in, and few more; None for none."""
@@ -91,22 +91,22 @@ class Reference:
     def ranked(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
         """Return the `rank`-th largest similarity by looking at all of them."""
         place = len(self) - rank
-        found = [
+        at_rank = [
             np.partition(similarities, place, axis=1)[:, place]
             for similarities in self.similarities(queries)
         ]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        return np.concatenate([np.zeros(0, dtype=np.int64), *at_rank])
 
     def _near(
         self, queries: IntegerMatrix, rank: int, lower: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """Return the same by looking at what reaches `lower`; all are looked at where it fails."""
         near = self._index.search(queries, lower)
-        found = _rank_th_largest(near.starts, near.similarities, rank)
+        similarities = _rank_th_largest(near.starts, near.similarities, rank)
         short = np.diff(near.starts) < rank
         if short.any():
-            found[short] = self.ranked(queries[short], rank)
-        return np.asarray(found)
+            similarities[short] = self.ranked(queries[short], rank)
+        return np.asarray(similarities)
 
     def similarities(self, queries: IntegerMatrix) -> Iterator[npt.NDArray[np.int64]]:
         """Yield exact similarities, int64 (chunk, m), for consecutive chunks of queries."""
@@ -257,8 +257,8 @@ class AdaptiveRadius(Radius):
 @compiled
 def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
     """Return the `rank`-th largest of each query's values, int64 (q,); 0 where there are fewer."""
-    found = np.zeros(len(starts) - 1, dtype=np.int64)
-    for j in range(len(found)):
+    largest = np.zeros(len(starts) - 1, dtype=np.int64)
+    for j in range(len(largest)):
         if starts[j + 1] - starts[j] >= rank:
-            found[j] = np.sort(values[starts[j] : starts[j + 1]])[-rank]
-    return found
+            largest[j] = np.sort(values[starts[j] : starts[j + 1]])[-rank]
+    return largest

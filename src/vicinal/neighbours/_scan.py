@@ -225,8 +225,8 @@ class NeighbourLists:
 
     def keep(self, part: npt.NDArray[np.bool_]) -> NeighbourLists:
         """Return only the hits that `part`, bool (hits,), marks."""
-        kept = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(part, dtype=np.int64)])
-        return NeighbourLists(kept[self.starts], self.rows[part], self.similarities[part])
+        rank = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(part, dtype=np.int64)])
+        return NeighbourLists(rank[self.starts], self.rows[part], self.similarities[part])
 
 
 @compiled

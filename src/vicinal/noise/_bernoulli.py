@@ -109,9 +109,9 @@ def _sixty_four(words, place, numerator):  # type: ignore[no-untyped-def]
 def _rest(words, place, numerator):  # type: ignore[no-untyped-def]
     """Return whether a coin that agrees in its first digits is true: the first difference says."""
     for digit in range(63 - _HEAD, -1, -1):
-        wanted = _digit(numerator, digit)
-        if next_bit(words, place) != wanted:
-            return wanted
+        digit_of = _digit(numerator, digit)
+        if next_bit(words, place) != digit_of:
+            return digit_of
     return False
 
 

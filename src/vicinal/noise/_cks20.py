@@ -50,9 +50,9 @@ def uniform_below(words, place, bound):  # type: ignore[no-untyped-def]
     while (bound - 1) >> count > 0:
         count += 1
     while True:
-        found = np.int64(next_bits(words, place, count))
-        if found < bound:
-            return found
+        drawn = np.int64(next_bits(words, place, count))
+        if drawn < bound:
+            return drawn
 
 
 @compiled

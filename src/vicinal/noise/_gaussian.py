@@ -44,16 +44,16 @@ def fill_gaussian(words, place, out, done, scale):  # type: ignore[no-untyped-de
         k = at >> 6
         digits = np.int64(_window(words[k], words[k + 1], at) & np.uint64(2 * (_ALL + 1) ** 2 - 1))
         v = strip(digits & _ALL)
-        kept = (
+        accepted = (
             UNDECIDED if v == UNDECIDED else coin((digits >> DIGITS) & _ALL, u / scale, v, MARGIN)
         )
-        if kept == UNDECIDED:
+        if accepted == UNDECIDED:
             undecided, at = True, start
             continue
         at += 2 * DIGITS + 1
         magnitude = u + scale * v
         negative = digits >> (2 * DIGITS)
-        if kept == 1 and (magnitude > 0 or negative == 0):
+        if accepted == 1 and (magnitude > 0 or negative == 0):
             out[i] = -magnitude if negative else magnitude
             i += 1
     # A round that does not count is over, too: the next one needs none of its bits.
@@ -86,8 +86,8 @@ def coin(digits, x, v, margin):  # type: ignore[no-untyped-def]
 def _window(low, high, at):  # type: ignore[no-untyped-def]
     """Return the 64 bits from `at` on, the first of them the lowest, of two words."""
     offset = np.uint64(at & 63)
-    rest = (high << np.uint64(1)) << (np.uint64(63) - offset)
-    return (low >> offset) | rest
+    upper = (high << np.uint64(1)) << (np.uint64(63) - offset)
+    return (low >> offset) | upper
 
 
 @compiled

@@ -101,9 +101,9 @@ class UniformReal:
         """Return whether it is below exp(-n / d)."""
         if n == 0:
             return True
-        wanted = coin_digits(n, d, self.digits)
-        return self.number < wanted or (
-            self.number == wanted and self.longer().below_exponential(n, d)
+        digits = coin_digits(n, d, self.digits)
+        return self.number < digits or (
+            self.number == digits and self.longer().below_exponential(n, d)
         )
 
 

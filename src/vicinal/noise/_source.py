@@ -196,26 +196,26 @@ class PresampledNoise:
     def __init__(self, draw: Callable[[int], Draws]) -> None:
         self._draw = draw
         self._ready = np.zeros(0, dtype=np.int64)
-        self._asked = 0
+        self._n_taken = 0
 
     def take(self, size: int) -> Draws:
         """Return `size` draws, int64 (size,), and zero them here."""
         if size > len(self._ready):
             self._add(size - len(self._ready))
         used = self._ready[:size]
-        taken, self._ready = used.copy(), self._ready[size:]
+        draws, self._ready = used.copy(), self._ready[size:]
         used.fill(0)
         # A scale that never comes back, as with private counts, should not cost a reserve.
-        if self._asked and len(self._ready) < size <= MOST_AHEAD:
-            self._add(max(size, min(self._asked, RESERVE)))
-        self._asked += size
-        return taken
+        if self._n_taken and len(self._ready) < size <= MOST_AHEAD:
+            self._add(max(size, min(self._n_taken, RESERVE)))
+        self._n_taken += size
+        return draws
 
     def _add(self, size: int) -> None:
-        made, left = self._draw(-(-size // BATCH) * BATCH), self._ready
-        self._ready = np.concatenate([left, made])
-        left.fill(0)
-        made.fill(0)
+        drawn, ready = self._draw(-(-size // BATCH) * BATCH), self._ready
+        self._ready = np.concatenate([ready, drawn])
+        ready.fill(0)
+        drawn.fill(0)
 
 
 def fresh_key(size: int = 32) -> bytes:

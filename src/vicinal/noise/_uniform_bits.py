@@ -53,10 +53,10 @@ def next_bits(words, place, count):  # type: ignore[no-untyped-def]
     if count == 0:
         return np.uint64(0)
     offset = at & 63
-    found = words[at >> 6] >> np.uint64(offset)
+    bits = words[at >> 6] >> np.uint64(offset)
     if offset + count > 64:
-        found |= words[(at >> 6) + 1] << np.uint64(64 - offset)
-    return found & (_ALL >> np.uint64(64 - count))
+        bits |= words[(at >> 6) + 1] << np.uint64(64 - offset)
+    return bits & (_ALL >> np.uint64(64 - count))
 
 
 class BitBuffer:

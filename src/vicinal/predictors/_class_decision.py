@@ -79,11 +79,11 @@ class ClassDecision:
             Standard deviation of the noise in each vote, above 0.
         """
         noisy = np.asarray(votes, dtype=np.float64)
-        found = np.full(noisy.shape, np.nan)
+        probabilities = np.full(noisy.shape, np.nan)
         known = np.isfinite(noisy).all(axis=1)
         expected = self._plain_scores(noisy[known], _spread(noise, len(noisy))[known])
-        found[known] = expected / expected.sum(axis=1, keepdims=True)
-        return found
+        probabilities[known] = expected / expected.sum(axis=1, keepdims=True)
+        return probabilities
 
     def beside_model(self, votes: Floats, noise: Floats, shares: Floats) -> Floats:
         """Return probabilities where a model has told its own for each query, (q, c).
@@ -142,13 +142,13 @@ def _mean(shape: Floats, places: Floats) -> Floats:
     """Return T, element by element; beyond the reach of D it goes on as its expansions do."""
     within = np.clip(places, -_REACH, _REACH)
     small = np.minimum(shape, _LARGEST_SHAPE)
-    found = small * pbdv(-small - 1, -within)[0] / pbdv(-small, -within)[0]
+    means = small * pbdv(-small - 1, -within)[0] / pbdv(-small, -within)[0]
     back = np.minimum(places, -_REACH)
-    found = np.where(places < -_REACH, -small / back * (1 - (small + 1) / back**2), found)
+    means = np.where(places < -_REACH, -small / back * (1 - (small + 1) / back**2), means)
     # Where D overflows, the mode is within 1 % of the mean. Written so that nothing cancels.
     place, large = np.minimum(places, _REACH), np.maximum(shape, 1.0)
     root = np.sqrt(place**2 + 4 * large - 2)
     mode = np.where(place < 0, (2 * large - 1) / (root + np.abs(place)), (place + root) / 2)
     return np.asarray(
-        np.where(shape > _LARGEST_SHAPE, mode, found) + np.maximum(places - _REACH, 0)
+        np.where(shape > _LARGEST_SHAPE, mode, means) + np.maximum(places - _REACH, 0)
     )

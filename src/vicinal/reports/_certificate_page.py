@@ -7,6 +7,7 @@ from typing import Any
 
 from vicinal.reports._html import Markup, document, table, tag
 
+_LISTS = (("nist_sp_800_226", "NIST SP 800-226"), ("owasp_aisvs", "OWASP AISVS 1.0"))
 _TITLE = "Certificate of a private prediction store"
 
 
@@ -20,10 +21,11 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
     )
 
 
-def _lead(found: Mapping[str, Any]) -> str:
+def _lead(content: Mapping[str, Any]) -> str:
     return (
-        f"Store {found['store']}, {found['at']}. Responsible: {found['parties']['controller']}. "
-        f"Purpose: {found['parties']['purpose']}. Protected unit: {found['unit']}."
+        f"Store {content['store']}, {content['at']}. "
+        f"Responsible: {content['parties']['controller']}. "
+        f"Purpose: {content['parties']['purpose']}. Protected unit: {content['unit']}."
     )
 
 
@@ -50,23 +52,27 @@ def _audience(state: Mapping[str, Any]) -> Markup:
     return tag("section", heading, tag("p", words), table(("what", "value"), rows), *parts)
 
 
-def _sections(found: Mapping[str, Any]) -> list[Markup]:
-    assumed = list(dict.fromkeys(w for a in found["audiences"] for w in a["assumptions"]))
-    made = found["mechanism"]
-    name = f"{made['name']}; {made['package']} {made['version']}."
-    proofs = [(n["note"], tag("span", n["sha256"], class_="digest")) for n in made["proofs"]]
+def _sections(content: Mapping[str, Any]) -> list[Markup]:
+    assumed = list(dict.fromkeys(w for a in content["audiences"] for w in a["assumptions"]))
+    mechanism = content["mechanism"]
+    name = f"{mechanism['name']}; {mechanism['package']} {mechanism['version']}."
+    proofs = [(n["note"], tag("span", n["sha256"], class_="digest")) for n in mechanism["proofs"]]
     return [
-        _listed(f"Assumed. Vouched for by: {found['vouched_by']}", assumed),
+        _listed(f"Assumed. Vouched for by: {content['vouched_by']}", assumed),
         tag("section", tag("h2", "Mechanism"), tag("p", name),
             table(("proof note", "sha256"), proofs)),
-        _audits(found["audits"]),
-        _listed("Accuracy", [found["accuracy"]]),
-        _listed("Deletion", [*found["deletion"].values()]),
-        _listed("What this does not mean", found["does_not_mean"]),
-        tag("section", tag("h2", "NIST SP 800-226"),
-            table(("item", "covered", "here"),
-                  [(r["item"], r["status"], r["here"]) for r in found["nist_sp_800_226"]])),
+        _audits(content["audits"]),
+        _listed("Accuracy", [content["accuracy"]]),
+        _listed("Deletion", [*content["deletion"].values()]),
+        _listed("What this does not mean", content["does_not_mean"]),
+        *(_compared(content, name, title) for name, title in _LISTS),
     ]  # fmt: skip
+
+
+def _compared(content: Mapping[str, Any], name: str, title: str) -> Markup:
+    rows = [(row["item"], row["status"], row["here"]) for row in content[name]]
+    words = tag("p", f"Compared: {content['compared'][name]}.")
+    return tag("section", tag("h2", title), words, table(("item", "covered", "here"), rows))
 
 
 def _audits(audits: Iterable[Mapping[str, Any]]) -> Markup:

@@ -58,10 +58,10 @@ def _curves(axes: Axes, plans: list[tuple[float, Plan]]) -> None:
     prices = [(float(place), plan.price()) for place, plan in plans]
     for name, label in _NAMES.items():
         points = [(place, _value(price, name)) for place, price in prices]
-        found = [(place, value) for place, value in points if math.isfinite(value)]
-        if found:
+        finite = [(place, value) for place, value in points if math.isfinite(value)]
+        if finite:
             style = "--" if name == "lower" else "-"
-            axes.plot(*zip(*found, strict=True), style, color=_COLOURS[name], label=label)
+            axes.plot(*zip(*finite, strict=True), style, color=_COLOURS[name], label=label)
     axes.set_ylabel(f"epsilon at delta {plans[0][1].delta:g}")
     axes.set_ylim(bottom=0)
     axes.grid(color="#e4e7eb")
@@ -75,8 +75,8 @@ def _value(price: dict[str, Any], name: str) -> float:
 
 def _with_share(plan: Plan, share: float) -> Plan:
     def scaled(release: dict[str, Any]) -> dict[str, Any]:
-        whole = {key: release[key] for key in ("count", "answered") if key in release}
-        return {**release, **{key: max(1, round(share * n)) for key, n in whole.items()}}
+        counts = {key: release[key] for key in ("count", "answered") if key in release}
+        return {**release, **{key: max(1, round(share * n)) for key, n in counts.items()}}
 
     return _changed(plan, scaled)
 
@@ -89,13 +89,13 @@ def _with_rate(plan: Plan, rate: float) -> Plan:
 
 
 def _changed(plan: Plan, change: Any) -> Plan:
-    given = plan.to_dict()
-    return Plan.from_dict({**given, "releases": [change(step) for step in given["releases"]]})
+    fields = plan.to_dict()
+    return Plan.from_dict({**fields, "releases": [change(step) for step in fields["releases"]]})
 
 
-def draw_options(found: Sequence[Option], kind: str = "png") -> bytes:
+def draw_options(options: Sequence[Option], kind: str = "png") -> bytes:
     """Draw which share of answers noise and wear leave unchanged, with 95 % intervals."""
-    played = [(option.name, option.outlook) for option in found if option.outlook is not None]
+    played = [(option.name, option.outlook) for option in options if option.outlook is not None]
     if not played:
         raise InvalidInput("A picture of a plan needs public points that it is played through on.")
     shares = np.array([outlook.agreement for _, outlook in played])

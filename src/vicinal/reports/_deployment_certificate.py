@@ -1,7 +1,8 @@
 """What a data protection officer files about a store, as plain values; everything in it is public.
 
-Fields follow NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025) and
-the tiers of the Differential Privacy Deployments Registry; what is not covered is said.
+Lists of others are mapped to its fields: sections of NIST SP 800-226 (Guidelines for Evaluating
+Differential Privacy Guarantees), tiers of the Differential Privacy Deployments Registry, items of
+OWASP AISVS. What is not covered is said, and with which text each list was compared.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from vicinal.accounting._budget import budget
-from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.mechanisms._vote_grid import SLACK_SHARE
 from vicinal.reports._text import gaussian_guess_limit, guess_limit
 
 NOT_STATED = "not stated by the operator"
@@ -32,35 +33,62 @@ _MEANS_NOT = (
 
 COVERED, PARTLY, NOT_COVERED = "covered", "partly", "not covered"
 
-_NIST: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
-    ("Privacy parameters", COVERED, ("audiences[].epsilon", "audiences[].delta"),
+_Items = tuple[tuple[str, str, tuple[str, ...], str], ...]
+
+_NIST: _Items = (
+    ("2.2 The privacy parameter epsilon", COVERED, ("audiences[].epsilon", "audiences[].delta"),
      "epsilon and delta of each audience; not why they were chosen"),
-    ("Variant of differential privacy", COVERED, ("audiences[].accounting",),
-     "(epsilon, delta), by Gaussian or Renyi composition; a guess of membership in plain figures"),
-    ("Unit of privacy and neighbouring relation", COVERED, ("unit", "audiences[].neighbouring"),
-     "one subject with all records, added or removed; ids must name people"),
-    ("Composition and post-processing", PARTLY, ("audiences[].spent", "audiences[].answers"),
-     "all answers of an audience; audiences that collude add up; not other systems' answers"),
-    ("Algorithms and their correctness", COVERED, ("mechanism", "audits"),
-     "proof notes by digest, and audits of the installed code"),
-    ("Utility and accuracy", PARTLY, ("accuracy",), "as the operator states it"),
-    ("Bias and differences between groups", NOT_COVERED, (),
-     "measure accuracy by group: noise weighs most on small ones"),
-    ("Query model", COVERED, ("audiences[].answers",),
+    ("2.3 Variants of differential privacy", COVERED, ("audiences[].accounting",),
+     "(epsilon, delta), by Gaussian or Renyi composition; delta at most 1 / n^2 is the operator's"),
+    ("2.4 The unit of privacy", COVERED, ("unit", "audiences[].neighbouring"),
+     "unbounded, user-level: one subject with all records comes or goes; ids must name people"),
+    ("2.5 Comparing differential privacy guarantees", PARTLY, ("audiences[].membership_guess",),
+     "success of a guess of membership; other guarantees are not compared"),
+    ("2.6 Mixing differential privacy with other data releases", PARTLY, ("audiences[].answers",),
+     "all answers of an audience; audiences that collude add up; not other systems' releases"),
+    ("Auditing and empirical measures of privacy (not in the draft)", COVERED, ("audits",),
+     "lower bounds of the installed code, and what would have been seen; no proof"),
+    ("3.1 Basic mechanisms and common elements", COVERED, ("mechanism",),
+     "exact discrete Gaussian noise; proof notes by digest"),
+    ("3.2 Utility and accuracy", PARTLY, ("accuracy",), "as the operator states it"),
+    ("3.3 Bias", NOT_COVERED, (), "measure accuracy by group: noise weighs most on small ones"),
+    ("3.5 Machine learning", PARTLY, ("mechanism.name",),
+     "answers of neighbours, and a private model where the plan has one"),
+    ("4.1 Query models", COVERED, ("audiences[].answers",),
      "interactive: queries may follow from earlier answers, and their number is limited"),
-    ("Trust model", COVERED, ("audiences[].assumptions", "parties"),
-     "central: the operator holds the records and adds the noise"),
-    ("Floating-point arithmetic", COVERED, ("mechanism.proofs",),
-     "votes are whole numbers, noise is exact and discrete"),
-    ("Timing and other side channels", PARTLY, ("does_not_mean",),
+    ("4.2 Threat models (trust models)", COVERED, ("audiences[].assumptions", "parties"),
+     "central model: the operator holds the records and adds the noise"),
+    ("4.3 Mechanism implementation challenges: floating-point arithmetic", COVERED,
+     ("mechanism.proofs",), "votes are whole numbers, noise is exact and discrete"),
+    ("4.3 Mechanism implementation challenges: timing channels", PARTLY, ("does_not_mean",),
      "response times may be paced; memory, disk and processor are not covered"),
-    ("Software and its dependencies", PARTLY, ("mechanism.version",),
-     "version and digests of proofs; not the machine, nor libraries"),
-    ("Security and access control", PARTLY, ("vouched_by",),
-     "keys, roles and audiences of the service; the machine is not covered"),
-    ("Data collection exposure", NOT_COVERED, (), "how the records came to the operator"),
-    ("Retention and deletion", COVERED, ("deletion",), "erasure, with receipts; backups by policy"),
+    ("4.3 Mechanism implementation challenges: backend issues, hyperparameters", PARTLY,
+     ("mechanism.version", "audiences[].public"),
+     "plans are made of public facts; not the machine, nor libraries"),
+    ("4.4 Data security and access control", PARTLY, ("vouched_by", "deletion"),
+     "keys, roles, audiences, erasure with receipts; the machine and its backups by policy"),
+    ("4.5 Data collection exposure", NOT_COVERED, (), "how the records came to the operator"),
 )  # fmt: skip
+
+_AISVS: _Items = (
+    ("8.3.1 Expired vectors are excluded from retrieval within a measured window", COVERED,
+     ("deletion",), "an erasure is in force before its command ends; records do not expire alone"),
+    ("8.3.2 A reset for security, apart from deletion by retention", PARTLY, ("deletion",),
+     "subjects can be erased selectively; a whole reset is a new store"),
+    ("8.3.3 Quarantined content is kept, and excluded from retrieval", NOT_COVERED, (),
+     "there is no quarantine"),
+    ("8.4.1 Targets for leakage resistance are defined and measured", COVERED,
+     ("audiences[].epsilon", "audits"), "the guarantee is the target; audits measure the code"),
+)  # fmt: skip
+
+_COMPARED = {
+    "nist_sp_800_226": "numbers and titles of the draft of December 2023; with the final text of "
+    "March 2025 by a summary of it alone, which has the same titles, a section on auditing "
+    "and trust models for threat models",
+    "owasp_aisvs": "version 1.0, chapter C8, as in its public repository in 2026",
+    "registry": "its page of tiers and the fields of its published records, as of 2026",
+}
+"""With which text of others each list here was compared."""
 
 
 def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float:
@@ -128,11 +156,10 @@ def deployment_certificate(
             "retention": retention or NOT_STATED,
         },
         "does_not_mean": list(_MEANS_NOT),
-        "nist_sp_800_226": [
-            {"item": item, "status": status, "fields": list(fields), "here": here}
-            for item, status, fields, here in _NIST
-        ],
+        "nist_sp_800_226": _listed(_NIST),
+        "owasp_aisvs": _listed(_AISVS),
         "registry": _registry(controller, purpose, at),
+        "compared": dict(_COMPARED),
     }
 
 
@@ -187,30 +214,45 @@ def _audit(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _listed(items: _Items) -> list[dict[str, Any]]:
+    return [
+        {"item": item, "status": status, "fields": list(fields), "here": here}
+        for item, status, fields, here in items
+    ]
+
+
 def _registry(controller: str | None, purpose: str | None, at: str) -> dict[str, Any]:
     """Return the fields of the registry's tiers: values, or the fields here that hold them."""
     return {
         "tier_1": {
-            "curator": controller or NOT_STATED,
+            "data_curators": controller or NOT_STATED,
             "intended_use": purpose or NOT_STATED,
-            "data_product": "interactive answers",
+            "data_product_type": "Interactive answers",
+            "data_product_region": NOT_STATED,
+            "data_product_sector": NOT_STATED,
             "description": "answers of a nearest-neighbour classifier over private records",
             "publication_date": at,
         },
         "tier_2": {
-            "flavor": "approximate differential privacy, add or remove one subject",
+            "dp_flavor": "Approximate DP",
             "privacy_unit": ["unit"],
-            "privacy_loss": ["audiences[].epsilon", "audiences[].delta"],
-            "deployment_model": "central, interactive",
+            "privacy_parameters": ["audiences[].epsilon", "audiences[].delta"],
+            "model_name": "Central",
+            "release_type": "answers, one after the other, as many as planned",
+            "data_source_type": "Dynamic",
+            "access_type": "Interactive",
         },
         "tier_3": {
+            "input_metric": ["audiences[].neighbouring"],
+            "bound_on_input_distance": "one subject",
             "data_domain": ["data"],
             "unprotected_quantities": ["audiences[].public"],
-            "privacy_unit_in_detail": ["unit", "audiences[].protected"],
+            "privacy_unit_description": ["unit", "audiences[].protected"],
             "post_processing": "whatever is made of released answers is covered",
             "composition": ["audiences[].accounting", "audiences[].spent"],
-            "implementation": ["mechanism", "audits"],
-            "security": ["audiences[].assumptions", "vouched_by"],
-            "not_covered": "why these parameters, this unit and this model were chosen",
+            "pre_processing_eda_hyperparameter_tuning": ["audiences[].assumptions"],
+            "mechanisms": ["mechanism", "audits"],
+            "actors": ["parties", "vouched_by"],
+            "justification": NOT_STATED,
         },
     }

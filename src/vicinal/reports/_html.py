@@ -18,10 +18,10 @@ class Markup(str):
 
 def tag(name: str, /, *children: str, **attributes: str) -> Markup:
     """Return an element; a trailing underscore in an attribute's name is dropped (``class_``)."""
-    given = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items())
+    written = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items())
     if not children:
-        return Markup(f"<{name}{given}/>")
-    return Markup(f"<{name}{given}>{together(children)}</{name}>")
+        return Markup(f"<{name}{written}/>")
+    return Markup(f"<{name}{written}>{together(children)}</{name}>")
 
 
 def together(children: Iterable[str]) -> Markup:
@@ -48,8 +48,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """Return a table whose first column names its rows; it scrolls where the screen is narrow."""
     head = tag("tr", *(tag("th", cell, scope="col") for cell in header))
     body = [
-        tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in rest))
-        for first, *rest in rows
+        tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in others))
+        for first, *others in rows
     ]
     both = tag("table", tag("thead", head), tag("tbody", *body))
     return tag("div", both, class_="scroll")

@@ -69,21 +69,21 @@ class Outcome:
 
 def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Return which answers (q,) equal the truth (q,)."""
-    given, wanted = np.asarray(answers), np.asarray(truth)
-    if given.shape != wanted.shape or given.ndim != 1:
+    labels, true = np.asarray(answers), np.asarray(truth)
+    if labels.shape != true.shape or labels.ndim != 1:
         raise InvalidInput(
-            f"Answers and truth must be flat and as many. Got {given.shape} and {wanted.shape}."
+            f"Answers and truth must be flat and as many. Got {labels.shape} and {true.shape}."
         )
-    return np.asarray(given == wanted)
+    return np.asarray(labels == true)
 
 
 def outcome_by_class(
     answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
 ) -> dict[str, Outcome]:
     """Return the outcome for the queries of each class, in the order of `classes`."""
-    right, wanted = rightness(answers, truth), np.asarray(truth)
+    right, true = rightness(answers, truth), np.asarray(truth)
     return {
-        str(name): Outcome(int(right[wanted == name].sum()), int((wanted == name).sum()))
+        str(name): Outcome(int(right[true == name].sum()), int((true == name).sum()))
         for name in classes
     }
 
@@ -96,16 +96,18 @@ def outcome_of_surest(
     Post-processing: looks at the answers given and their noisy lead, nothing else.
     """
     share = _checks.real("share", share, above=0, most=1)
-    kept = max(1, round(share * len(right)))
-    surest = np.argsort(-confidence, kind="stable")[:kept]
-    return Outcome(int(right[surest].sum()), kept)
+    count = max(1, round(share * len(right)))
+    surest = np.argsort(-confidence, kind="stable")[:count]
+    return Outcome(int(right[surest].sum()), count)
 
 
 def balanced_accuracy(answers: npt.ArrayLike, truth: npt.ArrayLike) -> float:
     """Return the mean share of right answers over the classes that there are queries of."""
-    given, true = np.asarray(answers), np.asarray(truth)
-    found: list[Any] = [true == name for name in np.unique(true)]
-    return float(np.mean([(given == true)[mine].mean() for mine in found])) if found else math.nan
+    labels, true = np.asarray(answers), np.asarray(truth)
+    members: list[Any] = [true == name for name in np.unique(true)]
+    return (
+        float(np.mean([(labels == true)[mine].mean() for mine in members])) if members else math.nan
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +195,17 @@ class ClassFigures:
         """Return them in words, a figure a line."""
         if not self.overall.total:
             return ["No examples to compare with."]
-        found = [
+        lines = [
             f"Accuracy {FigureInterval(self.overall.accuracy, *self.overall.interval)}",
             f"Balanced accuracy {self.balanced}",
         ]
         if self.auc is not None:
-            found.append(f"AUC {self.auc}")
+            lines.append(f"AUC {self.auc}")
         shares = [
             f"{name} {one.accuracy:.3f} of {one.total:,}" if one.total else f"{name}: no examples"
             for name, one in self.by_class.items()
         ]
-        return [*found, f"Right by class: {'; '.join(shares)}"]
+        return [*lines, f"Right by class: {'; '.join(shares)}"]
 
 
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
@@ -237,8 +239,8 @@ def _auc_of_all(
     columns = [1] if members.shape[1] == 2 else range(members.shape[1])
     if members.all(axis=0).any():
         return None
-    found = [auc_with_error(chances[:, place], members[:, place]) for place in columns]
-    values, errors = zip(*found, strict=True)
+    areas = [auc_with_error(chances[:, place], members[:, place]) for place in columns]
+    values, errors = zip(*areas, strict=True)
     # Errors of classes go together in an unknown way: the mean of them is the most there can be.
     error = float(np.mean(errors))
     return FigureInterval.around(float(np.mean(values)), math.inf if math.isnan(error) else error)

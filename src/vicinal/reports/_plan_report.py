@@ -80,16 +80,16 @@ def options(
 ) -> list[Option]:
     """Plan every wish, as a classifier would, and simulate it where there are public points."""
     reference = None if stage is None else stage.reference
-    wanted = wishes(wish, None if reference is None else reference.points.shape[1])
-    found = []
-    for name, other in wanted.items():
-        found.append(_option(name, other, stage, seed))
+    requests = wishes(wish, None if reference is None else reference.points.shape[1])
+    listed = []
+    for name, other in requests.items():
+        listed.append(_option(name, other, stage, seed))
         step(1)
-    k = found[0].choice.n_neighbors
+    k = listed[0].choice.n_neighbors
     for name, fixed in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, wish.n_records))):
-        found.append(_option(name, wish, stage, seed, fixed))
+        listed.append(_option(name, wish, stage, seed, fixed))
         step(1)
-    return found
+    return listed
 
 
 def _option(
@@ -103,8 +103,8 @@ def _option(
         reference = None if stage is None else stage.reference
         return Option(name, PlanChoice.of(wish, reference, k), None)
     stage = stage.beside_model(wish, seed) if wish.model_share else stage
-    left = None if stage.model is None else stage.model.left
-    choice = PlanChoice.of(wish, stage.reference, k, left)
+    budget_share = None if stage.model is None else stage.model.left
+    choice = PlanChoice.of(wish, stage.reference, k, budget_share)
     return Option(name, choice, _simulated(stage, choice, seed))
 
 
@@ -121,9 +121,9 @@ def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> Simulat
     return SimulationResult.mean(played)
 
 
-def as_text(found: Sequence[Option]) -> str:
+def as_text(listed: Sequence[Option]) -> str:
     """Return everything for people to read; the first option is the wish itself."""
-    wished = found[0]
+    wished = listed[0]
     facts = "\n".join(
         textwrap.fill(words, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
         for name, words in [
@@ -131,7 +131,7 @@ def as_text(found: Sequence[Option]) -> str:
             *_expected(wished.outlook, trained=wished.choice.request.model_share > 0),
         ]
     )
-    lines = [_heading(wished.choice.request), "", facts, "", *_table(found)]
+    lines = [_heading(wished.choice.request), "", facts, "", *_table(listed)]
     if wished.outlook is not None:
         lines += ["", textwrap.fill(_UNCHANGED, _WIDTH)]
     return "\n".join(lines)
@@ -232,22 +232,22 @@ def _accuracy(outlook: SimulationResult) -> str:
     )
 
 
-def _table(found: Sequence[Option]) -> list[str]:
+def _table(listed: Sequence[Option]) -> list[str]:
     """Return the options side by side."""
     head = (
         f"{'':22}{'queries':>8} {'eps':>6} {'k':>6} {'sigma2':>7} {'a question costs':>17} "
         f"{'asked':>7} {'unchanged':>10} {'accuracy':>9}"
     )
-    return [head, *map(_table_row, found)]
+    return [head, *map(_table_row, listed)]
 
 
 def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
     unchanged = "-" if outlook is None else percent(outlook.agreement)
     accuracy = outlook and outlook.accuracy
-    asked = choice.n_asked / choice.request.n_queries if outlook is None else outlook.asked
+    queried = choice.n_asked / choice.request.n_queries if outlook is None else outlook.asked
     return (
         f"{option.name:22}{choice.request.n_queries:8,} {choice.request.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
-        f"{percent(asked, 0):>7} {unchanged:>10} {percent(accuracy) if accuracy else '-':>9}"
+        f"{percent(queried, 0):>7} {unchanged:>10} {percent(accuracy) if accuracy else '-':>9}"
     )

@@ -109,16 +109,16 @@ def accuracy_by_share(
 
 def accuracy_by_class(outcomes: Mapping[str, Outcome], style: Style = _DEFAULT_STYLE) -> bytes:
     """Draw the accuracy of each class that has queries, with its 95 % interval."""
-    asked = {name: outcome for name, outcome in outcomes.items() if outcome.total}
-    figure, axes = _canvas(style, rows=len(asked))
-    places = np.arange(len(asked))
-    centres = np.array([outcome.accuracy for outcome in asked.values()])
+    shown = {name: outcome for name, outcome in outcomes.items() if outcome.total}
+    figure, axes = _canvas(style, rows=len(shown))
+    places = np.arange(len(shown))
+    centres = np.array([outcome.accuracy for outcome in shown.values()])
     colour = style.theme.series[0]
     axes.errorbar(
-        centres, places, xerr=_reaches(list(asked.values())), fmt="o", color=colour, ms=5.5,
+        centres, places, xerr=_reaches(list(shown.values())), fmt="o", color=colour, ms=5.5,
         elinewidth=1.6,
     )  # fmt: skip
-    axes.set_yticks(places, list(asked))
+    axes.set_yticks(places, list(shown))
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x", color=style.theme.grid, lw=0.8)

@@ -156,26 +156,26 @@ class SearchBenchmark:
             name: sum(len(near.rows) for near in index.parts(self.queries, self.thresholds))
             for name, index in self.indexes.items()
         }
-        return {name: found / max(1, hits["exact"]) for name, found in hits.items()}
+        return {name: count / max(1, hits["exact"]) for name, count in hits.items()}
 
     def products(self, block: int) -> Works:
         """Return bare products of `block` queries with all records, in one-thread tiles."""
-        asked, index = self.queries[:block], self.indexes["exact"]
+        block_rows, index = self.queries[:block], self.indexes["exact"]
         assert isinstance(index, ExactIndex)  # noqa: S101 (narrows the type: made so above)
         tiles = [part.features for part in index.store.parts(_TILE)]
         wide = np.zeros((block, index.stride), dtype=np.int8)
-        wide[:, : asked.shape[1]] = asked
+        wide[:, : block_rows.shape[1]] = block_rows
         works: Works = {}
         if find_spec("torch") is not None:
             works["int8 product"] = _torch_product(wide, tiles)
         return works
 
 
-def _torch_product(asked: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[], object]:
+def _torch_product(queries: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[], object]:
     from vicinal.neighbours.engines._products import TorchEngine
 
     engine = TorchEngine()
-    block = engine.prepare(asked, np.zeros(len(asked), dtype=np.int64), 1)
+    block = engine.prepare(queries, np.zeros(len(queries), dtype=np.int64), 1)
 
     def product() -> None:
         for _ in _scan.map_in_threads(lambda tile: engine.multiply(block.packed, tile), tiles):

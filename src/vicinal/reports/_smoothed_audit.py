@@ -87,10 +87,10 @@ def _row(
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
         row["bounds"] = bounds(population, n, mechanism.sampler.size, epsilon).to_dict()
     if "levels" in spec:
-        found = quantiles(mechanism, population, n, epsilon, spec["levels"])
+        quantile_bounds = quantiles(mechanism, population, n, epsilon, spec["levels"])
         row["quantiles"] = [
             {"level": level, "chance_above": chance.to_dict()}
-            for level, chance in zip(spec["levels"], found, strict=True)
+            for level, chance in zip(spec["levels"], quantile_bounds, strict=True)
         ]
     if "database" in spec:
         row["database"] = database_delta(mechanism, spec["database"], epsilon).to_dict()
@@ -102,13 +102,13 @@ def audit_text(report: dict[str, Any]) -> str:
     lines = [f"{report['n']:,} records of {report['types']} types", ""]
     lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
     for row in report["rows"]:
-        found, worst = row["smoothed"], row["worst_case"]["upper"]
+        smoothed, worst = row["smoothed"], row["worst_case"]["upper"]
         lines.append(
-            f"{row['epsilon']:>8g}  {interval_text(found):>24}  {found['method']:<12} "
+            f"{row['epsilon']:>8g}  {interval_text(smoothed):>24}  {smoothed['method']:<12} "
             f"{worst:>10.4g}"
         )
-        if found["note"]:
-            lines.append(f"{'':>10}{found['note']}")
+        if smoothed["note"]:
+            lines.append(f"{'':>10}{smoothed['note']}")
         for entry in row.get("quantiles", []):
             chance = interval_text(entry["chance_above"])
             lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {chance}")
@@ -118,9 +118,9 @@ def audit_text(report: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "To be said with it:", *warnings])
 
 
-def interval_text(found: dict[str, Any]) -> str:
+def interval_text(ends: dict[str, Any]) -> str:
     """Return both ends of an interval, or one number where they agree to four digits."""
-    low, high = (end_text(found[name]) for name in ("log10_lower", "log10_upper"))
+    low, high = (end_text(ends[name]) for name in ("log10_lower", "log10_upper"))
     return high if low == high else f"{low} to {high}"
 
 

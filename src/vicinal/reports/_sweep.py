@@ -65,25 +65,25 @@ def uphill(
     until none of them is better. `step` is told of the work in queries, as if all points were
     tried.
     """
-    found: dict[Point, Outcome] = {}
+    outcomes: dict[Point, Outcome] = {}
 
     def correct(point: Point) -> int:
-        if point not in found:
-            found[point] = published_outcome(trial, setting, point, seed=0)
+        if point not in outcomes:
+            outcomes[point] = published_outcome(trial, setting, point, seed=0)
             step(setting.n_queries)
-        return found[point].correct
+        return outcomes[point].correct
 
     best = max(grid.coarse() if start is None else [start], key=correct)
     # Of equals max takes the first, so this ends.
     while (better := max([best, *grid.around(best)], key=correct)) != best:
         best = better
-    step(setting.n_queries * (len(grid) - len(found)))
-    return found
+    step(setting.n_queries * (len(grid) - len(outcomes)))
+    return outcomes
 
 
-def best_first(found: dict[Point, Outcome]) -> list[Point]:
+def best_first(outcomes: dict[Point, Outcome]) -> list[Point]:
     """Return points in the order of their right answers."""
-    return sorted(found, key=lambda point: -found[point].correct)
+    return sorted(outcomes, key=lambda point: -outcomes[point].correct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ def sweep(
         setting = Setting(epsilon, n_queries, delta)
         default.append(default_outcome(trial, setting, seed=0))
         step(n_queries)
-        found = uphill(trial, setting, grid, step, points[-1] if points else None)
-        points.append(best_first(found)[0])
-        published.append(found[points[-1]])
+        outcomes = uphill(trial, setting, grid, step, points[-1] if points else None)
+        points.append(best_first(outcomes)[0])
+        published.append(outcomes[points[-1]])
     return Sweep(
         tuple(epsilons),
         tuple(default),

@@ -80,8 +80,8 @@ def interval(ends: tuple[float, float]) -> str:
 
 def duration(seconds: float) -> str:
     """Return a time in words."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes} min {remainder} s" if minutes else f"{remainder} s"
 
 
 def gibibytes(size: int) -> str:

@@ -43,7 +43,7 @@ def transfer_page(
 
 
 def _headline(outcome: TransferResult) -> Markup:
-    total = sum(len(asked.labels) for asked in outcome.rounds)
+    total = sum(len(asked_round.labels) for asked_round in outcome.rounds)
     lead = (
         f"{total:,} questions about public examples were answered by noisy votes of private "
         "records. A student learnt from the answers, and nothing else; it may be published."
@@ -59,13 +59,13 @@ def _guarantee(outcome: TransferResult) -> Markup:
 def _rounds(outcome: TransferResult, plan: LabellingPlan) -> Markup:
     rows = []
     for number, part in enumerate(plan.rounds):
-        asked, kept = outcome.rounds[number], outcome.selected[number]
+        asked_round, selected = outcome.rounds[number], outcome.selected[number]
         rows.append(
             (
                 str(number + 1),
-                f"{len(asked.labels):,}",
+                f"{len(asked_round.labels):,}",
                 words.percent(part.share, 0),
-                f"{len(kept):,}",
+                f"{len(selected):,}",
             )
         )
     header = ("round", "questions", "share of every budget", "kept")
@@ -99,10 +99,10 @@ def _cells(one: ClassFigures) -> tuple[str, str, str, str]:
 def _questions(
     number: int, outcome: TransferResult, pool: npt.NDArray[Any], classes: Sequence[Any]
 ) -> Markup:
-    asked, kept = outcome.rounds[number], outcome.selected[number]
-    places = _evenly(asked)
-    chosen = set(kept.tolist())
-    tiles = [_tile(asked, place, place in chosen, pool, classes) for place in places]
+    asked_round, selected = outcome.rounds[number], outcome.selected[number]
+    places = _evenly(asked_round)
+    chosen = set(selected.tolist())
+    tiles = [_tile(asked_round, place, place in chosen, pool, classes) for place in places]
     return tag(
         "section",
         tag("h2", f"Some questions of round {number + 1}"),
@@ -111,23 +111,35 @@ def _questions(
     )
 
 
-def _evenly(asked: AskedRound) -> list[int]:
-    margins = asked.margins if asked.margins is not None else np.zeros(len(asked.labels))
+def _evenly(asked_round: AskedRound) -> list[int]:
+    margins = (
+        asked_round.margins
+        if asked_round.margins is not None
+        else np.zeros(len(asked_round.labels))
+    )
     order = np.argsort(-margins, kind="stable")
     steps = np.linspace(0, len(order) - 1, min(_SHOWN, len(order)))
     return [int(order[round(float(step))]) for step in steps]
 
 
 def _tile(
-    asked: AskedRound, place: int, kept: bool, pool: npt.NDArray[Any], classes: Sequence[Any]
+    asked_round: AskedRound,
+    place: int,
+    selected: bool,
+    pool: npt.NDArray[Any],
+    classes: Sequence[Any],
 ) -> Markup:
-    row, label = int(asked.questions[place]), int(asked.labels[place])
-    given = label != ABSTAINED
-    margin = "" if asked.margins is None or not given else f"lead {asked.margins[place]:.1f}"
+    row, label = int(asked_round.questions[place]), int(asked_round.labels[place])
+    answered = label != ABSTAINED
+    margin = (
+        ""
+        if asked_round.margins is None or not answered
+        else f"lead {asked_round.margins[place]:.1f}"
+    )
     caption = tag(
         "figcaption",
-        tag("span", str(classes[label]) if given else "not answered", class_="answer"),
+        tag("span", str(classes[label]) if answered else "not answered", class_="answer"),
         tag("span", margin, class_="lead-of"),
     )
     shown = image(picture(pool[row]), "png", f"public example {row}")
-    return tag("li", tag("figure", shown, caption, class_="right" if kept else "wrong"))
+    return tag("li", tag("figure", shown, caption, class_="right" if selected else "wrong"))

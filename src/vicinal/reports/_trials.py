@@ -87,6 +87,28 @@ class Benchmark:
     test_labels: npt.NDArray[Any]
     learnt: Mapping[str, Any] = field(default_factory=dict)
 
+    def held_out(self, n_rows: int) -> Benchmark:
+        """Return the same data with the last `n_rows` of the training part in the test part.
+
+        Raises
+        ------
+        InvalidInput
+            If there are not more rows than that.
+        """
+        kept = len(self.records) - n_rows
+        if kept <= 0:
+            raise InvalidInput(
+                f"The training part must have more than {n_rows} rows, of which so many are held "
+                f"out. Got {len(self.records)}."
+            )
+        return replace(
+            self,
+            records=self.records[:kept],
+            labels=self.labels[:kept],
+            test=np.concatenate([self.test, self.records[kept:]]),
+            test_labels=np.concatenate([self.test_labels, self.labels[kept:]]),
+        )
+
     def trial(self, public_map: PublicMap, parts: Split) -> Trial:
         """Fit the map on the reference of a split, and map everything by it."""
         fitted = public_map.fit(self.test[parts.reference])

@@ -45,5 +45,5 @@ class LangChainRetriever(BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002 (nothing to report)
         **_: Any,
     ) -> list[Document]:
-        found = [source.document(query) for source in self.sources]
-        return [Document(page_content=each.text, metadata=each.metadata) for each in found]
+        documents = [source.document(query) for source in self.sources]
+        return [Document(page_content=each.text, metadata=each.metadata) for each in documents]

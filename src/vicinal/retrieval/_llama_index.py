@@ -40,8 +40,8 @@ class LlamaIndexRetriever(BaseRetriever):
         super().__init__(**options)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = [source.document(query_bundle.query_str) for source in self._sources]
+        documents = [source.document(query_bundle.query_str) for source in self._sources]
         return [
             NodeWithScore(node=TextNode(text=each.text, metadata=each.metadata), score=1.0)
-            for each in found
+            for each in documents
         ]

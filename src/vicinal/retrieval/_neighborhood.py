@@ -108,15 +108,15 @@ class NeighborhoodSource:
         """
         if not isinstance(question, str):
             raise InvalidInput("The 'question' parameter must be a text.")
-        asked = [question] if self.encode is None else self.encode([question])
-        reply = self.store.predict(asked, audience=self.audience, analyst=self.analyst)
+        queries = [question] if self.encode is None else self.encode([question])
+        reply = self.store.predict(queries, audience=self.audience, analyst=self.analyst)
         price = self.store.facts()["audiences"][self.audience]["plan"]
-        told = {"charged": reply.charged, "left": reply.left}
+        cost = {"charged": reply.charged, "left": reply.left}
         return NeighborhoodDocument(
-            self._said(reply), {**told, "epsilon": price["epsilon"], "delta": price["delta"]}
+            self._text_of(reply), {**cost, "epsilon": price["epsilon"], "delta": price["delta"]}
         )
 
-    def _said(self, reply: Reply) -> str:
+    def _text_of(self, reply: Reply) -> str:
         if isinstance(reply, KeywordReply):
             return _words(reply, self.clear)
         if isinstance(reply, NumberReply):
@@ -132,10 +132,10 @@ class NeighborhoodSource:
 
 def _words(reply: KeywordReply, clear: float) -> str:
     assert reply.votes is not None  # noqa: S101 (sums of words leave)
-    kept = reply.labels[0][reply.votes[0] >= clear * reply.noise].tolist()
-    if not kept:
+    words = reply.labels[0][reply.votes[0] >= clear * reply.noise].tolist()
+    if not words:
         return "No word stands out among the private texts near this question."
-    return f"Words that private texts near this question share: {', '.join(kept)}."
+    return f"Words that private texts near this question share: {', '.join(words)}."
 
 
 def _shares(names: list[Any], shares: Any, error: float | None = None) -> str:

@@ -128,7 +128,9 @@ def _paths() -> dict[str, Any]:
     health = _operation("health", "Can the service answer?", models.HealthResponse, open=True)
     return {
         "/v1/predict": {"post": predict},
-        **{f"/v1/{name}": {"get": _operation(name, *said)} for name, said in read.items()},
+        **{
+            f"/v1/{name}": {"get": _operation(name, *operation)} for name, operation in read.items()
+        },
         "/v1/records": {"post": add | _body(models.RecordsRequest)},
         "/v1/subjects/{subject}": {"delete": erase},
         "/healthz": {"get": health},
@@ -141,8 +143,8 @@ def openapi() -> dict[str, Any]:
     """Return the document."""
     from vicinal import __version__
 
-    known = [found for found in vars(models).values() if isinstance(found, type)]
-    listed = [found for found in known if issubclass(found, BaseModel) and found is not BaseModel]
+    classes = [value for value in vars(models).values() if isinstance(value, type)]
+    listed = [value for value in classes if issubclass(value, BaseModel) and value is not BaseModel]
     _, schemas = models_json_schema(
         [(model, "validation") for model in listed], ref_template="#/components/schemas/{model}"
     )
@@ -200,7 +202,7 @@ def create_app(
     _ = store.schema.extractor.takes
     state = AppState(store, folder, settings or ServiceSettings())
     app = Starlette(
-        routes=[*_ROUTES, *(_file(path, *found) for path, found in _CONSOLE.items())],
+        routes=[*_ROUTES, *(_file(path, *resource) for path, resource in _CONSOLE.items())],
         middleware=[Middleware(SecurityHeadersMiddleware, metrics=state.metrics)],
         exception_handlers={Problem: _problem, HTTPException: _no_such_route},
         lifespan=_lifespan,

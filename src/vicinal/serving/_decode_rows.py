@@ -70,12 +70,12 @@ def _array(rows: Any, form: str, width: int | None) -> np.ndarray:
     if form == "vectors" and width is not None and any(len(row) != width for row in rows):
         raise Problem(422, "unusable", f"Every vector must have {width} numbers.")
     try:
-        found = np.array(rows, dtype=np.float64)
+        array = np.array(rows, dtype=np.float64)
     except ValueError:
         raise Problem(422, "unusable", f"All '{form}' must have the same shape.") from None
-    if found.size == 0:
+    if array.size == 0:
         raise Problem(422, "unusable", f"The '{form}' must not be empty.")
-    return found
+    return array
 
 
 NPY = "application/octet-stream"
@@ -117,11 +117,11 @@ def _npy_array(content: bytes) -> np.ndarray | None:
         return None
     start = len(_MAGIC) + 2
     size = int.from_bytes(content[start - 2 : start], "little")
-    found = _HEADER.fullmatch(content[start : start + size]) if size <= _LONGEST_HEADER else None
-    if found is None:
+    match = _HEADER.fullmatch(content[start : start + size]) if size <= _LONGEST_HEADER else None
+    if match is None:
         return None
-    dtype = np.dtype(found[1].decode())
-    shape = tuple(int(number) for number in found[2].split(b", "))
+    dtype = np.dtype(match[1].decode())
+    shape = tuple(int(number) for number in match[2].split(b", "))
     if len(content) - start - size != math.prod(shape) * dtype.itemsize:
         return None
     rows = np.frombuffer(content, dtype, offset=start + size).reshape(shape)

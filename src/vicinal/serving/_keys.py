@@ -24,7 +24,8 @@ from vicinal.ledger._files import PRIVATE_FILE, guarded, replace_file
 from vicinal.mechanisms._randomness import fresh_key
 from vicinal.store._requests import checked_name
 
-ANALYST, CURATOR = ROLES = ("analyst", "curator")
+CURATOR = "curator"
+ROLES = ("analyst", CURATOR)
 _FORMAT = 1
 _ID_BYTES, _SECRET_BYTES = 8, 32
 _LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES
@@ -103,10 +104,10 @@ class KeyFile:
         with guarded(self.path):
             content = self.path.read_bytes()
         try:
-            found = json.loads(content)
-            if found["format"] != _FORMAT:
+            parsed = json.loads(content)
+            if parsed["format"] != _FORMAT:
                 raise ValueError
-            return [ApiKey(**entry) for entry in found["keys"]]
+            return [ApiKey(**entry) for entry in parsed["keys"]]
         except (ValueError, KeyError, TypeError):
             raise StorageFailed(f"{self.path} is not a file of keys.") from None
 
@@ -188,10 +189,10 @@ class KeyCache:
 
     def _stamp_of_file(self) -> tuple[int, ...]:
         try:
-            found = self._file.path.stat()
+            status = self._file.path.stat()
         except FileNotFoundError:
             return ()
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _digest(token: str) -> str:

@@ -132,11 +132,11 @@ class RateLimit:
         if not self._rate:
             return
         now = self._clock()
-        left, then = self._buckets.get(key_id, (self._burst, now))
-        left = min(self._burst, left + self._rate * (now - then))
-        allowed = left >= 1
-        self._buckets[key_id] = (left - allowed, now)
+        tokens, then = self._buckets.get(key_id, (self._burst, now))
+        tokens = min(self._burst, tokens + self._rate * (now - then))
+        allowed = tokens >= 1
+        self._buckets[key_id] = (tokens - allowed, now)
         if not allowed:
-            wait = max(1, math.ceil((1 - left) / self._rate))
+            wait = max(1, math.ceil((1 - tokens) / self._rate))
             detail = "This key sends requests too fast. Wait, or send more queries in one request."
             raise Problem(429, "rate", detail, {"Retry-After": str(wait)})

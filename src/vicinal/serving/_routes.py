@@ -79,8 +79,8 @@ async def guarantee(request: Request) -> JSONResponse:
     """Return the guarantee of the key's audience."""
     state = AppState.of(request)
     key = state.admit(request)
-    found = await state.with_store(state.store.guarantee, key.audience)
-    return JSONResponse({"audience": key.audience, "guarantee": found.to_dict()})
+    stated = await state.with_store(state.store.guarantee, key.audience)
+    return JSONResponse({"audience": key.audience, "guarantee": stated.to_dict()})
 
 
 async def quota(request: Request) -> JSONResponse:
@@ -133,7 +133,7 @@ async def status(request: Request) -> JSONResponse:
     key = state.admit(request)
     frame = state.store.schema
     facts = await state.with_store(state.store.facts)
-    found = {
+    figures = {
         "takes": frame.extractor.takes,
         "numbers": width_of(state.store),
         "columns": columns_of(state.store),
@@ -143,7 +143,7 @@ async def status(request: Request) -> JSONResponse:
         "release": facts["audiences"][key.audience]["plan"]["release"],
         "process": state.metrics.speed(),
     }
-    return JSONResponse(found)
+    return JSONResponse(figures)
 
 
 async def history(request: Request) -> JSONResponse:
@@ -187,11 +187,11 @@ def _carried(body: RecordsRequest, store: BaseStore) -> np.ndarray:
     """Return what records carry, as the store takes it; 422 if the body says something else."""
     form = _FORMS.get(store.schema.target.kind, "targets")
     others = {"labels", "targets", "documents"} - {form}
-    found = getattr(body, form)
-    if found is None or any(getattr(body, other) is not None for other in others):
+    value = getattr(body, form)
+    if value is None or any(getattr(body, other) is not None for other in others):
         raise Problem(422, "unusable", f"Records of this store need '{form}', and nothing else.")
     try:
-        return np.array(found, dtype=np.float64 if form == "targets" else object)
+        return np.array(value, dtype=np.float64 if form == "targets" else object)
     except ValueError:
         raise Problem(422, "unusable", "All 'targets' must have the same length.") from None
 
@@ -203,19 +203,19 @@ async def erase_subject(request: Request) -> JSONResponse:
     """
     state = AppState.of(request)
     state.admit(request, curator=True)
-    wanted = wants_outcome(request)
+    with_outcome = wants_outcome(request)
     ids = checked_ids([request.path_params["subject"]])
     before = await state.with_store(_erase, state, ids, adding=True)
     done: dict[str, Any] = {"done": "erased", "version": await data_version(state)}
-    return JSONResponse({**done, "outcome": asdict(before)} if wanted else done)
+    return JSONResponse({**done, "outcome": asdict(before)} if with_outcome else done)
 
 
 def wants_outcome(request: Request) -> bool:
     """Return the parameter `outcome`; a misspelt one must not mean the default."""
-    given = request.query_params.multi_items()
-    if given not in ([], [("outcome", "true")], [("outcome", "false")]):
+    parameters = request.query_params.multi_items()
+    if parameters not in ([], [("outcome", "true")], [("outcome", "false")]):
         raise Problem(422, "unusable", "The only parameter is 'outcome', true or false.")
-    return given == [("outcome", "true")]
+    return parameters == [("outcome", "true")]
 
 
 def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:

@@ -109,8 +109,8 @@ def server_of(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            found = self.servers[0].sockets[0].getsockname()[1]
-            announce(f"http://{f'[{host}]' if ':' in host else host}:{found}")
+            bound_port = self.servers[0].sockets[0].getsockname()[1]
+            announce(f"http://{f'[{host}]' if ':' in host else host}:{bound_port}")
 
     return Server(
         uvicorn.Config(
@@ -137,10 +137,10 @@ def connection_limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS
-    left = soft - len(list(Path("/dev/fd").iterdir())) - _RESERVED_FILES - 2 * _BACKLOG
-    if left < 1:
+    available = soft - len(list(Path("/dev/fd").iterdir())) - _RESERVED_FILES - 2 * _BACKLOG
+    if available < 1:
         raise InvalidInput(f"The limit of {soft} open files is too low. Raise it: ulimit -n 1024")
-    return min(left, _MOST_CONNECTIONS)
+    return min(available, _MOST_CONNECTIONS)
 
 
 @contextmanager
@@ -192,5 +192,5 @@ def _answer_once(store: BaseStore, folder: Path, plan: dict[str, Any]) -> None:
         norm_bound=frame.bound or "auto",
         **frame.target.parameters,
         **plan,
-    ) as made:
-        made.predict_many([Query(queries[:_QUERIES])])
+    ) as scratch_store:
+        scratch_store.predict_many([Query(queries[:_QUERIES])])

@@ -51,8 +51,8 @@ class AppState:
     @staticmethod
     def of(request: Request) -> AppState:
         """Return the state of the application that has a request."""
-        found: AppState = request.app.state.service
-        return found
+        service: AppState = request.app.state.service
+        return service
 
     def admit(self, request: Request, *, curator: bool = False) -> ApiKey:
         """Return the key of a request, before anything of its body is read.

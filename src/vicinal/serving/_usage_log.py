@@ -30,13 +30,13 @@ class UsageLog:
 
     def note(self, audience: str, used: int, wear: float | None, at: float | None = None) -> None:
         """Add a sample, at present unless `at` (seconds since 1970) is given."""
-        kept = self._samples.setdefault(audience, [])
+        samples = self._samples.setdefault(audience, [])
         sample = UsageSample(time.time() if at is None else at, used, wear)
-        if len(kept) > 1 and kept[-1].used == kept[-2].used == used:
-            kept.pop()
-        kept.append(sample)
-        if len(kept) > MOST:
-            kept[1:-1] = kept[1:-1:2]
+        if len(samples) > 1 and samples[-1].used == samples[-2].used == used:
+            samples.pop()
+        samples.append(sample)
+        if len(samples) > MOST:
+            samples[1:-1] = samples[1:-1:2]
 
     def of(self, audience: str) -> list[dict[str, Any]]:
         """Return the samples of an audience as JSON has them."""

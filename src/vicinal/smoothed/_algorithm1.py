@@ -76,15 +76,15 @@ def maximum(table: Array, vertices: Array, n: int) -> tuple[LogInterval, tuple[i
 
 
 def _worlds(
-    means: Array, vertices: Array, left: int, world: tuple[int, ...] = ()
+    means: Array, vertices: Array, remaining: int, world: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
     """Yield every multiset of vertices, as a sorted tuple, with its expected deltas."""
-    if not left:
+    if not remaining:
         yield world, means
         return
     for vertex in range(world[-1] if world else 0, len(vertices)):
         drawn = draw(means, vertices[vertex])
-        yield from _worlds(drawn, vertices, left - 1, (*world, vertex))
+        yield from _worlds(drawn, vertices, remaining - 1, (*world, vertex))
 
 
 def draw(means: Array, distribution: Array) -> Array:

@@ -51,14 +51,14 @@ class Average(CountMechanism):
     rounding: str = "half away"
 
     def __post_init__(self) -> None:
-        given: npt.NDArray[np.float64] = np.asarray(self.levels, dtype=np.float64)
-        whole = given.ndim == 1 and len(given) > 1 and np.isfinite(given).all()
-        if not whole or (given != np.floor(given)).any() or (np.diff(given) <= 0).any():
+        levels: npt.NDArray[np.float64] = np.asarray(self.levels, dtype=np.float64)
+        well_formed = levels.ndim == 1 and len(levels) > 1 and np.isfinite(levels).all()
+        if not well_formed or (levels != np.floor(levels)).any() or (np.diff(levels) <= 0).any():
             raise InvalidInput(
                 "The 'levels' parameter must be at least two increasing whole numbers. Got others."
             )
-        object.__setattr__(self, "levels", tuple(int(v) for v in given))
-        object.__setattr__(self, "types", len(given))
+        object.__setattr__(self, "levels", tuple(int(v) for v in levels))
+        object.__setattr__(self, "types", len(levels))
         _checks.integer("size", self.size, least=1)
         _checks.choice("rounding", self.rounding, ROUNDINGS)
         if (self.size + 1) * self._sums > _MOST_CELLS:
@@ -129,27 +129,29 @@ class Average(CountMechanism):
         yield from self._split(start, 0, values)
 
     def _split(
-        self, table: Array, held: int, values: npt.NDArray[np.int64]
+        self, table: Array, n_values: int, values: npt.NDArray[np.int64]
     ) -> Iterator[tuple[int, Array]]:
         """Leave out every different one of the sorted `values`, half by half."""
         if len(values) == 1:
             yield int(values[0]), table
             return
         left, right = np.array_split(values, 2)
-        yield from self._split(self._grown(table, held, right), held + len(right), left)
+        yield from self._split(self._grown(table, n_values, right), n_values + len(right), left)
         again = right == left[-1]
         fresh, added = right[~again], np.concatenate([left, right[again]])
         if len(fresh):
-            yield from self._split(self._grown(table, held, added), held + len(added), fresh)
+            yield from self._split(
+                self._grown(table, n_values, added), n_values + len(added), fresh
+            )
 
-    def _grown(self, table: Array, held: int, values: npt.NDArray[np.int64]) -> Array:
+    def _grown(self, table: Array, n_values: int, values: npt.NDArray[np.int64]) -> Array:
         """Return the laws of sums of t-subsets after more records have come in.
 
         A uniform t-subset of k + 1 records holds the last one with probability t / (k + 1). All
         terms are positive, so relative precision is kept.
         """
         sizes = np.arange(self.size + 1)[:, None]
-        for count, value in enumerate(values, start=held + 1):
+        for count, value in enumerate(values, start=n_values + 1):
             offset = self.levels[value] - self.levels[0]
             grown = np.maximum(count - sizes, 0) / count * table
             grown[1:, offset:] += (sizes[1:] / count) * table[:-1, : self._sums - offset]

@@ -82,7 +82,7 @@ class JointMechanism(ComparedMechanism):
                 partial(self._excess, neighbour, database, epsilon),
             )
 
-    def _excess(self, own: Counts, other: Counts, epsilon: float, what: int) -> LogInterval:
+    def _excess(self, own: Counts, other: Counts, epsilon: float, measure: int) -> LogInterval:
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             p, ratio = aligned(law_of(release.mechanism, own), law_of(release.mechanism, other))
@@ -94,7 +94,7 @@ class JointMechanism(ComparedMechanism):
             log_p = _sums(log_p, p)
             log_ratio = _sums(log_ratio, ratio)
         slack = 4 * (FLOOR * len(self.releases) + SLOPE * (np.abs(log_p) + finite_size(log_ratio)))
-        weight = gain_weight(log_ratio, what)
+        weight = gain_weight(log_ratio, measure)
         return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
 
 
@@ -125,23 +125,23 @@ def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
     >>> database_delta(compose([first, second]), [4, 6], epsilon=2.0).log_upper < 0
     True
     """
-    given = tuple(releases)
-    if not given or not all(isinstance(release, NamedMechanism) for release in given):
+    listed = tuple(releases)
+    if not listed or not all(isinstance(release, NamedMechanism) for release in listed):
         raise InvalidInput(
             "The 'releases' parameter must be NamedMechanism(mechanism, coins). Got others."
         )
-    for release in given:
+    for release in listed:
         if not isinstance(release.mechanism, Histogram | LawMechanism):
             raise InvalidInput(
                 "The 'releases' parameter must hold Histogram, Winner or Custom. Got "
                 f"{type(release.mechanism).__name__}."
             )
-    if len({release.coins for release in given}) < len(given):
+    if len({release.coins for release in listed}) < len(listed):
         raise PrivacyRefused(
             "Releases that share their coins do not compose: publishing both halves of one split "
             "publishes everything. Audit them as one, with Custom over all their outcomes."
         )
-    return JointMechanism(given)
+    return JointMechanism(listed)
 
 
 def law_of(mechanism: CountMechanism, database: Counts) -> Law:

@@ -57,11 +57,11 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     """
     eps = check_epsilon(epsilon)
     checked = check_mechanism(mechanism).check(database)
-    found = [
+    deltas = [
         (loss, largest([loss.forward, loss.backward])) for loss in mechanism.losses(checked, eps)
     ]
-    best = largest(value for _, value in found)
-    worst = max(found, key=lambda pair: pair[1].high)[0].change if found else ""
+    best = largest(value for _, value in deltas)
+    worst = max(deltas, key=lambda pair: pair[1].high)[0].change if deltas else ""
     return DatabaseDelta(best.low, best.high, EXACT, "", worst)
 
 

@@ -46,16 +46,16 @@ def _first(a: int, b: int, size: int, e: float) -> int:
 
 
 @compiled
-def _weight(own: float, other: float, what: int) -> float:
+def _weight(own: float, other: float, measure: int) -> float:
     """Return 1 for losses, else P / (P + P') or P' / (P + P') from two numbers in that ratio."""
-    if what == LOSS:
+    if measure == LOSS:
         return 1.0
-    return (own if what == TRUE_X else other) / (own + other)
+    return (own if measure == TRUE_X else other) / (own + other)
 
 
 @compiled
-def edge(a: int, b: int, size: int, e: float, what: int) -> tuple[float, float]:
-    """Return lower and upper log of the sum over o of (P - E P')+, weighted by `what`.
+def edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[float, float]:
+    """Return lower and upper log of the sum over o of (P - E P')+, weighted by `measure`.
 
     Between them: roundings of E, of the start value and of the sum, and what was left out.
     """
@@ -70,11 +70,11 @@ def edge(a: int, b: int, size: int, e: float, what: int) -> tuple[float, float]:
     step = kind + e * (b + 1)
     # Terms are P / w, so that each needs one division; the first is 1 / w.
     q = 1.0 / (b + 1 - size + o)
-    value, mass, steps, left = 0.0, 0.0, 0, 0.0
+    value, mass, steps, tail = 0.0, 0.0, 0, 0.0
     while True:
         w = b + 1 - size + o
         term = q * gap
-        weight = _weight(float(kind) * w, (b + 1.0) * (kind - o), what)
+        weight = _weight(float(kind) * w, (b + 1.0) * (kind - o), measure)
         value += term * weight
         mass += q * w * weight
         steps += 1
@@ -82,19 +82,19 @@ def edge(a: int, b: int, size: int, e: float, what: int) -> tuple[float, float]:
             break
         ratio = (float(kind - o) * float(size - o)) / (float(o + 1) * float(w + 1))
         growth = ratio * (gap + step) / gap
-        left = term * growth / (1 - growth) if growth < 1 else np.inf
-        if left < _TAIL * value:
+        tail = term * growth / (1 - growth) if growth < 1 else np.inf
+        if tail < _TAIL * value:
             break
         q *= ratio
         gap += step
         o += 1
-        left = 0.0
+        tail = 0.0
     # Terms are good to the roundings of their products; a gap that is next to 0 only to E's own.
     start -= math.log(float(kind))
     error = SLOPE * abs(start) + FLOOR + _UNIT * (8 * steps + 16)
     shift = 6 * _UNIT * kind * mass
     low = math.log(value - shift) if value > shift else -np.inf
-    high = math.log(value + shift + left) if value + shift + left > 0 else -np.inf
+    high = math.log(value + shift + tail) if value + shift + tail > 0 else -np.inf
     return start + low - error, start + high + error
 
 
@@ -119,13 +119,13 @@ def _one_way(stop: int, n: int, size: int, e: float) -> tuple[Array, Array]:
     return lows, highs
 
 
-def edge_loss(a: int, b: int, size: int, e: float, what: int = LOSS) -> LogInterval:
+def edge_loss(a: int, b: int, size: int, e: float, measure: int = LOSS) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, for one ordered pair.
 
     Both databases have `a` records of the first type and `b` of the second; size <= a + b + 1. E is
     good to two units in the last place.
     """
-    return LogInterval(*edge(a, b, size, e, what))
+    return LogInterval(*edge(a, b, size, e, measure))
 
 
 def edge_profile(n: int, size: int, e: float, first: int = 0, stop: int | None = None) -> Array:
@@ -159,43 +159,43 @@ _PROBES = 64
 
 
 @compiled
-def _rough(log_p: Array, low: int, a: int, b: int, e: float, what: int) -> float:
+def _rough(log_p: Array, low: int, a: int, b: int, e: float, measure: int) -> float:
     """Return a lower bound of the largest term, from some of them."""
     best, stride = -np.inf, max(1, len(log_p) // _PROBES)
     for place in range(len(log_p) - 1, -1, -stride):
-        best = max(best, log_p[place] + edge(a, b, low + place, e, what)[0])
+        best = max(best, log_p[place] + edge(a, b, low + place, e, measure)[0])
     return best
 
 
 @compiled
 def _mixture(
-    log_p: Array, low: int, a: int, b: int, e: float, what: int, least: float
+    log_p: Array, low: int, a: int, b: int, e: float, measure: int, least: float
 ) -> tuple[Array, Array]:
     """Return lower and upper terms of all sizes that are not below `least` for certain."""
     lows, highs = np.full(len(log_p), -np.inf), np.full(len(log_p), -np.inf)
     for place in range(len(log_p)):
         if log_p[place] > least:
-            ends = edge(a, b, low + place, e, what)
+            ends = edge(a, b, low + place, e, measure)
             error = SLOPE * abs(log_p[place]) + FLOOR
             lows[place] = log_p[place] + ends[0] - error
             highs[place] = log_p[place] + ends[1] + error
     return lows, highs
 
 
-def mixed_edge(log_p: Array, low: int, a: int, b: int, e: float, what: int) -> LogInterval:
+def mixed_edge(log_p: Array, low: int, a: int, b: int, e: float, measure: int) -> LogInterval:
     """Return the mean of fixed-size edges over sizes low, low + 1, ... of the given logs.
 
     Sizes whose probability is below 2^-55 of the result together are left out, and added to the
     upper end: no divergence is above 1.
     """
-    rough = _rough(log_p, low, a, b, e, what)
+    rough = _rough(log_p, low, a, b, e, measure)
     least = rough + math.log(_DROPPED / len(log_p)) if rough > -math.inf else -math.inf
-    lows, highs = _mixture(log_p, low, a, b, e, what, least)
+    lows, highs = _mixture(log_p, low, a, b, e, measure, least)
     error = UNIT * (len(log_p) + 16)
     return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED)
 
 
-def draws_loss(a: int, b: int, size: int, log_e: float, what: int) -> LogInterval:
+def draws_loss(a: int, b: int, size: int, log_e: float, measure: int) -> LogInterval:
     """Return the divergence of two types when `size` records are drawn with replacement.
 
     With a + 1 and b records against a and b + 1, each draw is a coin: P / P' =
@@ -212,7 +212,7 @@ def draws_loss(a: int, b: int, size: int, log_e: float, what: int) -> LogInterva
     # The chance of a coin is rounded once, which a count far from its mean feels most.
     far = UNIT * np.abs(drawn - size * ((a + 1) / (a + b + 1)))
     slack = FLOOR + far + SLOPE * (np.abs(log_p) + finite_size(log_ratio))
-    return weighted_excess(log_p, log_ratio, log_e, slack, gain_weight(log_ratio, what))
+    return weighted_excess(log_p, log_ratio, log_e, slack, gain_weight(log_ratio, measure))
 
 
 def finite_size(values: Array) -> Array:
@@ -224,11 +224,11 @@ def _times(count: npt.NDArray[np.int64], factor: float) -> Array:
     return np.where(count > 0, np.maximum(count, 1) * factor, 0.0)
 
 
-def gain_weight(log_ratio: Array, what: int) -> Array:
+def gain_weight(log_ratio: Array, measure: int) -> Array:
     """Return the log weight of an outcome with ratio P / P': 0 for losses, else who is true."""
-    if what == LOSS:
+    if measure == LOSS:
         return np.zeros_like(log_ratio)
-    return -np.logaddexp(0.0, -log_ratio if what == TRUE_X else log_ratio)
+    return -np.logaddexp(0.0, -log_ratio if measure == TRUE_X else log_ratio)
 
 
 def mean_over(log_p: Array, low: int, term: Callable[[int], LogInterval]) -> LogInterval:

@@ -138,14 +138,14 @@ def largest_term(column: Column, world: World) -> float:
 
 def _probed(column: Column, world: World, low: int, high: int) -> tuple[float, int]:
     """Return the largest term found between low and high, and where."""
-    best, found = -math.inf, low
+    best, argmax = -math.inf, low
     for _ in range(_ROUNDS):
         places = np.unique(np.linspace(low, high, _PROBES).astype(np.int64)).tolist()
         terms = [_term(column, world, k) for k in places]
         top = int(np.argmax(terms))
-        best, found = max((best, found), (terms[top], places[top]))
+        best, argmax = max((best, argmax), (terms[top], places[top]))
         low, high = places[max(top - 1, 0)], places[min(top + 1, len(places) - 1)]
-    return best, found
+    return best, argmax
 
 
 def _term(column: Column, world: World, k: int) -> float:
@@ -198,13 +198,13 @@ def _block(counts: Counts, chances: Array, first: int, stop: int) -> tuple[Array
     reached = min(stop, n, first + max(1, int(_REACH * deviation)))
     points = max(_LEAST_POINTS, 1 << math.ceil(math.log2(_WIDTH * deviation + 16)))
     law, noise = _transform(counts, tilted, first, points)
-    wanted = law[: reached - first]
+    part = law[: reached - first]
     # log M(s) = sum of counts log(1 - p + p e^s), stable for either sign of s.
     moment = float((counts * np.logaddexp(np.log1p(-chances), np.log(chances) + tilt)).sum())
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.log(np.maximum(wanted, 0)) + moment - tilt * np.arange(first, reached)
-        error = noise / wanted + 2.0**-45 * (abs(moment) + abs(tilt) * reached + 16)
-    return values, np.where(wanted > noise, error, np.inf), reached
+        values = np.log(np.maximum(part, 0)) + moment - tilt * np.arange(first, reached)
+        error = noise / part + 2.0**-45 * (abs(moment) + abs(tilt) * reached + 16)
+    return values, np.where(part > noise, error, np.inf), reached
 
 
 def _end(counts: Counts, chances: Array, none: bool) -> Array:

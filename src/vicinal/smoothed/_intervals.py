@@ -43,10 +43,10 @@ def within(value: float, slack: float) -> LogInterval:
 
 def largest(values: Iterable[LogInterval]) -> LogInterval:
     """Return the largest of several numbers; 0 if there are none."""
-    found = list(values)
+    intervals = list(values)
     return LogInterval(
-        max((value.low for value in found), default=-math.inf),
-        max((value.high for value in found), default=-math.inf),
+        max((value.low for value in intervals), default=-math.inf),
+        max((value.high for value in intervals), default=-math.inf),
     )
 
 
@@ -57,11 +57,11 @@ def pairs_of(values: Iterable[LogInterval]) -> Array:
 
 def total(values: Iterable[LogInterval]) -> LogInterval:
     """Return the sum of several numbers; 0 if there are none."""
-    found = list(values)
-    slack = UNIT * (len(found) + 8)
+    intervals = list(values)
+    slack = UNIT * (len(intervals) + 8)
     return LogInterval(
-        log_sum(np.array([value.low for value in found])) - slack,
-        log_sum(np.array([value.high for value in found])) + slack,
+        log_sum(np.array([value.low for value in intervals])) - slack,
+        log_sum(np.array([value.high for value in intervals])) + slack,
     )
 
 

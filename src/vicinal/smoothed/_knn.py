@@ -96,8 +96,8 @@ class KNNVotes(Mechanism):
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
         """Yield the largest losses for every removed record, over all records put in its place."""
-        removed, found = self._compared(database, epsilon)
-        for rank, row in zip(removed, found, strict=True):
+        removed, ends = self._compared(database, epsilon)
+        for rank, row in zip(removed, ends, strict=True):
             forward, backward = (_between(row[p], row[p + 3]) for p in (0, 1))
             yield Loss(f"rank {rank} -> the worst rank and label", forward, backward)
 
@@ -191,7 +191,7 @@ def _law(
 
 
 @compiled
-def _compare(own: Array, other: Array, e: float, unit: float, found: Array) -> None:
+def _compare(own: Array, other: Array, e: float, unit: float, ends: Array) -> None:
     """Raise the six maxima: both losses and the gain, and upper ends of the three."""
     sums = np.zeros(6)
     for v in range(own.shape[1]):
@@ -210,7 +210,7 @@ def _compare(own: Array, other: Array, e: float, unit: float, found: Array) -> N
         extra = slack_p + slack_q
         sums[5] += min(share * (more + less) + extra, more + less)
     for place in range(6):
-        found[place] = max(found[place], sums[place])
+        ends[place] = max(ends[place], sums[place])
 
 
 @compiled
@@ -221,7 +221,7 @@ def compare_all(
     """Return six maxima over all insertions, for every removed rank: float64 (len(removed), 6)."""
     n = len(labels)
     unit = 8 * (n + 8) * _UNIT
-    found = np.zeros((len(removed), 6))
+    ends = np.zeros((len(removed), 6))
     for place in range(len(removed)):
         skip = removed[place]
         final = _pass(labels, skip, g, k, size, after)
@@ -233,9 +233,9 @@ def compare_all(
         for rank in range(n):
             for label in range(classes):
                 other = _law(final, now, label, g, k, size, after)
-                _compare(own, other, e, unit, found[place])
+                _compare(own, other, e, unit, ends[place])
             # Rank counts the others: past the removed record they are one further on.
             source = rank if rank < skip else rank + 1
             if source < n:
                 _keep(now, labels[source], g, k, size, after)
-    return found
+    return ends

@@ -151,13 +151,13 @@ def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
                 yield f"type {i} -> type {j}", neighbour
 
 
-def law_excess(own: Law, other: Law, epsilon: float, what: int = 0) -> LogInterval:
+def law_excess(own: Law, other: Law, epsilon: float, measure: int = 0) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, from two listed laws."""
     log_p, log_ratio = aligned(own, other)
     if not len(log_p):
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
     slack = 2 * (FLOOR + SLOPE * (np.abs(log_p) + finite_size(log_ratio)))
-    weight = gain_weight(log_ratio, what)
+    weight = gain_weight(log_ratio, measure)
     return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
 
 
@@ -295,15 +295,17 @@ class ListedMechanism(LawMechanism):
         InvalidInput
             If the function does not return probabilities that sum to 1.
         """
-        given = self.law_of(tuple(database.tolist()))
-        if not _are_chances(given):
+        chances = self.law_of(tuple(database.tolist()))
+        if not _are_chances(chances):
             raise InvalidInput("The 'law_of' parameter must return a mapping to probabilities.")
-        if abs(math.fsum(map(float, given.values())) - 1) > _SUM_TO:
+        if abs(math.fsum(map(float, chances.values())) - 1) > _SUM_TO:
             raise InvalidInput("The probabilities that 'law_of' returns must sum to 1. They don't.")
-        return {outcome: min(math.log(p), 0.0) if p else -math.inf for outcome, p in given.items()}
+        return {
+            outcome: min(math.log(p), 0.0) if p else -math.inf for outcome, p in chances.items()
+        }
 
 
-def _are_chances(given: object) -> bool:
-    return isinstance(given, Mapping) and all(
-        isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TO for p in given.values()
+def _are_chances(chances: object) -> bool:
+    return isinstance(chances, Mapping) and all(
+        isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TO for p in chances.values()
     )

@@ -168,10 +168,10 @@ class Heterogeneous(Population):
     vertices: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        given = _pairs(self.groups)
-        counts = [_checks.integer("groups", count, least=0) for count, _ in given]
+        groups = _pairs(self.groups)
+        counts = [_checks.integer("groups", count, least=0) for count, _ in groups]
         object.__setattr__(self, "counts", np.array(counts, dtype=np.int64))
-        rows = _distributions("groups", [row for _, row in given])
+        rows = _distributions("groups", [row for _, row in groups])
         object.__setattr__(self, "vertices", rows)
         _checks.integer("groups", sum(counts), least=1)
 
@@ -234,12 +234,12 @@ def _box_corners(low: Array, high: Array) -> Iterable[Array]:
 def _corners(points: Array) -> Array:
     """Return the points that are not strictly inside the hull of the others, by linear programs."""
     centre = points.mean(axis=0)
-    kept = list(range(len(points)))
+    corners = list(range(len(points)))
     for place in range(len(points)):
-        others = [other for other in kept if other != place]
+        others = [other for other in corners if other != place]
         if len(others) > 1 and _room(points[place], centre, points[others]) > _INSIDE:
-            kept = others
-    return points[kept]
+            corners = others
+    return points[corners]
 
 
 def _room(point: Array, centre: Array, others: Array) -> float:
@@ -250,7 +250,7 @@ def _room(point: Array, centre: Array, others: Array) -> float:
         return 0.0
     # Weights of the others, and a step s >= 0: others^T w - s outward = point, sum w = 1; max s.
     equal = np.vstack([np.column_stack([others.T, -outward]), [*np.ones(len(others)), 0.0]])
-    found = linprog(
+    solution = linprog(
         [*np.zeros(len(others)), -1.0], A_eq=equal, b_eq=[*point, 1.0], bounds=(0, 10 / size)
     )
-    return float(found.x[-1]) * size if found.success else 0.0
+    return float(solution.x[-1]) * size if solution.success else 0.0

@@ -86,16 +86,18 @@ class RadiusVotes(ComparedMechanism):
     def _name(self, kind: int) -> str:
         return "out" if kind == self.classes else f"label {kind}"
 
-    def _part(self, i: int, j: int, own: int, other: int, epsilon: float, what: int) -> LogInterval:
+    def _part(
+        self, i: int, j: int, own: int, other: int, epsilon: float, measure: int
+    ) -> LogInterval:
         """Return the divergence of X with (own, other) from X' with (own - 1, other + 1)."""
         if j == self.classes:
-            return count_excess(own, own - 1, self.gamma, epsilon, what)
+            return count_excess(own, own - 1, self.gamma, epsilon, measure)
         if i == self.classes:
-            return count_excess(other, other + 1, self.gamma, epsilon, what)
-        return Poisson(self.gamma).pair(own - 1, other, own + other, epsilon, what)
+            return count_excess(other, other + 1, self.gamma, epsilon, measure)
+        return Poisson(self.gamma).pair(own - 1, other, own + other, epsilon, measure)
 
 
-def count_excess(own: int, other: int, gamma: float, epsilon: float, what: int) -> LogInterval:
+def count_excess(own: int, other: int, gamma: float, epsilon: float, measure: int) -> LogInterval:
     """Return the divergence of Bin(own, gamma) from Bin(other, gamma); they differ by one."""
     log_p, more = binomial(own, gamma), max(own, other)
     drawn = np.arange(own + 1)
@@ -108,7 +110,7 @@ def count_excess(own: int, other: int, gamma: float, epsilon: float, what: int) 
     likely = log_p > -math.inf
     log_p, log_ratio = log_p[likely], log_ratio[likely]
     slack = FLOOR + SLOPE * (np.abs(log_p) + finite_size(log_ratio))
-    weight = gain_weight(log_ratio, what)
+    weight = gain_weight(log_ratio, measure)
     return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
 
 
@@ -151,7 +153,7 @@ def _split_pairs(gamma: float, least: Array, n: int, epsilon: float) -> float:
         [mean_delta(_column(gamma, part), World((n,), (float(f),))).high for part in parts]
         for f in least
     ]
-    found = [
+    logarithms = [
         min(
             float(np.logaddexp(first, part + second))
             for first, part, second in zip(means[c], parts, means[d][::-1], strict=True)
@@ -161,7 +163,7 @@ def _split_pairs(gamma: float, least: Array, n: int, epsilon: float) -> float:
         if c != d
     ]
     # Both directions of each change: their larger one is at most their sum.
-    return math.log(2) + log_sum(np.array(found)) + 2.0**-40
+    return math.log(2) + log_sum(np.array(logarithms)) + 2.0**-40
 
 
 def _worlds(population: Population, n: int, label: int) -> list[World]:

@@ -88,10 +88,14 @@ def log_hypergeometric(o: int, kind: int, others: int, size: int) -> float:
     if size == 0 or size == total:
         return 0.0
     shift = float(o * total - kind * size) / total
-    rest = total - size
-    bulk = _deviance(shift, kind * (size / total)) + _deviance(-shift, kind * (rest / total))
-    bulk += _deviance(-shift, others * (size / total)) + _deviance(shift, others * (rest / total))
-    margins = stirling(kind) + stirling(others) + stirling(size) + stirling(rest) - stirling(total)
+    undrawn = total - size
+    bulk = _deviance(shift, kind * (size / total)) + _deviance(-shift, kind * (undrawn / total))
+    bulk += _deviance(-shift, others * (size / total)) + _deviance(
+        shift, others * (undrawn / total)
+    )
+    margins = (
+        stirling(kind) + stirling(others) + stirling(size) + stirling(undrawn) - stirling(total)
+    )
     cells = stirling(o) + stirling(kind - o) + stirling(size - o) + stirling(others - size + o)
     return min(margins - cells - bulk, 0.0)  # type: ignore[no-any-return]
 

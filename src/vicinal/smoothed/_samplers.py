@@ -37,11 +37,11 @@ class Sampler(ABC):
         """Return the probability that a given record of n is in the sample."""
 
     @abstractmethod
-    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:
+    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
         """Return the divergence when the sampled counts of all types are published.
 
         X has a + 1 records of one type and b of another, X' has a and b + 1; n are all records,
-        those of further types too. `what` is the sum over outcomes of (P - E P')+, or a gain
+        those of further types too. `measure` is the sum over outcomes of (P - E P')+, or a gain
         (:mod:`vicinal.smoothed._edges`).
         """
 
@@ -76,20 +76,20 @@ class FixedSize(Sampler):
         """Return T / n."""
         return self.size / n
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:
+    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
         """Return the divergence; two types need no mixture."""
         both, e = a + b + 1, boundary(epsilon)
         if both == n:
-            return edge_loss(a, b, self.size, e, what).capped()
+            return edge_loss(a, b, self.size, e, measure).capped()
         low, high = max(0, self.size - (n - both)), min(both, self.size)
         log_p = _saddle.hypergeometric(both, n - both, self.size, low, high + 1)
-        return mixed_edge(log_p, low, a, b, e, what).capped()
+        return mixed_edge(log_p, low, a, b, e, measure).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        def law(count: int, left: int, drawn: int) -> Chances:
-            rest = self.size - drawn
-            found = range(max(0, rest - left), min(count, rest) + 1)
-            return [(o, _saddle.log_hypergeometric(o, count, left, rest)) for o in found]
+        def law(count: int, others: int, drawn: int) -> Chances:
+            undrawn = self.size - drawn
+            reachable = range(max(0, undrawn - others), min(count, undrawn) + 1)
+            return [(o, _saddle.log_hypergeometric(o, count, others, undrawn)) for o in reachable]
 
         return _type_by_type(counts, law)
 
@@ -116,10 +116,10 @@ class Poisson(Sampler):
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:  # noqa: ARG002
+    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:  # noqa: ARG002
         """Return the divergence: the size of the sample is seen, so a mixture over it."""
         log_p = _saddle.binomial(a + b + 1, self.gamma)
-        return mixed_edge(log_p, 0, a, b, boundary(epsilon), what).capped()
+        return mixed_edge(log_p, 0, a, b, boundary(epsilon), measure).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
         return _type_by_type(counts, lambda count, *_: _coins(count, self.gamma))
@@ -148,20 +148,20 @@ class WithReplacement(Sampler):
         """Return 1 - (1 - 1/n)^T."""
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, what: int = LOSS) -> LogInterval:
+    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
         """Return the divergence; two types need no mixture."""
         both = a + b + 1
         if both == n:
-            return draws_loss(a, b, self.size, epsilon, what).capped()
+            return draws_loss(a, b, self.size, epsilon, measure).capped()
         log_p = _saddle.binomial(self.size, both / n)
-        return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, what)).capped()
+        return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, measure)).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        def law(count: int, left: int, drawn: int) -> Chances:
-            return _coins(self.size - drawn, count / (count + left) if count else 0.0)
+        def law(count: int, others: int, drawn: int) -> Chances:
+            return _coins(self.size - drawn, count / (count + others) if count else 0.0)
 
-        found = _type_by_type(counts, law)
-        return [state for state in found if sum(state[0]) == self.size]
+        states = _type_by_type(counts, law)
+        return [state for state in states if sum(state[0]) == self.size]
 
 
 def _coins(draws: int, chance: float) -> Chances:
@@ -177,10 +177,10 @@ def _type_by_type(
     It is given the records of the type and of those after it, and how many were drawn before.
     """
     states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-    left = int(counts.sum())
+    others = int(counts.sum())
     for count in counts.tolist():
-        left -= count
-        chances = cache(partial(law, count, left))
+        others -= count
+        chances = cache(partial(law, count, others))
         states = [
             ((*drawn, o), log_p + p) for drawn, log_p in states for o, p in chances(sum(drawn))
         ]

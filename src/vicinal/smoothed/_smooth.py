@@ -144,8 +144,8 @@ def _summed(mechanism: Mechanism, population: Population, n: int, epsilon: float
     if isinstance(mechanism, Histogram):
         return _many_types(mechanism, population, n, epsilon)
     if isinstance(mechanism, RadiusVotes) and radius_listable(mechanism, population, n):
-        found = radius_mean(mechanism, population, n, epsilon)
-        return delta_of(found, SANDWICH, "the largest single label below, all together above")
+        interval = radius_mean(mechanism, population, n, epsilon)
+        return delta_of(interval, SANDWICH, "the largest single label below, all together above")
     return None
 
 
@@ -189,9 +189,9 @@ def _two_types(mechanism: Mechanism, population: Population, n: int, epsilon: fl
     p, q = float(chances.min()), float(chances.max())
     if p == q:
         return delta_of(mean_delta(column_of(mechanism, n, epsilon), World((n,), (p,))))
-    found = largest_mean(mechanism, n, epsilon, p, q)
-    close = found.high - found.low < _CLOSE
-    return delta_of(found, EXACT if close else SANDWICH, "mixtures of worlds enclosed")
+    interval = largest_mean(mechanism, n, epsilon, p, q)
+    close = interval.high - interval.low < _CLOSE
+    return delta_of(interval, EXACT if close else SANDWICH, "mixtures of worlds enclosed")
 
 
 def _many_types(
@@ -216,13 +216,13 @@ def _many_types(
 def _by_draws(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
 ) -> Delta:
-    found = estimate(mechanism, population, n, epsilon, draws, seed)
+    estimated = estimate(mechanism, population, n, epsilon, draws, seed)
     single = isinstance(population, Heterogeneous) or len(population.vertices) == 1
-    low = log_of(found.lower)
-    high = math.log(found.upper) if single and found.upper > 0 else 0.0
+    low = log_of(estimated.lower)
+    high = math.log(estimated.upper) if single and estimated.upper > 0 else 0.0
     note = (
-        f"mean of {draws} drawn databases {found.mean:.3g}, standard error {found.error:.2g}; "
-        f"the interval holds with confidence {CONFIDENCE}"
+        f"mean of {draws} drawn databases {estimated.mean:.3g}, "
+        f"standard error {estimated.error:.2g}; the interval holds with confidence {CONFIDENCE}"
     )
     return Delta(low, high, MONTE_CARLO, note)
 
@@ -259,12 +259,16 @@ def quantiles(
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
     column = column_of(mechanism, count, eps)
     cuts = [math.log(_checks.real("levels", level, above=0, most=1)) for level in levels]
-    rest = rest_bound(mechanism, count, eps)
-    return [_above(column, population, count, cut, rest) for cut in cuts]
+    bound_of_rest = rest_bound(mechanism, count, eps)
+    return [_above(column, population, count, cut, bound_of_rest) for cut in cuts]
 
 
 def _above(
-    column: Column, population: Population, n: int, cut: float, rest: Callable[[int], float]
+    column: Column,
+    population: Population,
+    n: int,
+    cut: float,
+    bound_of_rest: Callable[[int], float],
 ) -> Delta:
     """Return the chance that log delta is above `cut`: an expected value of zeros and ones."""
 
@@ -272,19 +276,21 @@ def _above(
         return np.where(column(low, high) > cut, 0.0, -np.inf)
 
     def beyond(k: int) -> float:
-        return 0.0 if rest(k) > cut else -math.inf
+        return 0.0 if bound_of_rest(k) > cut else -math.inf
 
     if isinstance(population, Heterogeneous):
         counts, chances = population.counts.tolist(), population.vertices[:, 0].tolist()
         return delta_of(mean_delta(indicator, World(tuple(counts), tuple(chances))))
     chances = population.vertices[:, 0].tolist()
     worlds = [World((n,), (p,)) for p in {min(chances), max(chances)}]
-    found = largest(mean_delta(indicator, world) for world in worlds)
+    interval = largest(mean_delta(indicator, world) for world in worlds)
     if len(worlds) == 1:
-        return delta_of(found)
+        return delta_of(interval)
     upper = max(majorant_mean(indicator, world, beyond) for world in worlds)
     return delta_of(
-        LogInterval(found.low, max(found.high, upper)), SANDWICH, "mixtures of worlds enclosed"
+        LogInterval(interval.low, max(interval.high, upper)),
+        SANDWICH,
+        "mixtures of worlds enclosed",
     )
 
 

@@ -107,8 +107,8 @@ def floor_shares(population: Population) -> Array:
 
 def one_sided(shares: Array, n: int, size: int, epsilon: float) -> float:
     """Return the logarithm of the one-sided bound; 0 where it does not apply."""
-    left = 1 - size / n
-    if left <= 0 or epsilon <= -math.log(left) or size == 0:
+    unsampled = 1 - size / n
+    if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
         return 0.0 if size else -math.inf
     return _raised(_mean(shares, n, coin_divergence(-math.expm1(-epsilon), size / n)), n)
 
@@ -119,11 +119,11 @@ def two_sided(shares: Array, n: int, size: int, epsilon: float) -> float:
         return -math.inf
     if size == n or epsilon == 0:
         return math.inf
-    left = (n - size) / n
-    highest = min(epsilon, -math.log(left))
+    unsampled = (n - size) / n
+    highest = min(epsilon, -math.log(unsampled))
 
     def at(step: float) -> float:
-        return two_sided_at(shares, n, left, epsilon, step * highest)
+        return two_sided_at(shares, n, unsampled, epsilon, step * highest)
 
     grid = np.linspace(0, 1, _GRID + 1)[1:]
     best = int(np.argmin([at(float(step)) for step in grid]))
@@ -132,21 +132,21 @@ def two_sided(shares: Array, n: int, size: int, epsilon: float) -> float:
     return _raised(min(at(float(grid[best])), float(polished.fun)), n)
 
 
-def two_sided_at(shares: Array, n: int, left: float, epsilon: float, log_c: float) -> float:
+def two_sided_at(shares: Array, n: int, unsampled: float, epsilon: float, log_c: float) -> float:
     """Return the logarithm of the two-sided bound for c' = exp(`log_c`), left = 1 - T/n."""
-    k1, k2, a = exponents(left, epsilon, log_c)
+    k1, k2, a = exponents(unsampled, epsilon, log_c)
     first = _mean(shares, n, k1)
     return first if math.isinf(k2) else float(np.logaddexp(first, a + k2 + _mean(shares, n, k2)))
 
 
-def exponents(left: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
+def exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
     """Return K1, K2 and A of the two-sided bound; K2 infinite where its part vanishes."""
-    k1 = coin_divergence(left * math.exp(log_c - epsilon), left)
-    kept = 1 - left * math.exp(log_c)
-    if kept <= 1e-15:
+    k1 = coin_divergence(unsampled * math.exp(log_c - epsilon), unsampled)
+    sampled = 1 - unsampled * math.exp(log_c)
+    if sampled <= 1e-15:
         return k1, math.inf, 0.0
-    k2 = coin_divergence(left * math.exp(log_c), left)
-    return k1, k2, kept * (log_c + math.log(1 - left) - math.log(kept))
+    k2 = coin_divergence(unsampled * math.exp(log_c), unsampled)
+    return k1, k2, sampled * (log_c + math.log(1 - unsampled) - math.log(sampled))
 
 
 def floor(share: float, n: int, size: int) -> float:

@@ -77,11 +77,11 @@ def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], 
     """Return what bounds log delta of all databases with at least k records of either type."""
     if not (isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)):
         return lambda _: 0.0
-    left = 1 - mechanism.sampler.size / n
-    if not 0 < left < 1 or epsilon == 0:
+    unsampled = 1 - mechanism.sampler.size / n
+    if not 0 < unsampled < 1 or epsilon == 0:
         return lambda _: 0.0
-    highest = min(epsilon, -math.log(left))
-    rates = [exponents(left, epsilon, highest * (i + 1) / _RATES) for i in range(_RATES)]
+    highest = min(epsilon, -math.log(unsampled))
+    rates = [exponents(unsampled, epsilon, highest * (i + 1) / _RATES) for i in range(_RATES)]
 
     def bound(k: int) -> float:
         pairs = [(-k * k1, a - (k - 1) * k2 if k2 < math.inf else -k2) for k1, k2, a in rates]
@@ -90,23 +90,25 @@ def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], 
     return bound
 
 
-def majorant_mean(column: Column, world: World, rest: Callable[[int], float]) -> float:
+def majorant_mean(column: Column, world: World, bound_of_rest: Callable[[int], float]) -> float:
     """Return an upper bound of log F_g for the quasi-convex majorant g with its valley at n // 2.
 
     g(k) is the largest delta between k and the valley. Databases are taken from the valley
-    outwards with a running maximum; beyond where `rest` is negligible it stands for them.
+    outwards with a running maximum; beyond where `bound_of_rest` is negligible it stands for them.
     """
     n, rough = world.n, largest_term(column, world)
     low, high = window(world, rough - LEFT_OUT)
     valley, enough = n // 2, rough - _NEGLIGIBLE
     sums = [rough - LEFT_OUT + math.log(2)]
     if low <= valley:
-        top = _towards(valley, min(high, valley), lambda k: rest(k) <= enough)
-        sums += _outwards(column, world, (top, low), rest(top) if top < valley else -math.inf)
+        top = _towards(valley, min(high, valley), lambda k: bound_of_rest(k) <= enough)
+        sums += _outwards(
+            column, world, (top, low), bound_of_rest(top) if top < valley else -math.inf
+        )
     if high > valley:
         half = n - valley - 1
-        bottom = n - _towards(half, min(n - low, half), lambda k: rest(k) <= enough)
-        start = rest(n - bottom) if bottom > valley + 1 else -math.inf
+        bottom = n - _towards(half, min(n - low, half), lambda k: bound_of_rest(k) <= enough)
+        start = bound_of_rest(n - bottom) if bottom > valley + 1 else -math.inf
         sums += _outwards(column, world, (bottom, high), start)
     return min(log_sum(np.array(sums)) + UNIT * (len(sums) + high - low + 32), 0.0)
 
@@ -187,9 +189,9 @@ def _pair_mean(n: int, how: tuple[int, float, float], f: float, g: float) -> flo
     sums = [2 * math.exp(-_SPAN)]
     for place, log_p in enumerate(binomial(n, f, low, high + 1).tolist()):
         a = low + place
-        rest = World((n - a,), (min(g / (1 - f), 1.0),)) if a < n else None
-        first, last = window(rest, -_SPAN) if rest else (0, 0)
-        other = binomial(n - a, rest.chances[0], first, last + 1) if rest else np.zeros(1)
+        others = World((n - a,), (min(g / (1 - f), 1.0),)) if a < n else None
+        first, last = window(others, -_SPAN) if others else (0, 0)
+        other = binomial(n - a, others.chances[0], first, last + 1) if others else np.zeros(1)
         mean = _mean_losses(n, *how, a, first, other)
         sums.append(math.exp(log_p) * (mean + 2 * math.exp(-_SPAN)))
     error = FLOOR + SLOPE * 2 * _SPAN + 2.0**-40

@@ -126,22 +126,22 @@ class AudienceState:
 
     def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
         """Return what was released, by block and place in it."""
-        found = self.answers.read(seqs, places)
-        if found.ndim == 1:
-            return ReleasedAnswers(found)
+        stored = self.answers.read(seqs, places)
+        if stored.ndim == 1:
+            return ReleasedAnswers(stored)
         decision, scale = self.engine.decision, self.noise_scale
         if self.private_model is None:
-            votes, labels = mask_unasked(found), decision.labels(found, scale or np.nan)
-            known = None if scale is None else decision.probabilities(votes, scale)
-            return ReleasedAnswers(labels, votes, known)
-        votes, chances = np.split(found, 2, axis=1)
+            votes, labels = mask_unasked(stored), decision.labels(stored, scale or np.nan)
+            probabilities = None if scale is None else decision.probabilities(votes, scale)
+            return ReleasedAnswers(labels, votes, probabilities)
+        votes, chances = np.split(stored, 2, axis=1)
         if np.isnan(chances).any():
             return ReleasedAnswers(votes.argmax(axis=1), votes)
         labels = votes.argmax(axis=1) if decision.plain else decision.chosen(chances)
         return ReleasedAnswers(labels, votes, chances)
 
     @property
-    def put(self) -> int | None:
+    def n_asked(self) -> int | None:
         """How many queries a private model has put to the records; None without one. Public."""
         gate = self.engine.model_gate
         return None if gate is None else gate.n_asked
@@ -162,8 +162,8 @@ class AudienceState:
         self.answers.enter(seq, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
-        if self.private_model is not None and block.put is not None:
-            self.private_model = dataclasses.replace(self.private_model, put=block.put)
+        if self.private_model is not None and block.n_asked is not None:
+            self.private_model = dataclasses.replace(self.private_model, n_asked=block.n_asked)
 
     def _resume_usage(self) -> None:
         if self.proxies is not None:
@@ -173,7 +173,7 @@ class AudienceState:
         if self.proxies is not None and not len(self.budget_usage):
             self.proxies.start(self.private_model.model.used)
         assert self.engine.model_gate is not None  # noqa: S101 (there is a model)
-        self.engine.model_gate.n_asked = self.private_model.put
+        self.engine.model_gate.n_asked = self.private_model.n_asked
 
     @property
     def noise_scale(self) -> float | None:
@@ -212,12 +212,19 @@ class AudienceState:
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
         pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
-        fixed = {"epsilon": self.settings.epsilon, "delta": self.settings.delta}
-        release = "label" if self.settings.label_only else "votes"
-        public = {"n_queries": self.settings.n_queries, "release": release}
-        if isinstance(self.settings, KeywordSettings):
-            public["n_keywords"] = self.settings.n_keywords
-        return {**fixed, **public, "reuse_predictions": self.settings.reuse, **pinned}
+        settings = self.settings
+        words = settings.n_keywords if isinstance(settings, KeywordSettings) else None
+        return {
+            "epsilon": settings.epsilon,
+            "delta": settings.delta,
+            "accounting": settings.accounting,
+            "n_queries": settings.n_queries,
+            "release": "label" if settings.label_only else "votes",
+            **({} if words is None else {"n_keywords": words}),
+            "reuse_predictions": settings.reuse,
+            "neighbor_count": settings.neighbor_count,
+            **pinned,
+        }
 
 
 def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
@@ -273,8 +280,8 @@ def pinned_plan(plan: str, settings: SharedSettings, assembled: PlannedEngine) -
         pinned["n_neighbors"] = assembled.n_neighbors
     if isinstance(assembled.engine.votes.kernel, RBF):
         pinned["bandwidth"] = assembled.engine.votes.kernel.bandwidth
-    found = json.loads(plan)
-    return json.dumps({**found, "pinned": {**found["pinned"], **pinned}})
+    fields = json.loads(plan)
+    return json.dumps({**fields, "pinned": {**fields["pinned"], **pinned}})
 
 
 def open_audience_state(
@@ -330,8 +337,8 @@ def _engine(
 
 def _stored_usage(database: Database, audience: Audience) -> Shares:
     rows = database.execute("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
-    kept = b"".join(bytes_of(text) for (text,) in rows)
-    return np.frombuffer(kept, dtype="<u2").astype(np.uint16)
+    content = b"".join(bytes_of(text) for (text,) in rows)
+    return np.frombuffer(content, dtype="<u2").astype(np.uint16)
 
 
 def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> SharedSettings:

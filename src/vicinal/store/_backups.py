@@ -101,11 +101,11 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
             "Bring it back, or accept the loss, which spends every budget for good."
         )
     database = SQLiteDatabase(backup / LEDGER, reading=True)
-    seen = RollbackGuard(witness, bytes.fromhex(identity))
+    witness_guard = RollbackGuard(witness, bytes.fromhex(identity))
     try:
-        old = not goes_on_from(database, seen.state)
+        old = not goes_on_from(database, witness_guard.state)
     finally:
-        seen.close()
+        witness_guard.close()
         database.close()
     if old:
         raise PrivacyRefused(

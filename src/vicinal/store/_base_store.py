@@ -82,7 +82,7 @@ class BaseStore(ABC):
         """Finish what was begun before."""
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Take the turn, mark commits, and close everything if the body meets a failure."""
         with self._lock:
             if self._failed:
@@ -164,7 +164,7 @@ class BaseStore(ABC):
         A request that cannot be answered gets the error that is its own, and the others their
         answers. Raises StorageFailed if nothing could be made durable; then nobody gets anything.
         """
-        with self._whole():
+        with self._exclusive():
             before = self._parts.ledger.clock
             replies = self._batch().run(queries)
             if self._parts.ledger.clock > before:
@@ -201,8 +201,8 @@ class BaseStore(ABC):
 
         Returns
         -------
-        Evaluation, NumberEvaluation or LabelSetEvaluation
-            As the records carry classes, numbers or several labels.
+        Evaluation, NumberEvaluation, LabelSetEvaluation or KeywordEvaluation
+            As the records carry classes, numbers, several labels, or words of texts.
 
         Raises
         ------
@@ -214,12 +214,12 @@ class BaseStore(ABC):
             If a shard of a cluster is missing. The same can be asked again: whoever was charged is
             charged once.
         """
-        with self._whole():
+        with self._exclusive():
             state = audience_state(self._audience_states, audience)
-            given = LabelledRows(X, y, subjects, largest_error)
-            found = evaluate(self._parts, state, given, share, self._collect)
+            rows = LabelledRows(X, y, subjects, largest_error)
+            figures = evaluate(self._parts, state, rows, share, self._collect)
             self._note_answered()
-            return found
+            return figures
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
@@ -234,7 +234,7 @@ class BaseStore(ABC):
         state = audience_state(self._audience_states, audience)
         name = checked_name("analyst", analyst)
         most = None if quota is None else _checks.integer("quota", quota, least=0)
-        with self._whole():
+        with self._exclusive():
             self._parts.ledger.allow(state.audience, name, most)
 
     # ------------------------------------------------------------ the data
@@ -275,12 +275,12 @@ class BaseStore(ABC):
         name = checked_name("curator", curator)
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
         records = StoredRecords.of(schema, schema.vectors(X), y, subjects)
-        with self._whole():
+        with self._exclusive():
             addition = None if key is None else Addition.of(ledger, name, key, records)
             done = None if addition is None else addition.done(self._parts.database)
             if done is not None:
                 return done
-            check_naming(self._parts.database, given=records.ids is not None)
+            check_naming(self._parts.database, by_holder=records.ids is not None)
             self._add(records, addition)
             return ledger.version
 
@@ -311,7 +311,7 @@ class BaseStore(ABC):
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
         written = new_plan(self.schema, self._completed(plan))
         self._parts.ledger.check_name(name)
-        with self._whole():
+        with self._exclusive():
             self._open_audience(name, written)
 
     def verify(
@@ -327,7 +327,7 @@ class BaseStore(ABC):
             Records that must not be found either.
         """
         ids = _checks.subject_ids("erased", list(erased))
-        with self._whole():
+        with self._exclusive():
             rows = None
             if features is not None:
                 rows = self._parts.shard.index.kernel.encode(self.schema.vectors(features))

@@ -12,12 +12,12 @@ def write_digests(
     database: Database, record_files: RecordFiles, size: int, tiles: Iterable[int] | None = None
 ) -> None:
     """Write the digests of `tiles` among the first `size` records, inside a transaction."""
-    wanted = list(tiles_of(size) if tiles is None else tiles)
+    listed = list(tiles_of(size) if tiles is None else tiles)
     for part, record_file in record_files.parts.items():
         database.execute_many(
             "INSERT INTO tiles (part, number, digest) VALUES (?, ?, ?) "
             "ON CONFLICT (part, number) DO UPDATE SET digest = excluded.digest",
-            [(part, tile, digest) for tile, digest in record_file.digests(size, wanted)],
+            [(part, tile, digest) for tile, digest in record_file.digests(size, listed)],
         )
     database.execute("DELETE FROM tiles WHERE number >= ?", (len(tiles_of(size)),))
     database.put("records", str(size))
@@ -42,5 +42,5 @@ def _fault(
     if bytes_over < 0 or (bytes_over > 0 and not longer):
         return "its length differs"
     rows = database.execute("SELECT number, digest FROM tiles WHERE part = ?", (part,))
-    found = dict(record_file.digests(size, tiles_of(size)))
-    return None if found == dict(rows) else "its content differs"
+    digests = dict(record_file.digests(size, tiles_of(size)))
+    return None if digests == dict(rows) else "its content differs"

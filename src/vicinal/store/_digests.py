@@ -22,8 +22,8 @@ SMALL_FILES = (KEY, PUBLIC, MAP, CELLS)
 
 def note_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
     """Write the digests of those files that are there and have none yet."""
-    known = {name for (name,) in database.execute("SELECT name FROM files")}
-    new = [name for name in names if name not in known and (folder / name).is_file()]
+    noted = {name for (name,) in database.execute("SELECT name FROM files")}
+    new = [name for name in names if name not in noted and (folder / name).is_file()]
     if new:
         database.execute_many(
             "INSERT INTO files (name, digest) VALUES (?, ?)",

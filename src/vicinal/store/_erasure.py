@@ -127,17 +127,19 @@ def _move(
 ) -> None:
     witness.add_erased(erasure.hash_list, erasure.clock)
     rows = erasure.positions
-    kept = erasure.size - len(rows)
-    record_files.move(rows[rows < kept], fill_holes(rows, erasure.size), erasure.size)
+    new_size = erasure.size - len(rows)
+    record_files.move(rows[rows < new_size], fill_holes(rows, erasure.size), erasure.size)
     with database.transaction():
         erasure.at(_CUTTING).write(database)
 
 
 def _cut(erasure: Erasure, database: Database, record_files: RecordFiles) -> None:
     rows = erasure.positions
-    kept = erasure.size - len(rows)
-    record_files.cut(kept)
-    touched = set(np.unique(rows[rows < kept] // TILE).tolist()) | set(tiles_from(kept, kept))
+    new_size = erasure.size - len(rows)
+    record_files.cut(new_size)
+    touched = set(np.unique(rows[rows < new_size] // TILE).tolist()) | set(
+        tiles_from(new_size, new_size)
+    )
     with database.transaction():
-        write_digests(database, record_files, kept, sorted(touched))
+        write_digests(database, record_files, new_size, sorted(touched))
         erasure.at(_SCRUBBING).write(database)

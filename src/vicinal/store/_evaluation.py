@@ -24,6 +24,7 @@ from vicinal.ledger._id_encoding import check_length
 from vicinal.mechanisms import NoisyTally, TallyPlan
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers
 from vicinal.predictors.ind_knn._vector_settings import (
     KeywordSettings,
     MultiLabelSettings,
@@ -31,6 +32,7 @@ from vicinal.predictors.ind_knn._vector_settings import (
 )
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
+from vicinal.store._keyword_evaluation import ReleasedKeywords
 from vicinal.store._naming import check_naming
 from vicinal.store._noisy_figures import Floats, NoisyFigures, known
 from vicinal.store._opening import OpenStore
@@ -94,13 +96,13 @@ class Evaluation(NoisyFigures):
         confusion = counts[0]
         totals = np.maximum(confusion.sum(axis=1), 1e-9)
         right = np.clip(np.diag(confusion) / totals, 0, 1)
-        found = {
+        figures = {
             "accuracy": float(np.clip(np.trace(confusion) / max(confusion.sum(), 1e-9), 0, 1)),
             "balanced_accuracy": float(right.mean()),
         }
         if len(counts) > 1 and len(confusion) == 2:
-            found["auc"] = binned_auc(*counts[1])
-        return found
+            figures["auc"] = binned_auc(*counts[1])
+        return figures
 
     @property
     def calibration(self) -> list[tuple[float, float, float]]:
@@ -108,11 +110,13 @@ class Evaluation(NoisyFigures):
         if self.scores is None or self.means is None:
             return []
         sizes = self.scores.sum(axis=0)
-        told = sizes > 2 * self.noise
-        shares = np.clip(self.scores[1] / np.where(told, sizes, np.inf), 0, 1)
+        large_enough = sizes > 2 * self.noise
+        shares = np.clip(self.scores[1] / np.where(large_enough, sizes, np.inf), 0, 1)
         return [
             (float(mean), float(share) if there else np.nan, float(size))
-            for mean, share, size, there in zip(self.means, shares, sizes, told, strict=True)
+            for mean, share, size, there in zip(
+                self.means, shares, sizes, large_enough, strict=True
+            )
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,7 +139,7 @@ class LabelledRows:
 
 
 def evaluate(
-    parts: OpenStore, state: AudienceState, given: LabelledRows, share: float, collect: Collect
+    parts: OpenStore, state: AudienceState, labelled: LabelledRows, share: float, collect: Collect
 ) -> NoisyFigures:
     """Compare released answers with labels, charge the people evaluated, return noisy counts.
 
@@ -149,12 +153,12 @@ def evaluate(
     """
     share = _checks.real("share", share, above=0, most=1)
     schema, settings = parts.schema, state.settings
-    vectors = schema.vectors(given.X)
-    most = _checks.real("largest_error", given.largest_error, above=0, most=1)
-    place_of, where = _asked(parts, state)
+    vectors = schema.vectors(labelled.X)
+    most = _checks.real("largest_error", labelled.largest_error, above=0, most=1)
+    place_of, where = _answered_queries(parts, state)
     released = _released(parts, state, where, most)
-    truth = released.checked(given.y, len(vectors))
-    ids = _ids(parts, given.subjects, len(vectors))
+    truth = released.checked(labelled.y, len(vectors))
+    ids = _ids(parts, labelled.subjects, len(vectors))
     places = [place_of.get(digest) for digest in digests_of(schema.kernel_of(None).encode(vectors))]
     rows = [row for row, place in enumerate(places) if place is not None]
     at = np.array([place for place in places if place is not None], dtype=np.int64)
@@ -163,10 +167,12 @@ def evaluate(
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
     counted = CountedRows(plan, cells, [ids[row] for row in rows])
     with collect(state.audience, tally, counted) as sums:
-        found = released.evaluation(tally.publish(sums), tally.noise, share)
+        figures = released.evaluation(tally.publish(sums), tally.noise, share)
         state.audience.slack = state.slack.spent
-        parts.database.put(_name(state), json.dumps([*evaluations(parts, state), found.to_dict()]))
-    return found
+        parts.database.put(
+            _name(state), json.dumps([*evaluations(parts, state), figures.to_dict()])
+        )
+    return figures
 
 
 def evaluations(parts: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
@@ -187,20 +193,20 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
         )
     ids: list[Any] = inputs.subjects(subjects, size)
     check_length(ids)
-    check_naming(parts.database, given=True)
+    check_naming(parts.database, by_holder=True)
     return ids
 
 
-def _asked(
+def _answered_queries(
     parts: OpenStore, state: AudienceState
 ) -> tuple[dict[bytes, int], tuple[Places, Places]]:
     """Return the place of the newest answer to each query, by digest, and where answers stand."""
-    found = parts.database.execute(
+    rows = parts.database.execute(
         "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq",
         (state.audience.number,),
     )
     keys, where = [], []
-    for seq, digests in found:
+    for seq, digests in rows:
         for place in range(len(digests) // DIGEST):
             keys.append(bytes(digests[place * DIGEST : (place + 1) * DIGEST]))
             where.append((seq, place))
@@ -210,13 +216,14 @@ def _asked(
 
 def _released(
     parts: OpenStore, state: AudienceState, where: tuple[Places, Places], largest_error: float
-) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets:
+) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets | ReleasedKeywords:
     """Return all answers of an audience, by what the store's records carry. Public."""
     schema, settings = parts.schema, state.settings
-    if isinstance(settings, KeywordSettings):
-        raise InvalidInput("Keywords cannot be evaluated: there is no truth to compare them with.")
     if isinstance(settings, IndKNNSettings):
         return ReleasedClasses.of(schema, state, where)
+    if isinstance(settings, KeywordSettings):
+        stored = KeywordAnswers.of_stored(state.answers.read(*where))
+        return ReleasedKeywords(settings, stored.places)
     answers = stored_answers(schema, state, *where).fields["labels"]
     assert answers is not None  # noqa: S101 (every reply has them)
     names = schema.target.names
@@ -249,8 +256,8 @@ class ReleasedClasses:
         cls, schema: StoreSchema, state: AudienceState, where: tuple[Places, Places]
     ) -> ReleasedClasses:
         """Read them."""
-        found = state.read(*where)
-        labels, all_of, chances = found.labels, found.probabilities, None
+        answers = state.read(*where)
+        labels, all_of, chances = answers.labels, answers.probabilities, None
         if all_of is not None and len(all_of):
             two = len(schema.classes) == 2
             chances = all_of[:, 1] if two else all_of[np.arange(len(all_of)), labels]

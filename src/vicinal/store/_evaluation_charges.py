@@ -51,7 +51,7 @@ def charge_people(
     here = np.array([who in ledger.slot_table.slot_of for who in people], dtype=np.bool_)
     enrolled = np.flatnonzero(here)
     slots = ledger.slot_table.slots_of([people[place] for place in enrolled])
-    visitors = [who for who, known in zip(people, here, strict=True) if not known]
+    visitors = [who for who, is_here in zip(people, here, strict=True) if not is_here]
     remaining = np.zeros(len(people), dtype=np.int64)
     remaining[enrolled] = account.remaining[slots]
     remaining[~here] = visitor_units(ledger, audience, visitors)

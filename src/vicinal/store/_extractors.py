@@ -184,30 +184,30 @@ class StoreExtractor:
             made with, or cannot be read.
         """
         public_map = PublicMap.load(folder / MAP) if spec["mapped"] else None
-        options, kept = dict(spec["options"]), folder / MODEL
+        options, model_path = dict(spec["options"]), folder / MODEL
         if spec["kind"] in _COPIED:
-            options[_COPIED[spec["kind"]]] = str(kept)
-        found = cls(spec["kind"], options, public_map, spec["columns"])
-        lost = spec["kind"] in _COPIED and not kept.is_file()
-        if lost or spec.get("model") not in (None, found.digest):
+            options[_COPIED[spec["kind"]]] = str(model_path)
+        extractor = cls(spec["kind"], options, public_map, spec["columns"])
+        lost = spec["kind"] in _COPIED and not model_path.is_file()
+        if lost or spec.get("model") not in (None, extractor.digest):
             raise StorageFailed(
                 "The extractor's model is not the one that this store was made with. Features of "
                 "another one cannot be compared. Bring it back, or restore a backup."
             )
-        if spec.get("edition", 1) != found.edition:
+        if spec.get("edition", 1) != extractor.edition:
             raise StorageFailed(
                 "The store was made with another definition of its extractor than this version of "
                 "vicinal has. Their features differ, and cannot be compared. Open the store with "
                 "the version that made it, or make it anew from the raw records."
             )
-        return found
+        return extractor
 
     @cached_property
     def _rows(self) -> Any:
         """The extractor itself, which keeps a network once it is loaded."""
-        made = KINDS[self.kind]
+        kind = KINDS[self.kind]
         try:
-            return None if made is None else made(**self.options)
+            return None if kind is None else kind(**self.options)
         except TypeError:
             raise InvalidInput(
                 f"The 'options' of an extractor must be parameters of it. Those of {self.kind!r} "

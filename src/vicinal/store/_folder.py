@@ -62,15 +62,17 @@ class Folder:
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InvalidInput(f"{path} must be a new folder, or an empty one.")
-        found = default_witness_path(path) if witness is None else witness.absolute()
-        if found.exists():
-            raise InvalidInput(f"{found} is the witness of another store. Move it away first.")
+        witness_path = default_witness_path(path) if witness is None else witness.absolute()
+        if witness_path.exists():
+            raise InvalidInput(
+                f"{witness_path} is the witness of another store. Move it away first."
+            )
         url = _checked_url(ledger or _SQLITE)
         with guarded(path):
             path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             path.chmod(PRIVATE_FOLDER)
         replace_file(path / KEY, fresh_key())
-        return cls(path, fresh_key(16).hex(), url, found)
+        return cls(path, fresh_key(16).hex(), url, witness_path)
 
     @classmethod
     def read(cls, path: Path) -> Self:

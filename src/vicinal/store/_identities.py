@@ -60,10 +60,10 @@ def repaired(subject: SubjectId) -> SubjectId:
     """
     if _checks.id_fault(subject) is None:
         return _checks.subject_id("subjects", subject)
-    kept = "".join(_usable(character) for character in str(subject).strip()).strip()
-    if kept and _checks.id_fault(kept) is not None:
-        kept = kept.split(".")[0]  # a whole number written with a decimal point
-    return _checks.subject_id("subjects", kept or _REPLACEMENT)
+    usable = "".join(_usable(character) for character in str(subject).strip()).strip()
+    if usable and _checks.id_fault(usable) is not None:
+        usable = usable.split(".")[0]  # a whole number written with a decimal point
+    return _checks.subject_id("subjects", usable or _REPLACEMENT)
 
 
 def _usable(character: str) -> str:
@@ -119,20 +119,20 @@ def unify_ids(database: Database, key: bytes) -> bool:
         return False
     if form != _OLD_PAGES:
         attach(database, key)
-        found = spellings_of(database, key)
-        if found.twins or database.get(MERGING):
+        variants = spellings_of(database, key)
+        if variants.twins or database.get(MERGING):
             return False
         with database.transaction():
-            _respell(database, found)
+            _respell(database, variants)
     database.scrub()  # free pages hold the earlier spellings
     with database.transaction():
         database.put(FORM, ONE_FORM)
     return True
 
 
-def _respell(database: Database, found: Spellings) -> None:
+def _respell(database: Database, variants: Spellings) -> None:
     entries = list(read_framed(database))
-    new = {slot: framed(found.one_form[unframed(stored)]) for slot, stored in entries}
+    new = {slot: framed(variants.one_form[unframed(stored)]) for slot, stored in entries}
     write_subjects(database, {slot: new[slot] for slot, stored in entries if new[slot] != stored})
     if database.execute("SELECT hash FROM departed LIMIT 1"):
         database.put(SPELLINGS, "1")

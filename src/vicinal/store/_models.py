@@ -33,10 +33,10 @@ def digest_of(model: Path) -> str:
 
 
 def _digest(parts: Iterator[bytes]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _contents(path: Path) -> Iterator[bytes]:

@@ -15,16 +15,16 @@ NEXT_NUMBER = "next_number"
 """Fact of a ledger: the number that the next record without an id may get."""
 
 
-def write_naming(database: Database, *, given: bool) -> None:
+def write_naming(database: Database, *, by_holder: bool) -> None:
     """Note, inside a change, whether records came with ids."""
-    database.put(NAMING, GIVEN if given else NUMBERED)
+    database.put(NAMING, GIVEN if by_holder else NUMBERED)
 
 
-def check_naming(database: Database, *, given: bool) -> None:
+def check_naming(database: Database, *, by_holder: bool) -> None:
     """Raise InvalidInput if records come with ids where they had none before, or without."""
     naming = database.get(NAMING) or _earlier_naming(database)
     if naming is not None:
-        inputs.check_subjects_given(given, before=naming == GIVEN)
+        inputs.check_subjects_given(by_holder, before=naming == GIVEN)
 
 
 def _earlier_naming(database: Database) -> str | None:

@@ -63,13 +63,13 @@ class NoisyFigures(ABC):
         """
         generator = public_draws(0)
         draws = [self.figures_of(self._drawn(generator)) for _ in range(_DRAWS)]
-        found = {}
+        figures = {}
         for name, value in self.figures_of(self.counts).items():
-            known = self._enough and not np.isnan(value)
+            enough = self._enough and not np.isnan(value)
             spread = np.array([draw[name] for draw in draws])
-            low, high = interval(spread) if known else (np.nan, np.nan)
-            found[name] = (value if known else np.nan, low, high)
-        return found
+            low, high = interval(spread) if enough else (np.nan, np.nan)
+            figures[name] = (value if enough else np.nan, low, high)
+        return figures
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON has it; null for what the noise hides."""

@@ -154,8 +154,8 @@ def _checked(
     StorageFailed, PrivacyRefused
         As :func:`open_parts`.
     """
-    found = database.faults()
-    if found:
+    faults = database.faults()
+    if faults:
         raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")

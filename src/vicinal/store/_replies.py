@@ -61,40 +61,40 @@ def stored_answers(
     settings = state.settings
     if isinstance(settings, IndKNNSettings):
         return StoredAnswers(Reply, _class_fields(schema, state, state.read(seqs, places)), {})
-    found = state.answers.read(seqs, places)
+    stored = state.answers.read(seqs, places)
     assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
     if isinstance(settings, KeywordSettings):
-        return _keywords(settings, found, state.noise_scale)
-    noise = np.full(len(found), state.noise_scale)
-    plain: dict[str, Any] = {"votes": found, "confidence": None, "probabilities": None}
+        return _keywords(settings, stored, state.noise_scale)
+    noise = np.full(len(stored), state.noise_scale)
+    plain: dict[str, Any] = {"votes": stored, "confidence": None, "probabilities": None}
     names = {"names": schema.target.names}
     if isinstance(settings, MultiLabelSettings):
-        sets = LabelAnswers.of(settings, found, noise)
-        told = {"labels": sets.given.astype(np.int64), "errors": sets.errors}
-        return StoredAnswers(LabelSetReply, {**plain, **told, "shares": sets.shares}, names)
+        sets = LabelAnswers.of(settings, stored, noise)
+        fields = {"labels": sets.present.astype(np.int64), "errors": sets.errors}
+        return StoredAnswers(LabelSetReply, {**plain, **fields, "shares": sets.shares}, names)
     assert isinstance(settings, RegressorSettings)  # noqa: S101 (no other kind)
-    numbers = NumberAnswers.of(settings, found, noise)
-    quartiles = numbers.quantiles(_QUARTILES) if settings.n_thresholds and len(found) else None
-    told = {"labels": numbers.means, "errors": numbers.errors}
-    return StoredAnswers(NumberReply, {**plain, **told, "quartiles": quartiles}, names)
+    numbers = NumberAnswers.of(settings, stored, noise)
+    quartiles = numbers.quantiles(_QUARTILES) if settings.n_thresholds and len(stored) else None
+    fields = {"labels": numbers.means, "errors": numbers.errors}
+    return StoredAnswers(NumberReply, {**plain, **fields, "quartiles": quartiles}, names)
 
 
 def _keywords(
-    settings: KeywordSettings, found: npt.NDArray[np.float64], noise: float
+    settings: KeywordSettings, stored: npt.NDArray[np.float64], noise: float
 ) -> StoredAnswers:
-    answers = KeywordAnswers.of_stored(found)
-    told = {"labels": settings.words[answers.places], "votes": answers.sums}
+    answers = KeywordAnswers.of_stored(stored)
+    fields = {"labels": settings.words[answers.places], "votes": answers.sums}
     nothing = {"confidence": None, "probabilities": None}
-    return StoredAnswers(KeywordReply, {**told, **nothing}, {"noise": noise})
+    return StoredAnswers(KeywordReply, {**fields, **nothing}, {"noise": noise})
 
 
 def _class_fields(
-    schema: StoreSchema, state: AudienceState, found: ReleasedAnswers
+    schema: StoreSchema, state: AudienceState, answers: ReleasedAnswers
 ) -> dict[str, npt.NDArray[Any] | None]:
-    votes, scale = found.votes, state.noise_scale
+    votes, scale = answers.votes, state.noise_scale
     return {
-        "labels": np.asarray(schema.classes)[found.labels],
+        "labels": np.asarray(schema.classes)[answers.labels],
         "votes": votes,
         "confidence": None if votes is None or scale is None else lead(votes, scale),
-        "probabilities": found.probabilities,
+        "probabilities": answers.probabilities,
     }

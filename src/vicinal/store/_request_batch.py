@@ -35,13 +35,13 @@ class _NewQueries:
     queries_of: dict[str, int] = field(default_factory=dict)
     refusal: VicinalError | None = None
 
-    def ask(self, analyst: str, found: Mapping[bytes, npt.NDArray[Any]]) -> None:
+    def ask(self, analyst: str, rows: Mapping[bytes, npt.NDArray[Any]]) -> None:
         """Put new queries at the end."""
-        for digest, row in found.items():
+        for digest, row in rows.items():
             self.place_of[digest] = len(self.rows)
             self.rows.append(row)
-        if found:
-            self.queries_of[analyst] = self.queries_of.get(analyst, 0) + len(found)
+        if rows:
+            self.queries_of[analyst] = self.queries_of.get(analyst, 0) + len(rows)
 
 
 @dataclass(eq=False)
@@ -101,12 +101,14 @@ class RequestBatch:
 
     def _jobs(self, queries: Sequence[Query]) -> list[_RequestJob | VicinalError]:
         checked = [self._checked(query) for query in queries]
-        sound = [found for found in checked if not isinstance(found, VicinalError)]
+        sound = [outcome for outcome in checked if not isinstance(outcome, VicinalError)]
         rows = self._rows([vectors for _, vectors in sound])
         self._look_up(queries, checked)
         return [
-            found if isinstance(found, VicinalError) else self._job(query, found[0], next(rows))
-            for query, found in zip(queries, checked, strict=True)
+            outcome
+            if isinstance(outcome, VicinalError)
+            else self._job(query, outcome[0], next(rows))
+            for query, outcome in zip(queries, checked, strict=True)
         ]
 
     def _look_up(
@@ -117,8 +119,8 @@ class RequestBatch:
         """Read at once what is stored under the idempotency keys of all sound requests."""
         names = [
             name
-            for query, found in zip(queries, checked, strict=True)
-            if not isinstance(found, VicinalError) and (name := _name(query)) is not None
+            for query, outcome in zip(queries, checked, strict=True)
+            if not isinstance(outcome, VicinalError) and (name := _name(query)) is not None
         ]
         self._stored = stored_requests(self._ledger.database, names)
 
@@ -144,24 +146,24 @@ class RequestBatch:
         self, query: Query, state: AudienceState, rows: npt.NDArray[Any]
     ) -> _RequestJob | VicinalError:
         try:
-            return self._found(query, state, rows)
+            return self._job_of(query, state, rows)
         except VicinalError as error:
             return error
 
-    def _found(self, query: Query, state: AudienceState, rows: npt.NDArray[Any]) -> _RequestJob:
+    def _job_of(self, query: Query, state: AudienceState, rows: npt.NDArray[Any]) -> _RequestJob:
         analyst, digests, name = query.analyst, digests_of(rows), _name(query)
         if name is None:
-            return self._sorted(state, analyst, digests, rows)
+            return self._find_or_enqueue(state, analyst, digests, rows)
         body = _body(digests)
-        if job := self._known(state, name, body):
+        if job := self._repeated_job(state, name, body):
             return job
-        job = self._sorted(state, analyst, digests, rows)
+        job = self._find_or_enqueue(state, analyst, digests, rows)
         if job.charged:  # what only repeats answers costs nothing when it is sent again
             job.name, job.body = name, body
             self._named[name] = job
         return job
 
-    def _known(self, state: AudienceState, name: bytes, body: bytes) -> _RequestJob | None:
+    def _repeated_job(self, state: AudienceState, name: bytes, body: bytes) -> _RequestJob | None:
         """Return the job of a key that was used before, in this batch or any other."""
         if (job := self._named.get(name)) is not None:
             _check_body(job.body, body)
@@ -171,22 +173,22 @@ class RequestBatch:
         _check_body(stored[0], body)
         return _RequestJob(state, stored[1], stored[2])
 
-    def _sorted(
+    def _find_or_enqueue(
         self, state: AudienceState, analyst: str, digests: list[bytes], rows: npt.NDArray[Any]
     ) -> _RequestJob:
         """Find each query among the answers, or put it to those that have to be asked."""
         fresh = self._fresh.setdefault(state.audience.name, _NewQueries(state))
-        found = [state.answers.find(digest) for digest in digests]
+        stored_at = [state.answers.find(digest) for digest in digests]
         new = {
             digest: row
-            for digest, row, place in zip(digests, rows, found, strict=True)
+            for digest, row, place in zip(digests, rows, stored_at, strict=True)
             if place is None and digest not in fresh.place_of
         }
         _check_quota(state, fresh, analyst, len(new))
         fresh.ask(analyst, new)
         where = [
             place or (_FRESH, fresh.place_of[digest])
-            for digest, place in zip(digests, found, strict=True)
+            for digest, place in zip(digests, stored_at, strict=True)
         ]
         seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
         return _RequestJob(state, seqs.copy(), places.copy(), len(new))
@@ -212,7 +214,7 @@ class RequestBatch:
         usage = None if state.proxies is None else state.proxies.shares
         return AnswerBlock(
             state.audience, digests, state.released(answers), spent, fresh.queries_of,
-            reuse_entry, usage, state.put,
+            reuse_entry, usage, state.n_asked,
         )  # fmt: skip
 
     def _keep_charges(self, state: AudienceState) -> None:
@@ -279,19 +281,19 @@ def audience_state(states: Mapping[str, AudienceState], audience: object) -> Aud
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
     """Raise PrivacyRefused before a plan or a quota is exceeded."""
     if more > state.left - len(fresh.rows):
-        left = max(0, state.left - len(fresh.rows))
+        remaining = max(0, state.left - len(fresh.rows))
         raise PrivacyRefused(
-            f"The audience {state.audience.name!r} has {left} of its "
+            f"The audience {state.audience.name!r} has {remaining} of its "
             f"{state.settings.n_queries} answers left, and {more} new ones were asked for. "
             "Queries answered since the data last changed still cost nothing."
         )
-    known = state.audience.analysts.get(analyst, Analyst(None, 0))
-    if known.quota is not None:
-        left = max(0, known.quota - known.used - fresh.queries_of.get(analyst, 0))
-        if more > left:
+    entry = state.audience.analysts.get(analyst, Analyst(None, 0))
+    if entry.quota is not None:
+        remaining = max(0, entry.quota - entry.used - fresh.queries_of.get(analyst, 0))
+        if more > remaining:
             raise PrivacyRefused(
-                f"The analyst has {left} of {known.quota} answers left, and {more} new ones were "
-                "asked for. Queries answered since the data last changed still cost nothing."
+                f"The analyst has {remaining} of {entry.quota} answers left, and {more} new ones "
+                "were asked for. Queries answered since the data last changed still cost nothing."
             )
 
 

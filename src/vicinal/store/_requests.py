@@ -103,8 +103,8 @@ class Reply:
     @property
     def _paid(self) -> dict[str, Any]:
         """What every reply tells of the plan, and of shards."""
-        told: dict[str, Any] = {"charged": self.charged, "left": self.left}
-        return told if self.missing is None else {**told, "missing": list(self.missing)}
+        fields: dict[str, Any] = {"charged": self.charged, "left": self.left}
+        return fields if self.missing is None else {**fields, "missing": list(self.missing)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ class LabelSetReply(Reply):
         return {
             "names": self.names,
             "labels": [
-                [name for name, given in zip(self.names, row, strict=True) if given]
+                [name for name, present in zip(self.names, row, strict=True) if present]
                 for row in self.labels.tolist()
             ],
             "shares": self.shares.round(_DIGITS).tolist(),
@@ -262,15 +262,15 @@ def checked_name(what: str, value: object) -> str:
     return value
 
 
-def _rounded(found: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64] | None:
-    return None if found is None else found.round(_DIGITS)
+def _rounded(values: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64] | None:
+    return None if values is None else values.round(_DIGITS)
 
 
-def _listed(found: npt.NDArray[np.float64] | None) -> list[Any] | None:
+def _listed(values: npt.NDArray[np.float64] | None) -> list[Any] | None:
     """Return rows, or numbers, as a list, with None for those that are NaN."""
-    if found is None:
+    if values is None:
         return None
-    listed: list[Any] = found.tolist()
-    for place in np.flatnonzero(np.isnan(found.reshape(len(found), -1)[:, 0])).tolist():
+    listed: list[Any] = values.tolist()
+    for place in np.flatnonzero(np.isnan(values.reshape(len(values), -1)[:, 0])).tolist():
         listed[place] = None
     return listed

@@ -50,10 +50,10 @@ class ReuseReplay:
         for reuse_entry, labels in self._journal():
             for start in range(0, len(labels), reuse.block):
                 part = slice(start, start + reuse.block)
-                queries, asked = reuse_entry.queries[part], reuse_entry.put[part]
+                queries, queried = reuse_entry.queries[part], reuse_entry.asked[part]
                 # Asked again only because it counts what it is asked; what was decided, counts.
                 reuse.reusable(queries)
-                observe(reuse, schedule, queries, asked, labels[part])
+                observe(reuse, schedule, queries, queried, labels[part])
         return replace(self.initial_engine, reuse=reuse, schedule=schedule)
 
     def _journal(self) -> Iterator[tuple[ReuseEntry, Places]]:
@@ -63,11 +63,11 @@ class ReuseReplay:
             (self.audience.number,),
         )
         dtype = np.dtype(self.schema.precision.dtype).newbyteorder("<")
-        for asked, queries, answers in rows:
+        for queried, queries, answers in rows:
             numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.schema.n_features)
             reuse_entry = ReuseEntry(
                 numbers.astype(self.schema.precision.dtype),
-                np.frombuffer(bytes_of(asked), dtype=np.bool_),
+                np.frombuffer(bytes_of(queried), dtype=np.bool_),
             )
             yield reuse_entry, self._labels(answers)
 
@@ -97,5 +97,5 @@ def released(answers: QueryAnswers) -> npt.NDArray[Any]:
 
 def mask_unasked(votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return stored votes as they leave: NaN where nobody was asked."""
-    asked = np.isfinite(votes).all(axis=1, keepdims=True)
-    return np.where(asked, votes, np.nan)
+    queried = np.isfinite(votes).all(axis=1, keepdims=True)
+    return np.where(queried, votes, np.nan)

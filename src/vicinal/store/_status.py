@@ -74,8 +74,8 @@ class Presence:
     def of(cls, standings: Iterable[int]) -> Presence:
         """Count how subjects are known, each counted once."""
         counts = Counter(standings)
-        here, left = counts.pop(Standing.ENROLLED, 0), counts.pop(Standing.ERASED, 0)
-        return cls(here, left, counts.total())
+        here, erased = counts.pop(Standing.ENROLLED, 0), counts.pop(Standing.ERASED, 0)
+        return cls(here, erased, counts.total())
 
 
 def presence_in(ledger: Ledger, subjects: Iterable[SubjectId]) -> Presence:
@@ -87,10 +87,10 @@ def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     """Return what a plan has left, and an analyst of it."""
     if analyst is not None and not isinstance(analyst, str):
         raise InvalidInput("The 'analyst' parameter must be text.")
-    known = state.audience.analysts.get(analyst or "", Analyst(None, 0))
-    left = None if known.quota is None else max(0, known.quota - known.used)
+    entry = state.audience.analysts.get(analyst or "", Analyst(None, 0))
+    remaining = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
-    return Quota(state.settings.n_queries, used, state.left, known.quota, known.used, left)
+    return Quota(state.settings.n_queries, used, state.left, entry.quota, entry.used, remaining)
 
 
 def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
@@ -104,6 +104,7 @@ def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[
         "target": schema.target.facts,
         "features": {"number": schema.n_features, **schema.extractor.spec()},
         "kernel": schema.kernel,
+        "reference_cost": schema.reference_cost,
         "index": schema.index,
         "version": parts.ledger.version,
         "history": [{"at": at, "what": what, "version": v} for at, what, v in history],

@@ -23,7 +23,13 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
-from vicinal.store._changes import add_audience, add_records, start_index
+from vicinal.store._changes import (
+    add_audience,
+    add_records,
+    refresh_model,
+    refreshes_left,
+    start_index,
+)
 from vicinal.store._digests import note_files
 from vicinal.store._evaluation_charges import CountedRows, Steps, charge_people
 from vicinal.store._extractors import StoreExtractor
@@ -31,7 +37,7 @@ from vicinal.store._folder import Folder
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import StoredRecords
-from vicinal.store._request_batch import RequestBatch
+from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
 from vicinal.store._verify import Verification, traces, verify
@@ -107,12 +113,12 @@ class Store(BaseStore):
             :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
         classes, kernel, norm_bound, index
             As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of
-            `classes`, a store of numbers has `bounds` (`scale`, `n_thresholds`) of
-            :class:`~vicinal.predictors.IndKNNRegressor`, and one of several labels has `labels`
-            (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`; one of words has a
-            `vocabulary` (`words_per_text`) of :class:`~vicinal.predictors.IndKNNKeywords`, and `y`
-            are texts. Replies are :class:`NumberReply`, :class:`LabelSetReply` and
-            :class:`KeywordReply` then.
+            `classes`, a store of numbers has `bounds` (`scale`, `typical_range`,
+            `n_thresholds`) of :class:`~vicinal.predictors.IndKNNRegressor`, and one of several
+            labels has `labels` (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`;
+            one of words has a `vocabulary` (`words_per_text`) of
+            :class:`~vicinal.predictors.IndKNNKeywords`, and `y` are texts. Replies are
+            :class:`NumberReply`, :class:`LabelSetReply` and :class:`KeywordReply` then.
         public : array (m, d), optional
             Public reference, features (after extraction).
         extractor : StoreExtractor, optional
@@ -218,7 +224,7 @@ class Store(BaseStore):
         place = None if witness is None else Path(witness)
         _backups.unpack(Path(backup), Path(path), ledger, place, accept_loss=accept_loss)
         store = cls.open(path, accept_loss=accept_loss)
-        with store._whole():
+        with store._exclusive():
             store._parts.supersede()
         return store
 
@@ -250,20 +256,20 @@ class Store(BaseStore):
         """
         ids = _checks.subject_ids("subjects", subjects)
         parts = self._parts
-        with self._whole():
-            gone = _erasure.decide(parts.ledger, parts.shard, ids)
+        with self._exclusive():
+            n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
             self._failed = True  # until it is through: another erasure must not begin before
             self._changed()
             _erasure.finish(parts.database, parts.record_files, parts.witness)
-            if left := list(traces(parts)):
-                raise StorageFailed(" ".join(left))
+            if remains := list(traces(parts)):
+                raise StorageFailed(" ".join(remains))
             self._failed = False
-        return gone
+        return n_erased
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are enrolled, were erased, or never were there. Private."""
         ids = _checks.subject_ids("subjects", subjects)
-        with self._whole():
+        with self._exclusive():
             return presence_in(self._parts.ledger, ids)
 
     # ------------------------------------------------------------ answers
@@ -283,15 +289,68 @@ class Store(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts; with `curator` also private ones, under the key "private"."""
-        with self._whole():
-            found = public_facts(self._parts, self._audience_states)
+        with self._exclusive():
+            facts = public_facts(self._parts, self._audience_states)
             if curator:
-                found["private"] = curator_facts(self._parts)
-        return found
+                facts["private"] = curator_facts(self._parts)
+        return facts
+
+    def refresh_model(self, audience: str = DEFAULT) -> int:
+        """Train an audience's private model again, on the people who are here now.
+
+        Who left is not in the new model (earlier weights and answers stay what they are), who came
+        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
+        data, a query that was answered before counts as new.
+
+        Parameters
+        ----------
+        audience
+            Whose model.
+
+        Returns
+        -------
+        int
+            How many refreshes are left.
+
+        Raises
+        ------
+        InvalidInput
+            If the audience has no private model.
+        PrivacyRefused
+            If its plan has no refresh left.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from vicinal import Store
+        >>> rng = np.random.default_rng(0)
+        >>> X, y, R = rng.normal(size=(500, 3)), rng.integers(0, 2, 500), rng.normal(size=(80, 3))
+        >>> with Store.init(
+        ...     Path(tempfile.mkdtemp()) / "store",
+        ...     X,
+        ...     y,
+        ...     classes=[0, 1],
+        ...     public=R,
+        ...     n_queries=20,
+        ...     n_records=500,
+        ...     model_share=0.5,
+        ...     model_refreshes=1,
+        ... ) as store:
+        ...     store.refresh_model()
+        0
+        """
+        with self._exclusive():
+            state = audience_state(self._audience_states, audience)
+            left = refreshes_left(state)
+            self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
+            self._changed()
+        return left - 1
 
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
-        with self._whole():
+        with self._exclusive():
             _backups.pack(self._parts, Path(path))
 
     # ------------------------------------------------------------ inside

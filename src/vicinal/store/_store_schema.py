@@ -155,18 +155,18 @@ class StoreSchema:
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
         """Return the schema of a specification, its arrays read from `folder`."""
-        found = json.loads(spec)
-        public = np.load(folder / PUBLIC, allow_pickle=False) if found["public"] else None
+        fields = json.loads(spec)
+        public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(
-            TargetSchema.of(found.get("target", {"classes": found["classes"]})),
-            found["n_features"],
-            found["kernel"],
-            found["bound"],
-            Precision(found["norm"], found["limit"]),
-            StoreExtractor.load(found["extractor"], folder),
+            TargetSchema.of(fields.get("target", {"classes": fields["classes"]})),
+            fields["n_features"],
+            fields["kernel"],
+            fields["bound"],
+            Precision(fields["norm"], fields["limit"]),
+            StoreExtractor.load(fields["extractor"], folder),
             public,
-            found.get("index", plain_index()),
-            found.get("reference_cost", 0.0),
+            fields.get("index", plain_index()),
+            fields.get("reference_cost", 0.0),
         )
 
 
@@ -190,8 +190,8 @@ def new_schema(
         If anything is unusable.
     """
     target = TargetSchema.of(parameters)
-    rest = {name: value for name, value in parameters.items() if value is not None}
-    form, settings = target.estimator(rest), target.settings(rest)
+    options = {name: value for name, value in parameters.items() if value is not None}
+    form, settings = target.estimator(options), target.settings(options)
     inputs.refuse_same_memory(X, public)
     features = inputs.features(form, extractor.transform(X), reset=True)
     reference = None if public is None else inputs.reference(public, features)

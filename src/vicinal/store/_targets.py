@@ -45,7 +45,7 @@ _SETTINGS: dict[str, type[SharedSettings]] = {
 }
 _OWN = {
     CLASSES: (CLASSES,),
-    NUMBERS: (NUMBERS, "scale", "n_thresholds"),
+    NUMBERS: (NUMBERS, "scale", "typical_range", "n_thresholds"),
     LABELS: (LABELS, "tau"),
     WORDS: (WORDS, "words_per_text"),
 }
@@ -94,9 +94,9 @@ class TargetSchema:
                 "texts the 'vocabulary' parameter."
             )
         (kind,) = declared
-        given = {name: parameters[name] for name in _OWN[kind] if name in parameters}
-        form = _estimator(kind, {**_LEAST.get(kind, {}), **given})
-        return cls(kind, {**given, kind: _plain(_SETTINGS[kind], form)})
+        values = {name: parameters[name] for name in _OWN[kind] if name in parameters}
+        form = _estimator(kind, {**_LEAST.get(kind, {}), **values})
+        return cls(kind, {**values, kind: _plain(_SETTINGS[kind], form)})
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -184,10 +184,10 @@ class TargetSchema:
 
 
 def _estimator(kind: str, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
-    made = _ESTIMATORS[kind]
+    estimator = _ESTIMATORS[kind]
     _check_names(kind, parameters)
     try:
-        return made(**parameters)
+        return estimator(**parameters)
     except TypeError:
         raise InvalidInput(f"The {kind!r} parameter must be given.") from None
 

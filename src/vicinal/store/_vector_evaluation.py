@@ -85,16 +85,18 @@ class NumberEvaluation(NoisyFigures):
     def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return RMSE, mean error and R2 of each target; R2 against the best constant."""
         people = max(float(np.concatenate(counts).sum(axis=1).mean()), 1e-9)
-        found = {}
+        figures = {}
         for i, target in enumerate(self.targets):
             bias, square = _moments(counts[0][i], self.error_edges[i], people)
             mean, spread = _moments(counts[1][i], self.deviation_edges[i], people)
             variance = spread - mean**2
             hidden = 3 * self.noise * _square_length(self.deviation_edges[i]) / people
-            found[f"{target} rmse"] = float(np.sqrt(max(square, 0.0)))
-            found[f"{target} mean_error"] = bias
-            found[f"{target} r2"] = 1 - max(square, 0.0) / variance if variance > hidden else np.nan
-        return found
+            figures[f"{target} rmse"] = float(np.sqrt(max(square, 0.0)))
+            figures[f"{target} mean_error"] = bias
+            figures[f"{target} r2"] = (
+                1 - max(square, 0.0) / variance if variance > hidden else np.nan
+            )
+        return figures
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,14 +142,14 @@ class LabelSetEvaluation(NoisyFigures):
         (tables,) = counts
         people = max(float(tables.sum() / len(tables)), 1e-9)
         right = np.clip((tables[:, 0, 0] + tables[:, 1, 1]) / people, 0, 1)
-        found = {"accuracy": float(right.mean())}
+        figures = {"accuracy": float(right.mean())}
         for name, table, share in zip(self.labels, tables, right, strict=True):
-            found[f"{name} accuracy"] = float(share)
+            figures[f"{name} accuracy"] = float(share)
             sizes = table.sum(axis=1)
             enough = (sizes > 3 * np.sqrt(2) * self.noise).all()
             both = np.clip(np.diag(table) / np.where(enough, sizes, 1.0), 0, 1)
-            found[f"{name} balanced_accuracy"] = float(both.mean()) if enough else np.nan
-        return found
+            figures[f"{name} balanced_accuracy"] = float(both.mean()) if enough else np.nan
+        return figures
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,7 +74,7 @@ def verify(
     }
     if rows is not None:
         works["erased features"] = _features(parts, rows)
-    faults = tuple(fault for found in works.values() for fault in found)
+    faults = tuple(fault for part_faults in works.values() for fault in part_faults)
     return Verification(faults, tuple(works))
 
 
@@ -154,8 +154,8 @@ def _remains(subject: SubjectId) -> list[bytes]:
     Where a database frees a cell it may write over its first four bytes. What would be too short
     to tell from chance is not looked for.
     """
-    whole = framed(subject)
-    return [whole[1:], whole[4:]] if len(whole) - 4 >= _SHORTEST else [whole[1:]]
+    frame = framed(subject)
+    return [frame[1:], frame[4:]] if len(frame) - 4 >= _SHORTEST else [frame[1:]]
 
 
 def _holds(content: bytes, remains: set[bytes]) -> bool:
@@ -170,9 +170,9 @@ def _holds(content: bytes, remains: set[bytes]) -> bool:
 
 def _features(parts: OpenStore, rows: npt.NDArray[Any]) -> Iterator[str]:
     """Find erased features among all records; the same features of somebody else are found too."""
-    wanted = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
+    erased = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
     for part in parts.record_files.features_in_parts(len(parts.shard)):
-        if any(row.tobytes() in wanted for row in part):
+        if any(row.tobytes() in erased for row in part):
             yield "The record files hold features of an erased record, or equal ones of another."
             return
 

@@ -43,13 +43,13 @@ def ranges(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
 
     The layers are those of :mod:`vicinal.students._networks`, in evaluation mode.
     """
-    found = []
+    bounds = []
     with torch.no_grad():
         for layer in body:
             if isinstance(layer, _ADDS_UP):
-                found.append(max(float(examples.abs().max()), 1e-6))
+                bounds.append(max(float(examples.abs().max()), 1e-6))
             examples = layer(examples)
-    return tuple(found)
+    return tuple(bounds)
 
 
 class ExactBody:
@@ -62,11 +62,11 @@ class ExactBody:
         adders = sum(isinstance(layer, _ADDS_UP) for layer in body)
         if adders != len(largest):
             raise InvalidInput(f"The ranges must be {adders}, one a layer. Got {len(largest)}.")
-        left = iter(largest)
+        bounds = iter(largest)
         self._layers: list[Layer] = []
         for layer in body:
             if isinstance(layer, _ADDS_UP):
-                self._layers.append(_whole(layer, next(left)))
+                self._layers.append(_quantized(layer, next(bounds)))
             elif isinstance(layer, _COMPARES):
                 self._layers.append(layer)
             elif not isinstance(layer, nn.Dropout | nn.Dropout2d):
@@ -81,7 +81,7 @@ class ExactBody:
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _QuantizedLayer:
     """A sum over whole numbers between two changes of scale."""
 
     per_unit: float
@@ -94,18 +94,20 @@ class _Whole:
         return self.sums(counted).mul_(self.unit)
 
 
-def _whole(layer: nn.Module, largest: float) -> _Whole:
+def _quantized(layer: nn.Module, largest: float) -> _QuantizedLayer:
     levels = _LEVELS_OF_FACTORS if isinstance(layer, _Normalisation) else _LEVELS
     unit = largest / levels
     if isinstance(layer, nn.AdaptiveAvgPool2d):
-        return _Whole(1 / unit, levels, _mean, unit)
+        return _QuantizedLayer(1 / unit, levels, _mean, unit)
     weight, bias = _weights(layer)
     # Half a step of rounding may be added to every weight: hence the two terms of the bound.
     total = weight.abs().flatten(1).sum(dim=1)
     room = (_EXACT - 1 - levels * weight[0].numel() / 2) / (levels * total + bias.abs() / unit)
     step = 1 / float(room.min())
-    whole, shift = (weight / step).round(), (bias / (unit * step)).round()
-    return _Whole(1 / unit, levels, _sums(layer, whole.float(), shift.float()), unit * step)
+    integers, shift = (weight / step).round(), (bias / (unit * step)).round()
+    return _QuantizedLayer(
+        1 / unit, levels, _sums(layer, integers.float(), shift.float()), unit * step
+    )
 
 
 def _weights(layer: nn.Module) -> tuple[Tensor, Tensor]:

@@ -117,9 +117,9 @@ def about(student: Student) -> dict[str, Any]:
 
 
 def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student:
-    given = about["preprocessing"]
+    images = about["preprocessing"]
     preprocessing = Preprocessing(
-        tuple(given["shape"]), tuple(given["mean"]), tuple(given["deviation"])
+        tuple(images["shape"]), tuple(images["mean"]), tuple(images["deviation"])
     )
     classes = tuple(about["classes"])
     network = build(about["network"], preprocessing.input_shape, len(classes))
@@ -215,13 +215,13 @@ class _Graph:
 
     def normalised(self, name: str, student: Student) -> str:
         """Add what :class:`vicinal.students._student.Preprocessing` does."""
-        taken = student.preprocessing
-        centred = self.node("Sub", [name, self.weight(taken.mean)])
-        scaled = self.node("Div", [centred, self.weight(taken.deviation)])
-        if len(taken.shape) == 1:
+        images = student.preprocessing
+        centred = self.node("Sub", [name, self.weight(images.mean)])
+        scaled = self.node("Div", [centred, self.weight(images.deviation)])
+        if len(images.shape) == 1:
             return scaled
-        if len(taken.shape) == 2:
-            channels, height, width = taken.input_shape
+        if len(images.shape) == 2:
+            channels, height, width = images.input_shape
             shape = self._helper.make_tensor("shape", 7, (4,), [-1, channels, height, width])
             self.weights.append(shape)
             return self.node("Reshape", [scaled, "shape"])

@@ -140,12 +140,12 @@ class PlannedRelease(ABC):
         return tuple(field.name for field in fields if field.default is dataclasses.MISSING)
 
     @classmethod
-    def from_fields(cls, name: str, given: Mapping[str, Any]) -> Self:
+    def from_fields(cls, name: str, values: Mapping[str, Any]) -> Self:
         """Check every given field; `name` is how errors call the release."""
         checks = {field.name: field.metadata["check"] for field in dataclasses.fields(cls)}
-        given_checks = {key: check for key, check in checks.items() if key in given}
+        given_checks = {key: check for key, check in checks.items() if key in values}
         return cls(
-            **{key: check(f"{name}.{key}", given[key]) for key, check in given_checks.items()}
+            **{key: check(f"{name}.{key}", values[key]) for key, check in given_checks.items()}
         )
 
     @property

@@ -68,8 +68,8 @@ class PlannedIndKNN(PlannedRelease):
                 f"The '{name}.model_steps' parameter belongs to '{name}.model_share'."
             )
         model = None if self.model_share is None else self.model_steps or MODEL_STEPS
-        given = delta if self.epsilon is not None and self.delta is None else self.delta
-        return dataclasses.replace(self, delta=given, model_steps=model)
+        own_delta = delta if self.epsilon is not None and self.delta is None else self.delta
+        return dataclasses.replace(self, delta=own_delta, model_steps=model)
 
     def budget(self) -> float:
         """Return the budget B (zCDP) of an individual filter, from B or from epsilon and delta."""

@@ -14,13 +14,14 @@ Limits are ceil(floor / factor): no hit is lost by them, and each is checked exa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._scan import Floors, HitBudget, Hits, QueryBlock, ScanRecords
+from vicinal.neighbours._scan import Floors, HitBudget, QueryBlock
 from vicinal.neighbours.engines._intrinsics import lowest_bit
 from vicinal.neighbours.engines._tile_code import (
     FOUND,
@@ -34,8 +35,6 @@ from vicinal.neighbours.engines._tile_code import (
 from vicinal.neighbours.engines._vnni import (
     VNNIEngine,
     aligned,
-    check_memory,
-    lists_of,
     roomier,
     sum_limits,
 )
@@ -96,23 +95,17 @@ class AMXEngine(VNNIEngine):
         rows, floors = block.packed.rows[chosen], block.floors[chosen]
         return self.prepare(rows, floors, block.factor)
 
-    def _scan(
-        self,
-        block: QueryBlock,
-        records: ScanRecords,
-        chosen: npt.NDArray[np.int32],
-        room: HitBudget,
-        size: int,
-    ) -> Hits | None:
+    def _hits(
+        self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget
+    ) -> npt.NDArray[np.int32]:
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
-            return super()._scan(block, records, chosen, room, size)
-        check_memory(tiles.rows.shape[1], records, chosen)
-        hits = _scan_tiles(
-            records.features, records.offsets, records.row_ids, chosen, size, block.floors,
-            block.factor, tiles.tiles, tiles.limits, self._shapes, self._address, room.left,
+            return super()._hits(block, stored, room)
+        hits: npt.NDArray[np.int32] = _scan_tiles(
+            *stored, block.floors, block.factor, tiles.tiles, tiles.limits, self._shapes,
+            self._address, room.left,
         )  # fmt: skip
-        return lists_of(hits, len(block), room)
+        return hits
 
 
 def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBlock:
@@ -128,7 +121,7 @@ def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBloc
 
 @compiled
 def _scan_tiles(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, floors, factor, tiles, limits, shapes, address, left
+    features, offsets, names, chosen, size, floors, factor, tiles, limits, shapes, address, room
 ):
     """Return hits (query, name, value), cached rows and 32 queries at a time."""
     width, steps = features.shape[1], tiles.shape[1]
@@ -136,7 +129,7 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     tile = max(SIDE, _CACHED // wide // SIDE * SIDE)
     rows = np.empty(tile, dtype=np.int64)
     biases, rests = np.zeros(tile, dtype=np.int32), np.zeros(tile, dtype=np.int32)
-    found = np.empty((tile, FOUND), dtype=np.int32)
+    masks = np.empty((tile, FOUND), dtype=np.int32)
     sums = _aligned_bytes(4 * SIDE * SIDE)
     copies = _aligned_bytes(tile * wide)
     hits = np.empty((4096, 3), dtype=np.int32)
@@ -155,20 +148,20 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
             _copy(features, rows, count, wide, copies)
             records, stride = copies.ctypes.data, wide
         for query in range(0, len(limits), SIDE):
-            kept = scan_tiles(
+            n_masks = scan_tiles(
                 address,
                 (
                     records, stride, -(-count // SIDE), steps, tiles.ctypes.data + query * wide,
                     limits.ctypes.data + 4 * query, biases.ctypes.data, sums.ctypes.data,
-                    found.ctypes.data, shapes.ctypes.data,
+                    masks.ctypes.data, shapes.ctypes.data,
                 ),
             )  # fmt: skip
             hits, at = _keep(
-                found, kept, count, rows, rests, names, floors, factor, query, hits, at
+                masks, n_masks, count, rows, rests, names, floors, factor, query, hits, at
             )
-        left[0] -= at - before
-        if left[0] < 0:
-            left[0] = -1
+        room[0] -= at - before
+        if room[0] < 0:
+            room[0] = -1
             return hits[:0]
     return hits[:at]
 
@@ -185,21 +178,21 @@ def _copy(features, rows, count, wide, copies):  # type: ignore[no-untyped-def]
 
 @compiled
 def _keep(  # type: ignore[no-untyped-def]
-    found, kept, count, rows, rests, names, floors, factor, query, hits, at
+    masks, n_masks, count, rows, rests, names, floors, factor, query, hits, at
 ):
-    """Append the hits among the first `kept` rows of `found`, checked exactly."""
-    for i in range(kept):
-        position = found[i, 0]
+    """Append the hits among the first `n_masks` rows of `masks`, checked exactly."""
+    for i in range(n_masks):
+        position = masks[i, 0]
         if position >= count:  # what fills the last group
             return hits, at
         if at + SIDE > len(hits):
             hits = roomier(hits, at)
-        rest, name = rests[position], names[rows[position]]
-        mask = np.uint64(np.uint32(found[i, 1]))
+        remainder, name = rests[position], names[rows[position]]
+        mask = np.uint64(np.uint32(masks[i, 1]))
         while mask:
             j = lowest_bit(mask)
             mask &= mask - np.uint64(1)
-            value = np.int64(found[i, 2 + j]) * factor - rest
+            value = np.int64(masks[i, 2 + j]) * factor - remainder
             if query + j < len(floors) and value >= floors[query + j]:
                 hits[at, 0], hits[at, 1], hits[at, 2] = query + j, name, value
                 at += 1

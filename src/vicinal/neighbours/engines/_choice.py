@@ -62,12 +62,12 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
         return _float32()
     if name is None:
         return _fastest(os.getpid())
-    found = _proven(_checks.choice("engine", name, tuple(ENGINES)))
-    if found is None:
+    engine = _proven(_checks.choice("engine", name, tuple(ENGINES)))
+    if engine is None:
         raise InvalidInput(
             f"The engine {name!r} is not to be had on this machine. Leave the choice to vicinal."
         )
-    return found
+    return engine
 
 
 def proven_engines() -> list[str]:

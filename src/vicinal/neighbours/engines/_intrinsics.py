@@ -111,25 +111,27 @@ def _multiply(
     step = builder.phi(_I64)
     sums = [builder.phi(_SUMS) for _ in pointers for _ in range(columns)]
     first = builder.mul(step, ir.Constant(_I64, columns))
-    asked = [
+    queries = [
         _load(builder, packed, builder.add(first, ir.Constant(_I64, c)), 64) for c in range(columns)
     ]
-    found = []
+    products = []
     for i, pointer in enumerate(pointers):
         record = _spread(builder, _load(builder, pointer, step, 1))
-        found += [_dot(builder, sums[i * columns + c], asked[c], record) for c in range(columns)]
+        products += [
+            _dot(builder, sums[i * columns + c], queries[c], record) for c in range(columns)
+        ]
     following = builder.add(step, ir.Constant(_I64, 1))
     builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
     for phi, start, new in zip(
         [step, *sums],
         [ir.Constant(_I64, 0), *(start for start in starts for _ in range(columns))],
-        [following, *found],
+        [following, *products],
         strict=True,
     ):
         phi.add_incoming(start, before)
         phi.add_incoming(new, loop)
     builder.position_at_end(after)
-    return found
+    return products
 
 
 def _keep(builder: Any, sums: list[Any], limits: Any, products: Any, columns: int) -> list[Any]:
@@ -164,8 +166,8 @@ def dot_and_sum(typing, unsigned, signed, size):  # type: ignore[no-untyped-def]
     signature = _types.UniTuple(_types.int32, 2)(_types.intp, _types.intp, _types.intp)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        found = _long_dot(builder, *arguments)
-        return context.make_tuple(builder, signature.return_type, found)
+        totals = _long_dot(builder, *arguments)
+        return context.make_tuple(builder, signature.return_type, totals)
 
     return signature, generate
 
@@ -173,29 +175,29 @@ def dot_and_sum(typing, unsigned, signed, size):  # type: ignore[no-untyped-def]
 def _long_dot(builder: Any, unsigned: Any, signed: Any, size: Any) -> list[Any]:
     """Emit a loop over 64 bytes at a time, and a masked step for the rest."""
     none = ir.Constant(_SUMS, [0] * LANES)
-    whole = builder.and_(size, ir.Constant(_I64, -64))
+    full = builder.and_(size, ir.Constant(_I64, -64))
     before = builder.block
     check, loop, after = (builder.append_basic_block(name) for name in ("check", "bytes", "rest"))
     builder.branch(check)
     builder.position_at_end(check)
     at = builder.phi(_I64)
     sums = [builder.phi(_SUMS) for _ in range(2)]
-    builder.cbranch(builder.icmp_signed("<", at, whole), loop, after)
+    builder.cbranch(builder.icmp_signed("<", at, full), loop, after)
     builder.position_at_end(loop)
-    left, right = (_whole(builder, address, at) for address in (unsigned, signed))
-    found = _step(builder, sums, left, right)
+    left, right = (_load_register(builder, address, at) for address in (unsigned, signed))
+    sums_after = _step(builder, sums, left, right)
     following = builder.add(at, ir.Constant(_I64, 64))
     builder.branch(check)
     for phi, start, new in zip(
-        [at, *sums], [ir.Constant(_I64, 0), none, none], [following, *found], strict=True
+        [at, *sums], [ir.Constant(_I64, 0), none, none], [following, *sums_after], strict=True
     ):
         phi.add_incoming(start, before)
         phi.add_incoming(new, loop)
     builder.position_at_end(after)
     one = ir.Constant(_I64, 1)
-    mask = builder.sub(builder.shl(one, builder.sub(size, whole)), one)
+    mask = builder.sub(builder.shl(one, builder.sub(size, full)), one)
     mask = builder.bitcast(mask, _MASK)
-    left, right = (_masked(builder, address, whole, mask) for address in (unsigned, signed))
+    left, right = (_masked(builder, address, full, mask) for address in (unsigned, signed))
     return [
         _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [total])
         for total in _step(builder, sums, left, right)
@@ -208,7 +210,7 @@ def _step(builder: Any, sums: list[Any], unsigned: Any, signed: Any) -> list[Any
     return [_dot(builder, sums[0], unsigned, signed), _dot(builder, sums[1], ones, signed)]
 
 
-def _whole(builder: Any, address: Any, at: Any) -> Any:
+def _load_register(builder: Any, address: Any, at: Any) -> Any:
     loaded = builder.load(builder.inttoptr(builder.add(address, at), _SUMS.as_pointer()))
     loaded.align = 1
     return loaded

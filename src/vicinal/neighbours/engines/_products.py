@@ -123,7 +123,7 @@ def _compress_tile(products, offsets, names, floors, factor):  # type: ignore[no
     n_queries, n_rows = products.shape
     counts = np.zeros(n_queries, dtype=np.int64)
     # One chunk to spare: the branchless loop writes before it knows whether to keep.
-    kept = np.empty(4 * _CHUNK, dtype=np.int32)
+    rows = np.empty(4 * _CHUNK, dtype=np.int32)
     values = np.empty(4 * _CHUNK, dtype=np.int32)
     least_offset = offsets.min() if n_rows else np.int32(0)
     at = 0
@@ -135,15 +135,15 @@ def _compress_tile(products, offsets, names, floors, factor):  # type: ignore[no
             last = min(first + _CHUNK, n_rows)
             if not _reaches(products[j, first:last], bar):
                 continue
-            if at + _CHUNK > len(kept):
-                kept, values = _doubled(kept, at), _doubled(values, at)
+            if at + _CHUNK > len(rows):
+                rows, values = _doubled(rows, at), _doubled(values, at)
             for i in range(first, last):
                 value = np.int32(products[j, i]) * factor - offsets[i]
-                kept[at] = names[i]
+                rows[at] = names[i]
                 values[at] = value
                 at += value >= floors[j]
         counts[j] = at - before
-    return counts, kept[:at].copy(), values[:at].copy()
+    return counts, rows[:at].copy(), values[:at].copy()
 
 
 @compiled
@@ -151,10 +151,10 @@ def _reaches(products, bar):  # type: ignore[no-untyped-def]
     """Tell whether any of a chunk's products is at least `bar`."""
     # Exact in float32 as in int32: products are below 2^24, and a bar is cut to where none is.
     level = products.dtype.type(min(max(bar, -(1 << 25)), 1 << 25))
-    found = 0
+    reached = 0
     for i in range(len(products)):
-        found |= products[i] >= level
-    return found != 0
+        reached |= products[i] >= level
+    return reached != 0
 
 
 @compiled

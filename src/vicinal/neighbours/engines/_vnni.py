@@ -15,6 +15,7 @@ Limits are ceil(floor / factor): no hit is lost by them, and each is checked exa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,21 +112,22 @@ class VNNIEngine(ScanEngine):
         size: int,
     ) -> Hits | None:
         check_memory(block.packed.rows.shape[1], records, chosen)
-        given = (records.features, records.offsets, records.row_ids, chosen, size)
-        asked = (block.packed.rows, block.floors, block.factor)
-        if len(block) <= FEW:
-            hits = _scan_few(*given, *asked, room.left)
-        else:
-            hits = _scan_panels(*given, *asked, block.packed.panels, block.packed.limits, room.left)
-        return lists_of(hits, len(block), room)
+        stored = (records.features, records.offsets, records.row_ids, chosen, size)
+        hits = self._hits(block, stored, room)
+        lists: Hits = by_query(hits, len(block))
+        return lists if room else None
 
-
-def lists_of(hits: npt.NDArray[np.int32], size: int, room: HitBudget) -> Hits | None:
-    """Return hits by query, of `size` queries, or None if there was no room for all."""
-    if room.left[0] < 0:
-        return None
-    result: Hits = by_query(hits, size)
-    return result
+    def _hits(
+        self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget
+    ) -> npt.NDArray[np.int32]:
+        """Return hits (query, name, value) of the records, as long as there is room."""
+        rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
+        hits: npt.NDArray[np.int32] = (
+            _scan_few(*stored, rows, block.floors, block.factor, room.left)
+            if len(block) <= FEW
+            else _scan_panels(*stored, rows, block.floors, block.factor, panels, limits, room.left)
+        )
+        return hits
 
 
 def check_memory(width: int, records: ScanRecords, chosen: npt.NDArray[np.int32]) -> None:
@@ -183,18 +185,18 @@ def _pack(rows, places, panels):  # type: ignore[no-untyped-def]
 
 @compiled
 def _scan_few(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, queries, floors, factor, left
+    features, offsets, names, chosen, size, queries, floors, factor, room
 ):
     """Return hits (query, name, value) of one record after the other."""
     width = features.shape[1]
-    base, asked = features.ctypes.data, queries.ctypes.data
+    base, first_query = features.ctypes.data, queries.ctypes.data
     hits = np.empty((1024, 3), dtype=np.int32)
     at = np.int64(0)  # not a literal, which would have every callee compiled twice
     for i in range(size):
         row = chosen[i] if len(chosen) else i
         record = base + row * width
         for j in range(len(floors)):
-            total = dot_and_sum(asked + j * width, record, width)
+            total = dot_and_sum(first_query + j * width, record, width)
             # A sum of bytes may wrap around; the product itself fits into int32.
             product = np.int32(np.int64(total[0]) - 128 * np.int64(total[1]))
             value = np.int64(product) * factor - offsets[row]
@@ -203,16 +205,16 @@ def _scan_few(  # type: ignore[no-untyped-def]
                     hits = roomier(hits, at)
                 hits[at, 0], hits[at, 1], hits[at, 2] = j, names[row], value
                 at += 1
-        if at > left[0]:
-            left[0] = -1
+        if at > room[0]:
+            room[0] = -1
             return hits[:0]
-    left[0] -= at
+    room[0] -= at
     return hits[:at]
 
 
 @compiled
 def _scan_panels(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, queries, floors, factor, panels, limits, left
+    features, offsets, names, chosen, size, queries, floors, factor, panels, limits, room
 ):
     """Return hits (query, name, value), cached rows and panel by panel."""
     width = features.shape[1]
@@ -236,9 +238,9 @@ def _scan_panels(  # type: ignore[no-untyped-def]
                 addresses, biases, rows, count, offsets, names, query,
                 panels, limits, floors, factor, width, products, hits, at,
             )  # fmt: skip
-        left[0] -= at - before
-        if left[0] < 0:
-            left[0] = -1
+        room[0] -= at - before
+        if room[0] < 0:
+            room[0] = -1
             return hits[:0]
     return hits[:at]
 
@@ -250,7 +252,7 @@ def _scan_panel(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Append the hits of `count` records with the panel of queries that starts at `query`."""
     columns = min(4, (len(limits) - query) // LANES)
-    asked = panels.ctypes.data + query * width
+    packed_queries = panels.ctypes.data + query * width
     bars = limits.ctypes.data + 4 * query
     out = products.ctypes.data
     last = count - 1
@@ -263,25 +265,25 @@ def _scan_panel(  # type: ignore[no-untyped-def]
         )  # fmt: skip
         bias = (biases[a], biases[b], biases[c], biases[d], biases[e], biases[f])
         if columns == 4:
-            masks = panel4(where, bias, asked, width // 4, bars, out)
+            masks = panel4(where, bias, packed_queries, width // 4, bars, out)
         elif columns == 3:
-            masks = panel3(where, bias, asked, width // 4, bars, out)
+            masks = panel3(where, bias, packed_queries, width // 4, bars, out)
         elif columns == 2:
-            masks = panel2(where, bias, asked, width // 4, bars, out)
+            masks = panel2(where, bias, packed_queries, width // 4, bars, out)
         else:
-            masks = panel1(where, bias, asked, width // 4, bars, out)
+            masks = panel1(where, bias, packed_queries, width // 4, bars, out)
         if not (masks[0] | masks[1] | masks[2] | masks[3] | masks[4] | masks[5]):
             continue
         if at + ROWS * _PANEL > len(hits):
             hits = roomier(hits, at)
         for k in range(min(ROWS, count - i)):
             row = rows[i + k]
-            rest = offsets[row] % factor
+            remainder = offsets[row] % factor
             mask = masks[k]
             while mask:
                 j = lowest_bit(mask)
                 mask &= mask - np.uint64(1)
-                value = np.int64(products[k * columns * LANES + j]) * factor - rest
+                value = np.int64(products[k * columns * LANES + j]) * factor - remainder
                 if value >= floors[query + j]:
                     hits[at, 0], hits[at, 1], hits[at, 2] = query + j, names[row], value
                     at += 1

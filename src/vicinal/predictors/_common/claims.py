@@ -84,20 +84,20 @@ def claim(
     if settings.simulation_seed is not None or settings.interactions == 0:
         estimator._interaction = None
         return None
-    given = Claimed.of(records.features, named(labels, settings.class_names), records.ids)
-    found: Interaction
+    claimed = Claimed.of(records.features, named(labels, settings.class_names), records.ids)
+    interaction: Interaction
     if several is not None and several.interaction and not several.interaction.withdrawn:
-        REGISTRY.extend(several.interaction, given)
-        found = several.interaction
+        REGISTRY.extend(several.interaction, claimed)
+        interaction = several.interaction
     elif several is not None and several.resumed:
-        found = REGISTRY.adopt(given, settings.terms, settings.interactions)
+        interaction = REGISTRY.adopt(claimed, settings.terms, settings.interactions)
     else:
         terms = settings.terms, settings.interactions
-        found = REGISTRY.begin(given, *terms, before, sized=sized)
+        interaction = REGISTRY.begin(claimed, *terms, before, sized=sized)
     if several is not None:
-        several.interaction = found
-    estimator._interaction = found
-    return found
+        several.interaction = interaction
+    estimator._interaction = interaction
+    return interaction
 
 
 def extend(
@@ -108,8 +108,8 @@ def extend(
 ) -> None:
     """Claim records that join an interaction, or its records with other features."""
     if interaction is not None:
-        given = Claimed.of(records.features, named(labels, classes), records.ids)
-        REGISTRY.extend(interaction, given)
+        claimed = Claimed.of(records.features, named(labels, classes), records.ids)
+        REGISTRY.extend(interaction, claimed)
 
 
 def release(estimator: BaseEstimator) -> None:

@@ -240,9 +240,9 @@ class FixedPlanEstimator(
 
         Of all interactions together, where several were declared.
         """
-        given = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        checked = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
         planned = self._planned()
-        return planned.together(planned.releases(), given)
+        return planned.together(planned.releases(), checked)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first release.
@@ -329,8 +329,10 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         names: npt.NDArray[Any] = self.classes_[best]
         if passed.all():
             return names
-        whole = self.classes_.dtype.kind in "iu"
-        labels = np.full(len(passed), ABSTAIN if whole else None, dtype=int if whole else object)
+        are_integers = self.classes_.dtype.kind in "iu"
+        labels = np.full(
+            len(passed), ABSTAIN if are_integers else None, dtype=int if are_integers else object
+        )
         labels[passed] = names
         return labels
 

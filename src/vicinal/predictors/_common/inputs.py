@@ -160,14 +160,14 @@ def subjects(ids: npt.ArrayLike, size: int) -> list[_checks.SubjectId]:
     return listed
 
 
-def check_subjects_given(given: bool, *, before: bool) -> None:
+def check_subjects_given(now: bool, *, before: bool) -> None:
     """Raise InvalidInput if records come with ids where earlier ones had none, or without."""
-    if before and not given:
+    if before and not now:
         raise InvalidInput(
             "The 'subjects' parameter must be given: the records before came with subject ids, and "
             "without them people who are known would be new ones with new budgets."
         )
-    if given and not before:
+    if now and not before:
         raise InvalidInput(
             "The 'subjects' parameter must be left out: the records before came without subject "
             "ids, each a subject of its own, so nobody can be recognised by an id."

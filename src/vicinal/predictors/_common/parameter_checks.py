@@ -200,8 +200,8 @@ class ClassNames(Check):
     def parsed(self, text: str) -> list[Any]:
         """Return the names of a list; integers if all of them are, as a column is read."""
         names = listed(text)
-        whole = all(n.removeprefix("-").isdecimal() and str(int(n)) == n for n in names)
-        return [int(name) for name in names] if whole else list(names)
+        are_integers = all(n.removeprefix("-").isdecimal() and str(int(n)) == n for n in names)
+        return [int(name) for name in names] if are_integers else list(names)
 
     def __call__(self, name: str, value: object) -> Any:
         """Return them as an array (c,)."""

@@ -119,10 +119,10 @@ def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))
 def table(cls: AnyClass) -> AnyClass:
     """Make a class a table of parameters: a dataclass that is printed and compared as before."""
-    made = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
-    annotations = vars(made)["__init__"].__annotations__
+    decorated = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
+    annotations = vars(decorated)["__init__"].__annotations__
     annotations.update({name: _passed(str(kind)) for name, kind in annotations.items()})
-    return made  # type: ignore[return-value]
+    return decorated  # type: ignore[return-value]
 
 
 def _passed(kind: str) -> str:

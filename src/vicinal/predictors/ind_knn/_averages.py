@@ -71,10 +71,10 @@ def quantile(shares: Floats, edges: Floats, level: float) -> Floats:
 
     `shares` (q, J) are those below the inner `edges` (J + 2,), as :func:`distribution` gives them.
     """
-    whole = np.column_stack([np.zeros(len(shares)), shares, np.ones(len(shares))])
-    after = np.maximum((whole < level).sum(axis=1), 1)
-    after = np.minimum(after, whole.shape[1] - 1)
-    rows = np.arange(len(whole))
-    low, high = whole[rows, after - 1], whole[rows, after]
+    cumulative = np.column_stack([np.zeros(len(shares)), shares, np.ones(len(shares))])
+    after = np.maximum((cumulative < level).sum(axis=1), 1)
+    after = np.minimum(after, cumulative.shape[1] - 1)
+    rows = np.arange(len(cumulative))
+    low, high = cumulative[rows, after - 1], cumulative[rows, after]
     part = np.where(high > low, (level - low) / np.where(high > low, high - low, 1.0), 0.5)
     return np.asarray(edges[after - 1] + np.clip(part, 0, 1) * (edges[after] - edges[after - 1]))

@@ -124,12 +124,12 @@ def observe(
     reuse: AnswerReuse,
     schedule: NoiseSchedule,
     queries: IntegerMatrix,
-    asked: npt.NDArray[np.bool_],
+    queried: npt.NDArray[np.bool_],
     labels: Places,
 ) -> None:
     """Update reuse and schedule by the answers of a block, and by which of it were asked."""
-    reuse.learn(queries[asked], labels[asked])
-    schedule.update(len(queries), int(asked.sum()), reuse.unsure)
+    reuse.learn(queries[queried], labels[queried])
+    schedule.update(len(queries), int(queried.sum()), reuse.unsure)
 
 
 class NoReuse(AnswerReuse):
@@ -238,40 +238,40 @@ class QueryEngine:
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
         labels = self.reuse.reusable(block)
-        asked = labels == UNKNOWN
-        votes, noise = self._ask(block[asked])
+        queried = labels == UNKNOWN
+        votes, noise = self._ask(block[queried])
         everything = None
         if self.votes.label_only:
-            labels[asked] = votes
+            labels[queried] = votes
         else:
-            labels[asked] = self.decision.labels(votes, noise)
+            labels[queried] = self.decision.labels(votes, noise)
             everything = np.full((len(block), self.votes.n_classes), np.nan)
-            everything[asked] = votes
-        observe(self.reuse, self.schedule, block, asked, labels)
+            everything[queried] = votes
+        observe(self.reuse, self.schedule, block, queried, labels)
         scales = np.full(len(block), np.nan)
-        scales[asked] = noise
-        return QueryAnswers(labels, everything, asked, scales)
+        scales[queried] = noise
+        return QueryAnswers(labels, everything, queried, scales)
 
     def _answer_with_model(self, block: IntegerMatrix, prior: FloatVotes) -> QueryAnswers:
         """Ask where the model is unsure; its scores join the votes, or stand alone."""
         assert self.model_gate is not None  # noqa: S101 (narrows the type: there is a prior)
-        asked = self.model_gate.to_ask(prior)
+        queried = self.model_gate.to_ask(prior)
         noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
         votes, chances = prior * noise[:, None], self.model_gate.model.shares(prior)
         labels = np.asarray(prior.argmax(axis=1))
-        released, noise[asked] = self._ask(block[asked], prior=prior[asked])
+        released, noise[queried] = self._ask(block[queried], prior=prior[queried])
         if self.votes.label_only:
-            labels[asked] = released
+            labels[queried] = released
         else:
-            alone = released - votes[asked]
-            chances[asked] = self.decision.beside_model(alone, noise[asked], chances[asked])
-            votes[asked] = released
-            labels[asked] = released.argmax(axis=1)
+            alone = released - votes[queried]
+            chances[queried] = self.decision.beside_model(alone, noise[queried], chances[queried])
+            votes[queried] = released
+            labels[queried] = released.argmax(axis=1)
             labels = labels if self.decision.plain else self.decision.chosen(chances)
-        observe(self.reuse, self.schedule, block, asked, labels)
+        observe(self.reuse, self.schedule, block, queried, labels)
         if self.votes.label_only:
-            return QueryAnswers(labels, None, asked, noise)
-        return QueryAnswers(labels, votes, asked, noise, chances)
+            return QueryAnswers(labels, None, queried, noise)
+        return QueryAnswers(labels, votes, queried, noise, chances)
 
     def _ask(self, block: IntegerMatrix, prior: FloatVotes | None = None) -> Released:
         """Return votes (q, c), or positions of labels (q,), and the noise in them (q,)."""
@@ -317,5 +317,5 @@ class QueryEngine:
         self, release: BlockRelease, sums: Steps, support: PublicVotes | None
     ) -> Released:
         """Add the noise, once, to the sums of all shards."""
-        whole = sums if support is None else sums + support.votes
-        return release.publish(whole), release.noise
+        total = sums if support is None else sums + support.votes
+        return release.publish(total), release.noise

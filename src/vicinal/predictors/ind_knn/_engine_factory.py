@@ -124,7 +124,6 @@ def settled_model(
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
-    part: float = 1.0,
 ) -> tuple[AnySettings, PrivateModel | None]:
     """Return settings with size and share settled, and the model that the subjects have paid for.
 
@@ -134,8 +133,6 @@ def settled_model(
         Features of the records of `subjects`.
     account : Account
         Where the budgets are: `people.remaining` is its own.
-    part : float
-        The part of every budget that this round of several may use.
 
     Returns
     -------
@@ -152,15 +149,15 @@ def settled_model(
         return settings, None
     if interaction is not None:
         interaction.release()
-    model = _private_model.train(settings, X, subjects, account, public, noise, slack, part)
+    model = _private_model.train(settings, X, subjects, account, public, noise, slack)
     return settings, model
 
 
 def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = settings.accounting == "gdp" and not settings.label_only
-    kept = SLACK_SHARE_OF_MARGINALS if settings.reference_cost else 0.0
-    return DeltaSlackAccountant(settings.grid_delta * (1 - kept), needed=needed, spent=spent)
+    reserved = SLACK_SHARE_OF_MARGINALS if settings.reference_cost else 0.0
+    return DeltaSlackAccountant(settings.grid_delta * (1 - reserved), needed=needed, spent=spent)
 
 
 def engine_on(
@@ -180,8 +177,10 @@ def engine_on(
     n_records = settings.n_records or _estimated_size(
         settings, shard.subject_table, shard.ledger, noise, slack, interaction
     )
-    left = 1.0 if model is None else 1.0 - model.typical_use
-    k, radius = _radius(settings, kernel, n_features, reference, n_records, left)
+    budget_share = 1.0
+    if model is not None:
+        budget_share -= min(model.typical_use * settings.trainings, settings.trained_share or 0.0)
+    k, radius = _radius(settings, kernel, n_features, reference, n_records, budget_share)
     if settings.index["kind"] == CENTROIDS:
         shard.replace_index(_centroids(settings, reference, radius))
     if settings.kernel == "rbf" and settings.bandwidth is None:
@@ -189,7 +188,7 @@ def engine_on(
         kernel = _tuned_rbf(kernel, radius, reference)
     count = settings.typical_count(k)
     schedule = _planned_noise(
-        settings, kernel, radius, reference, n_records, n_features, count, left
+        settings, kernel, radius, reference, n_records, n_features, count, budget_share
     )
     if reference is not None and not settings.private_count:
         schedule = with_proxies(
@@ -252,7 +251,7 @@ def _decision(
 
 def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
-    settings.check_kernel(given=public is not None)
+    settings.check_kernel(has_public=public is not None)
     if settings.kernel == "cosine":
         return Cosine(FLOAT32 if public is None else int8_precision(public))
     bound = settings.norm_bound
@@ -287,7 +286,7 @@ def _radius(
     n_features: int,
     reference: Reference | None,
     n_records: int,
-    left: float,
+    budget_share: float,
 ) -> tuple[int | None, Radius]:
     """Return the number of neighbours to expect, if it is the same for all, and the radius."""
     if settings.min_similarity is not None:
@@ -298,7 +297,7 @@ def _radius(
         reference,
         n_records,
         settings.n_asked,
-        left * settings.affordable(),
+        budget_share * settings.affordable(),
         settings.n_groups,
         settings.neighbors_per_noise,
     )
@@ -321,7 +320,7 @@ def _planned_noise(
     n_records: int,
     n_features: int,
     count: float,
-    left: float,
+    budget_share: float,
 ) -> NoiseSchedule:
     if settings.noise_multiplier is not None:
         return NoiseSchedule(settings.noise_multiplier, settings.n_queries)
@@ -329,13 +328,13 @@ def _planned_noise(
     reference = Reference(kernel, reference.points)
     if settings.private_count:
         counted = _planning.COUNT_SHARE * float(radius.expected(reference.points).mean())
-        left -= min(0.5, counted / n_records)
-    found = _planning.usage(reference, radius, n_features)
+        budget_share -= min(0.5, counted / n_records)
+    usage = _planning.usage(reference, radius, n_features)
 
     def affordable(shift: float) -> float:
-        return left * settings.affordable(shift)
+        return budget_share * settings.affordable(shift)
 
-    multiplier = _planning.planned_multiplier(found, n_records, settings.n_asked, count, affordable)
+    multiplier = _planning.planned_multiplier(usage, n_records, settings.n_asked, count, affordable)
     if settings.reuse == GATE:
         unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
         return GatedNoiseSchedule(unit, settings.n_queries)

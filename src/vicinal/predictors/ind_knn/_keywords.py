@@ -84,9 +84,9 @@ class IndKNNKeywords(IndKNNEstimator[KeywordSettings], KeywordParameters):
         check_is_fitted(self)
         answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (sums leave)
-        found = KeywordAnswers.of(answers.votes, self._settings.n_keywords)
-        words = self.vocabulary_[found.places]
-        return (words, found.sums, answers.noise) if return_weights else words
+        answered = KeywordAnswers.of(answers.votes, self._settings.n_keywords)
+        words = self.vocabulary_[answered.places]
+        return (words, answered.sums, answers.noise) if return_weights else words
 
     @property
     def vocabulary_(self) -> npt.NDArray[np.str_]:

@@ -40,7 +40,7 @@ class MetricShard(LocalShardBase):
 
     def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
         """Return the records inside each query's radius."""
-        self.shard.check_whole()
+        self.shard.check_consistent()
         return self.mapped.index.search(queries, thresholds)
 
     def replace_index(self, factory: IndexFactory) -> None:
@@ -51,5 +51,5 @@ class MetricShard(LocalShardBase):
         self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
     ) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
-        self.shard.check_whole()
+        self.shard.check_consistent()
         return self.mapped.index.parts(queries, thresholds)

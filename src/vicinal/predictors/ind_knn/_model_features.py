@@ -134,7 +134,7 @@ class WeightNoise:
 
     def _variances(self, along: Floats) -> Floats:
         """Return the variance of averaged weights along directions of these curvatures."""
-        found, first = np.zeros_like(along), len(self.rates) - self.averaged
+        variances, first = np.zeros_like(along), len(self.rates) - self.averaged
         for step, rate in enumerate(self.rates):
             velocity, moved = np.ones_like(along), np.full_like(along, -rate)
             total = moved * (step >= first)
@@ -142,8 +142,8 @@ class WeightNoise:
                 velocity = self.momentum * velocity + along * moved
                 moved = moved - self.rates[later] * velocity
                 total = total + moved * (later >= first)
-            found += np.square(total / self.averaged)
-        return np.asarray(found * self.deviation**2)
+            variances += np.square(total / self.averaged)
+        return np.asarray(variances * self.deviation**2)
 
 
 def shrunk(
@@ -170,13 +170,13 @@ def shrunk(
     if not features.with_products:
         return weights
     part, unit = features.products, rows.astype(np.float64) / features.unit
-    curvature, found = _curvature(unit, chances), _away(weights[part])
+    curvature, centered = _curvature(unit, chances), _away(weights[part])
     factor = product_factor(weights, features, rows, chances, noise)
-    rest = np.r_[: part.start, part.stop]
-    steady = curvature[np.ix_(rest, rest)] + noise.pull * np.eye(len(rest))
+    others = np.r_[: part.start, part.stop]
+    steady = curvature[np.ix_(others, others)] + noise.pull * np.eye(len(others))
     less = weights.copy()
     less[part] *= factor
-    less[rest] += (1 - factor) * np.linalg.solve(steady, curvature[rest, part] @ found)
+    less[others] += (1 - factor) * np.linalg.solve(steady, curvature[others, part] @ centered)
     return less
 
 
@@ -189,9 +189,9 @@ def product_factor(
     covariance = noise.covariance(_curvature(unit, chances))
     products = unit[:, part] - unit[:, part].mean(axis=0)
     spread = products.T @ products / len(products)
-    found = _away(weights[part])
+    centered = _away(weights[part])
     expected = (n_classes - 1) * float((covariance[part, part] * spread).sum())
-    signal = float((found * (spread @ found)).sum())
+    signal = float((centered * (spread @ centered)).sum())
     return max(0.0, 1 - expected / signal) if signal > 0 else 0.0
 
 
@@ -209,9 +209,9 @@ def _away(weights: Floats) -> Floats:
     return np.asarray(weights - weights.mean(axis=1, keepdims=True))
 
 
-def scores_of(rows: IntegerRows | Floats, whole: Floats, unit: float) -> Floats:
+def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:
     """Return the scores of integer rows under whole weights: exact in any company."""
-    return np.asarray(rows.astype(np.float64, copy=False) @ whole / (unit * WEIGHT_STEPS))
+    return np.asarray(rows.astype(np.float64, copy=False) @ integer_weights / (unit * WEIGHT_STEPS))
 
 
 def softmax(scores: Floats) -> Floats:

@@ -86,32 +86,32 @@ class IndKNNMultiLabelClassifier(
         progress : callable, optional
             Called with the number of queries just answered.
         """
-        return self._found(X, progress).given.astype(np.int64)
+        return self._answers(X, progress).present.astype(np.int64)
 
     def predict_proba(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
     ) -> Floats:
         """Return the noisy share of neighbours with each label, float64 (q, c); spends budget."""
-        return self._found(X, progress).shares
+        return self._answers(X, progress).shares
 
     def describe(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
     ) -> list[NeighborhoodSummary]:
         """Return the shares of all labels around each query, with errors; spends budget."""
-        found = self._found(X, progress)
-        weight, weight_error = found.averages.weight, found.averages.weight_error
+        answers = self._answers(X, progress)
+        weight, weight_error = answers.averages.weight, answers.averages.weight_error
         return [
             NeighborhoodSummary(
                 NoisyEstimate(float(weight[i]), float(weight_error[i])),
                 shares={
-                    name: NoisyEstimate(float(found.shares[i, c]), float(found.errors[i, c]))
+                    name: NoisyEstimate(float(answers.shares[i, c]), float(answers.errors[i, c]))
                     for c, name in enumerate(self.classes_.tolist())
                 },
             )
             for i in range(len(weight))
         ]
 
-    def _found(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> LabelAnswers:
+    def _answers(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> LabelAnswers:
         check_is_fitted(self)
         answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (sums leave)

@@ -55,9 +55,9 @@ class NeighborhoodSummary:
     def __str__(self) -> str:
         """Return one line, the largest shares first."""
         shares = sorted(self.shares.items(), key=lambda item: -item[1].value)
-        told = [f"{name}: {100 * e.value:.0f} % +- {100 * e.error:.0f}" for name, e in shares]
-        told += [f"{name}: {estimate}" for name, estimate in self.means.items()]
-        return f"records near, by weight: {self.weight}; " + ", ".join(told)
+        phrases = [f"{name}: {100 * e.value:.0f} % +- {100 * e.error:.0f}" for name, e in shares]
+        phrases += [f"{name}: {estimate}" for name, estimate in self.means.items()]
+        return f"records near, by weight: {self.weight}; " + ", ".join(phrases)
 
 
 def share_errors(shares: Floats, votes: Floats, noise: Floats) -> Floats:

@@ -103,14 +103,14 @@ class NoiseSchedule:
     def update(
         self,
         answered: int,
-        asked: int,  # noqa: ARG002 (all are)
+        queried: int,  # noqa: ARG002 (all are)
         unsure: float | None = None,  # noqa: ARG002
     ) -> None:
         """Take note of a block.
 
         Parameters
         ----------
-        answered, asked : int
+        answered, queried : int
             How many queries were answered, and how many of them were asked.
         unsure : float, optional
             The share of public points that would be asked for now.
@@ -143,7 +143,7 @@ class GatedNoiseSchedule(NoiseSchedule):
     def __init__(self, unit: float, n_queries: int) -> None:
         super().__init__(math.nan, n_queries)
         self._unit = unit
-        self._asked = 0
+        self._n_asked = 0
         self._gated = 0
         self._passed = 0
         self._spent = 0.0
@@ -161,23 +161,23 @@ class GatedNoiseSchedule(NoiseSchedule):
         """u, as it was given: the multiplier moves."""
         return self._unit
 
-    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
+    def update(self, answered: int, queried: int, unsure: float | None = None) -> None:
         """Take note of a block and set the multiplier of the next."""
         if unsure is not None:
             self._forecast = unsure
-        self._spent += asked * self._unit / self.multiplier**2
-        if self._asked >= GATE_OPENS:
+        self._spent += queried * self._unit / self.multiplier**2
+        if self._n_asked >= GATE_OPENS:
             self._gated += answered
-            self._passed += asked
-        super().update(answered, asked)
-        self._asked += asked
+            self._passed += queried
+        super().update(answered, queried)
+        self._n_asked += queried
         self.multiplier = max(self._fitting(), self._least)
 
     def expected_queries(self) -> float:
         """Return the questions still to be expected."""
-        left = max(self.n_queries - self._answered, self.n_queries // 10)
+        remaining = max(self.n_queries - self._answered, self.n_queries // 10)
         rate = (self._passed + _PRIOR_WEIGHT * self._forecast) / (self._gated + _PRIOR_WEIGHT)
-        expected = asked_of(left, max(0, GATE_OPENS - self._asked), rate)
+        expected = asked_of(remaining, max(0, GATE_OPENS - self._n_asked), rate)
         return max(expected, _FEWEST_LEFT)
 
     def _fitting(self) -> float:
@@ -250,6 +250,12 @@ class ProxyLedger:
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full).astype(np.int64)
 
+    def spend(self, used: Floats) -> None:
+        """Take off shares that every reference point (m,) uses at once, as far as they have any."""
+        used = used[:: -(-len(used) // len(self))]
+        taken = np.ceil(used * self._full).astype(np.int64)
+        self._subjects.remaining[:] = np.maximum(self._subjects.remaining - taken, 0)
+
     def search(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
         return self._index.search(queries, thresholds)
@@ -273,10 +279,10 @@ class ProxyLedger:
 
     def cells(self, regions: int = REGIONS) -> CentroidCells:
         """Return regions around centroids of the public points, fewer if these are few."""
-        wanted = min(_checks.integer("regions", regions, least=1), max(1, len(self) // 16))
-        if wanted not in self._cells:
-            self._cells[wanted] = learn_cells(self._points, self._radius, cells=wanted)
-        return self._cells[wanted]
+        count = min(_checks.integer("regions", regions, least=1), max(1, len(self) // 16))
+        if count not in self._cells:
+            self._cells[count] = learn_cells(self._points, self._radius, cells=count)
+        return self._cells[count]
 
     def budget_usage(self, regions: int = REGIONS) -> BudgetUsage:
         """Return the estimate of how far the private budgets are used."""
@@ -344,9 +350,9 @@ class ProxyNoiseSchedule(NoiseSchedule):
         if neighbours is not None:
             self.proxies.charge(release, neighbours)
 
-    def update(self, answered: int, asked: int, unsure: float | None = None) -> None:
+    def update(self, answered: int, queried: int, unsure: float | None = None) -> None:
         """Take note of a block."""
-        self._schedule.update(answered, asked, unsure)
+        self._schedule.update(answered, queried, unsure)
         self.multiplier = self._schedule.multiplier
 
 

@@ -236,6 +236,13 @@ class IndKNNClassifierParameters(IndKNNParameters, ClassesParameter):
         budgets are spent. 0: no model. "auto": a share where public facts say that it helps, see
         :mod:`vicinal.predictors.ind_knn._private_model`.""",
     )
+    model_refreshes: int = parameter(
+        Integer(least=0, most=1000),
+        default=0,
+        doc="""How many more times a store may train the private model, on the people who are there
+        then, see :meth:`vicinal.Store.refresh_model`. Every training may take an equal part of
+        `model_share`.""",
+    )
 
 
 @table
@@ -259,6 +266,17 @@ class RegressorParameters(IndKNNParameters, _Bounds):
         default=LINEAR,
         doc="""How numbers are averaged. "log" averages logarithms, for numbers with heavy tails;
         answers are geometric means.""",
+    )
+    typical_range: Given[
+        Sequence[float] | Mapping[str, Sequence[float]] | None, TargetBounds | None
+    ] = parameter(
+        Unless(None, BoundsOfTargets()),
+        default=None,
+        doc="""(low, high) inside the bounds, between which most numbers lie; for several targets a
+        mapping, as `bounds`. Public, and an input. Noise is planned for numbers in it, so a narrow
+        one gives less noise. Numbers beyond it are not cut; their subjects pay more for an answer,
+        and take part in fewer. Declared wrongly it costs accuracy, never privacy. None: the
+        bounds.""",
     )
     n_thresholds: int | None = parameter(
         Unless(None, Integer(least=2, most=1000)),

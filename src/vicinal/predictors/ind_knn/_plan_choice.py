@@ -99,7 +99,7 @@ class PlanChoice:
         request: PlanRequest,
         reference: Reference | None = None,
         n_neighbors: int | None = None,
-        left: float | None = None,
+        budget_share: float | None = None,
     ) -> Self:
         """Choose; without public points kernel weights count as the largest there are.
 
@@ -114,7 +114,7 @@ class PlanChoice:
             Public points.
         n_neighbors : int, optional
             k, if it is not to be chosen; the noise is made to fit it.
-        left : float, optional
+        budget_share : float, optional
             The share of a budget that training leaves.
 
         Raises
@@ -125,7 +125,7 @@ class PlanChoice:
         settings, n = request.settings(), request.n_records
 
         def affordable(shift: float = 0.0) -> float:
-            known = 1 - request.model_share if left is None else left
+            known = 1 - request.model_share if budget_share is None else budget_share
             return known * settings.affordable(shift)
 
         points = n if reference is None else len(reference)

@@ -110,7 +110,8 @@ def _trained(
         descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
     weights = descent.finished()
     used = np.minimum(used / settings.spendable, wish.model_share)
-    return PrivateModel(LinearModel(whole_weights(weights)), others, used, settings.class_shares)
+    model = LinearModel(whole_weights(weights))
+    return PrivateModel(model, others, used, settings.class_shares, settings.model_rule)
 
 
 def _mean_gradient(rows: Floats, labels: Places, weights: Floats) -> Floats:

@@ -176,53 +176,53 @@ class _Run:
         n_queries = min(choice.request.n_queries, size, most or size)
         self.queries = generator.permutation(size)[:n_queries]
         self._stage, self._choice, self._generator = stage, choice, generator
-        self._near = _others(stage.reference, choice)
+        self._near = _public_voters(stage.reference, choice)
         self._each = choice.request.n_queries / n_queries
-        self._left = np.ones(size)
+        self._budgets = np.ones(size)
         self._answers = np.full(size, UNKNOWN, dtype=np.int64)
         self._plain = np.full(size, UNKNOWN, dtype=np.int64)
-        self._asked = 0
+        self._n_asked = 0
         self.reuse, self._schedule = _habits(stage, choice, n_queries)
 
     def answer(self, block: Places) -> None:
         """Answer a block of points as the classifier would."""
         points = self._stage.reference.points[block]
-        labels = self._known(block)
-        asked = labels == UNKNOWN
+        labels = self._model_labels(block)
+        queried = labels == UNKNOWN
         near = self._near.of(block)
         plain = self._sums(near, near.weights)
-        noisy = self._sums(near.where(asked), self._charged(near.where(asked)))
+        noisy = self._sums(near.where(queried), self._charged(near.where(queried)))
         scale = self._schedule.multiplier * math.sqrt(self._choice.n_neighbors)
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         model, unnoised = self._stage.model, labels.copy()
         if model is not None:
             plain += scale * model.prior[block]
-            noisy += scale * model.prior[block[asked]]
-        labels[asked] = noisy.argmax(axis=1)
+            noisy += scale * model.prior[block[queried]]
+        labels[queried] = noisy.argmax(axis=1)
         # Behind a gate of earlier answers everything is compared; beside a model what is asked is.
-        unnoised = np.where(asked | (model is None), plain.argmax(axis=1), unnoised)
+        unnoised = np.where(queried | (model is None), plain.argmax(axis=1), unnoised)
         self._plain[block], self._answers[block] = unnoised, labels
-        self._asked += int(asked.sum())
-        observe(self.reuse, self._schedule, points, asked, labels)
+        self._n_asked += int(queried.sum())
+        observe(self.reuse, self._schedule, points, queried, labels)
 
-    def _known(self, block: Places) -> Places:
+    def _model_labels(self, block: Places) -> Places:
         """Return answers that need not be asked for, or `UNKNOWN`."""
         model = self._stage.model
         if model is None:
             return self.reuse.reusable(self._stage.reference.points[block])
-        left = self._choice.n_asked / self._each - self._asked
+        remaining = self._choice.n_asked / self._each - self._n_asked
         unsure = ~model.sure[block]
-        asked = unsure & (np.cumsum(unsure) <= left)
-        return np.where(asked, UNKNOWN, model.prior[block].argmax(axis=1))
+        queried = unsure & (np.cumsum(unsure) <= remaining)
+        return np.where(queried, UNKNOWN, model.prior[block].argmax(axis=1))
 
     def _charged(self, near: _Voters) -> Floats:
         """Charge who takes part; return what each can afford to contribute."""
         noise = 2 * self._schedule.multiplier**2 * self._choice.n_neighbors * self._choice.budget
         prices = np.square(near.weights) / noise * near.share * self._each
-        left = self._left[near.rows]
-        np.subtract.at(self._left, near.rows, np.minimum(prices, left))
-        np.maximum(self._left, 0.0, out=self._left)
-        return np.asarray(near.weights * np.sqrt(np.minimum(1.0, left / prices)))
+        budgets = self._budgets[near.rows]
+        np.subtract.at(self._budgets, near.rows, np.minimum(prices, budgets))
+        np.maximum(self._budgets, 0.0, out=self._budgets)
+        return np.asarray(near.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
 
     def _sums(self, near: _Voters, weights: Floats) -> Floats:
         """Return votes (q, c), k of them for every question."""
@@ -242,9 +242,9 @@ class _Run:
             at_end=float(same[-max(1, len(order) // 4) :].mean()),
             accuracy=float((self._answers[order] == truth).mean()) if real else None,
             plain_accuracy=float((self._plain[order] == truth).mean()) if real else None,
-            asked=self._asked / len(order),
-            used=float(1 - self._left.mean()),
-            retired=float((self._left <= 1 - RETIRED).mean()),
+            asked=self._n_asked / len(order),
+            used=float(1 - self._budgets.mean()),
+            retired=float((self._budgets <= 1 - RETIRED).mean()),
             answers=len(order),
         )
 
@@ -270,20 +270,25 @@ class _Voters:
         number[block] = np.arange(len(block))
         return self._renumbered(number, len(block))
 
-    def where(self, asked: npt.NDArray[np.bool_]) -> _Voters:
+    def where(self, queried: npt.NDArray[np.bool_]) -> _Voters:
         """Return the voters of the queries that are asked."""
-        number = np.where(asked, np.cumsum(asked) - 1, UNKNOWN)
-        return self._renumbered(number, int(asked.sum()))
+        number = np.where(queried, np.cumsum(queried) - 1, UNKNOWN)
+        return self._renumbered(number, int(queried.sum()))
 
     def _renumbered(self, number: Places, size: int) -> _Voters:
         queries = number[self.queries]
-        kept = queries != UNKNOWN
+        remaining = queries != UNKNOWN
         return _Voters(
-            queries[kept], self.rows[kept], self.weights[kept], size, self.records, self.share
+            queries[remaining],
+            self.rows[remaining],
+            self.weights[remaining],
+            size,
+            self.records,
+            self.share,
         )
 
 
-def _others(reference: Reference, choice: PlanChoice) -> _Voters:
+def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
     """Return the other points around every point."""
     size, k = len(reference), choice.n_neighbors
     rank = k * size / choice.request.n_records

@@ -78,10 +78,10 @@ def expected_neighbors(
 ) -> int:
     """Return k for a plan, from public numbers alone."""
     noise = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
-    wanted = round(per_noise * max(dimension, LEAST_DIMENSION) * noise)
+    proposed = round(per_noise * max(dimension, LEAST_DIMENSION) * noise)
     most = max(1, n_records // (2 * n_classes))
     least = math.ceil(LEAST_RANK * n_records / n_reference)
-    return max(min(wanted, most), min(least, n_records), 1)
+    return max(min(proposed, most), min(least, n_records), 1)
 
 
 def fitting_neighbors(

@@ -31,19 +31,12 @@ from vicinal.predictors.ind_knn._model_features import (
     scores_of,
     softmax,
 )
-from vicinal.predictors.ind_knn._shared_settings import ASKED, AnySettings, SharedSettings
+from vicinal.predictors.ind_knn._model_rule import USUAL, ModelRule
+from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
 CLIP = 0.7
 """Clipping bound; features have length 1, a gradient at most 1.5."""
 
-METRIC = 0.5
-"""g: mean length of the scores beside features of length 1."""
-
-PRIOR = 2.0
-"""lambda: the scores' standard deviation in the votes, over the noise."""
-
-SHARE = 0.7
-"""p: the share of a budget that the rule lets training take at most."""
 
 LOUDEST = 0.06
 """Noise on the mean gradient, over clipping bounds, from which on nothing is learnt."""
@@ -92,19 +85,26 @@ class PrivateModel:
         The share of its budget that each would have paid for the training, were it a record.
     shares : float64 (c,), optional
         Declared class shares, which its probabilities have on average over public rows.
+    rule : ModelRule
+        What neighbours make of it.
     """
 
     def __init__(
-        self, model: LinearModel, public: FloatMatrix, used: Floats, shares: Floats | None = None
+        self,
+        model: LinearModel,
+        public: FloatMatrix,
+        used: Floats,
+        shares: Floats | None = None,
+        rule: ModelRule = USUAL,
     ) -> None:
-        self.model = model
+        self.model, self.rule = model, rule
         scores = model.scores(public)
         self._center = scores.mean(axis=0)
         away = scores - self._center
         self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
         self._spread = max(float(scores.std()), 1e-12)
         margins = margins_of(scores)
-        self._sure = float(np.quantile(margins, ASKED))
+        self._sure = float(np.quantile(margins, rule.asked))
         self._shift = np.zeros(scores.shape[1]) if shares is None else _shift(scores, shares)
         self.used = used
         unsure = margins <= self._sure
@@ -113,26 +113,30 @@ class PrivateModel:
     def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
         n_features, n_classes = X.shape[1], self.model.weights.shape[1]
-        found = np.empty((len(X), n_features + n_classes), dtype=np.float32)
+        features = np.empty((len(X), n_features + n_classes), dtype=np.float32)
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
-            found[part, :n_features] = rows[:, :n_features] / np.float32(FLOAT32.scale(n_features))
-            found[part, n_features:] = (scores - self._center) * (METRIC / self._length)
-        return found
+            features[part, :n_features] = rows[:, :n_features] / np.float32(
+                FLOAT32.scale(n_features)
+            )
+            features[part, n_features:] = (scores - self._center) * (
+                self.rule.metric / self._length
+            )
+        return features
 
     def prior(self, X: FloatMatrix) -> Floats:
         """Return what joins the votes, float64 (n, c), in units of their noise."""
-        prior = self.model.scores(X) * (PRIOR / self._spread)
+        prior = self.model.scores(X) * (self.rule.prior / self._spread)
         return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
     def shares(self, prior: Floats) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
-        scores = prior * (self._spread / PRIOR) + self._shift
+        scores = prior * (self._spread / self.rule.prior) + self._shift
         return np.maximum(softmax(scores), _LEAST_SHARE)
 
     def sure(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return where the model answers alone, bool (n,)."""
-        return np.asarray(margins_of(prior) * (self._spread / PRIOR) > self._sure)
+        return np.asarray(margins_of(prior) * (self._spread / self.rule.prior) > self._sure)
 
 
 def _shift(scores: Floats, shares: Floats) -> Floats:
@@ -179,9 +183,9 @@ class ModelGate:
     def to_ask(self, prior: Floats) -> npt.NDArray[np.bool_]:
         """Return which queries of a block are asked, bool (q,), and count them."""
         unsure = ~self.model.sure(prior)
-        asked = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
-        self.n_asked += int(asked.sum())
-        return np.asarray(asked)
+        queried = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
+        self.n_asked += int(queried.sum())
+        return np.asarray(queried)
 
 
 def resolved(settings: AnySettings, n_features: int) -> AnySettings:
@@ -192,14 +196,15 @@ def resolved(settings: AnySettings, n_features: int) -> AnySettings:
 
 
 def fitting_share(settings: SharedSettings, n_features: int) -> float:
-    """Return the share of budgets for the model: :data:`SHARE`, or 0 where noise would win.
+    """Return the share of budgets for the model: the rule's, or 0 where noise would win.
 
     The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds.
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
-    sigma = math.sqrt(STEPS / (2 * SHARE * settings.spendable))
+    share = settings.model_rule.share
+    sigma = math.sqrt(STEPS * settings.trainings / (2 * share * settings.spendable))
     noise = sigma * math.sqrt((n_features + 1) * len(settings.class_names)) / settings.n_records
-    return SHARE if noise <= LOUDEST else 0.0
+    return share if noise <= LOUDEST else 0.0
 
 
 def train(
@@ -210,7 +215,6 @@ def train(
     public: FloatMatrix,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
-    part: float = 1.0,
 ) -> PrivateModel:
     """Train on private records; each subject pays for its gradients.
 
@@ -229,8 +233,6 @@ def train(
         Public rows.
     noise, slack : NoiseSource, DeltaSlackAccountant
         Where noise comes from, and what the grid costs.
-    part : float
-        The part of every budget that this round of several may use; the share is one of that part.
     """
     share, budget = settings.trained_share, settings.spendable
     n_records = settings.n_records
@@ -239,9 +241,10 @@ def train(
     n_classes = len(settings.class_names)
     features = ModelFeatures.planned(X.shape[1])
     records = SubjectRows(features.rows(X), people.labels, people.slots, len(people.remaining))
-    sigma = math.sqrt(STEPS / (2 * share * part * budget))
-    # In a later round less than a part may be left, and all of it may be used: nothing is reserved.
-    most = share if part == 1.0 else 1.0
+    part = share / settings.trainings
+    sigma = math.sqrt(STEPS / (2 * part * budget))
+    # A later training may find less than a part left, and may use all: nothing is reserved.
+    most = share if settings.trainings == 1 else 1.0
     gradient = IndividualGradient(
         records, n_classes, features.unit, CLIP, sigma, most, budget, noise, slack
     )
@@ -252,8 +255,8 @@ def train(
             gradient, sigma, people, account, rows, n_records, descent, settings.subject_use
         )
         model = LinearModel(whole_weights(descent.finished()))
-    used = np.minimum(used / budget, share * part)
-    return PrivateModel(model, public, used, settings.class_shares)
+    used = np.minimum(used / budget, part)
+    return PrivateModel(model, public, used, settings.class_shares, settings.model_rule)
 
 
 def _descended(

@@ -47,18 +47,18 @@ class PublicModel:
 
     def __init__(self, n_classes: int) -> None:
         self._n_classes = n_classes
-        self._known: LocatedQueries | None = None
+        self._located: LocatedQueries | None = None
         self._steepness = 1.0
         self._weights: Matrix = np.zeros((0, n_classes))
         self._sharpness = 1.0
 
     def fit(self, queries: LocatedQueries, answers: Places) -> Self:
         """Fit to the newest answers: n queries, and positions (n,)."""
-        self._known, answers = queries.newest(MOST), answers[-MOST:]
+        self._located, answers = queries.newest(MOST), answers[-MOST:]
         targets = np.eye(self._n_classes)[answers] - 1 / self._n_classes
         some = queries.rows[:_PROBES]
         self._steepness = 2 / max(float(np.median(_squared_distances(some, some))), 1e-12)
-        ridged = self._kernel(self._known, self._known)
+        ridged = self._kernel(self._located, self._located)
         ridged[np.diag_indices_from(ridged)] += RIDGE
         factor = cho_factor(ridged)
         self._weights = cho_solve(factor, targets)
@@ -74,8 +74,8 @@ class PublicModel:
 
     def chances(self, queries: LocatedQueries) -> Matrix:
         """Return how likely each class is the answer, (q, c), after :meth:`fit`."""
-        assert self._known is not None  # noqa: S101 (narrows the type: fitted first)
-        scores = self._kernel(queries, self._known) @ self._weights
+        assert self._located is not None  # noqa: S101 (narrows the type: fitted first)
+        scores = self._kernel(queries, self._located) @ self._weights
         return np.asarray(softmax(self._sharpness * scores, axis=1))
 
     def _kernel(self, left: LocatedQueries, right: LocatedQueries) -> Matrix:

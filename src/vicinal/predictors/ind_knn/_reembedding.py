@@ -43,14 +43,14 @@ class TrainedModel:
         Its weights.
     used : float64 (m,)
         The share that each public row would have paid, were it a record.
-    put : int
+    n_asked : int
         Queries that it has put to the vote.
     """
 
     share: float
     weights: npt.NDArray[np.float64]
     used: npt.NDArray[np.float64]
-    put: int
+    n_asked: int
 
     @classmethod
     def of(cls, classifier: IndKNNClassifier) -> TrainedModel | None:
@@ -61,12 +61,8 @@ class TrainedModel:
         model = gate.model
         return cls(classifier.model_share_, model.model.weights, model.used, gate.n_asked)
 
-    def on(
-        self, public: inputs.FloatMatrix | None, shares: npt.NDArray[np.float64]
-    ) -> PrivateModel:
+    def on(self, public: inputs.FloatMatrix | None, settings: IndKNNSettings) -> PrivateModel:
         """Return the model itself, on the public rows that it was trained beside.
-
-        `shares`, float64 (c,), are the declared class shares.
 
         Raises
         ------
@@ -75,7 +71,8 @@ class TrainedModel:
         """
         if public is None or not self._fits(public):
             raise InvalidInput("The model to go on with must be of the same public rows.")
-        return PrivateModel(LinearModel(self.weights), public, self.used, shares)
+        model = LinearModel(self.weights)
+        return PrivateModel(model, public, self.used, settings.class_shares, settings.model_rule)
 
     def _fits(self, public: inputs.FloatMatrix) -> bool:
         features = ModelFeatures.of_weights(public.shape[1], self.weights)
@@ -236,8 +233,8 @@ def resume(
             raise InvalidInput("The budgets to go on with must be those of the same records.")
         ledger.remaining[:] = spent.remaining
         classifier.n_answers_ = spent.answers
-        given = (X, y, subjects, public)
-        _embed(classifier, settings, ledger, given, spent.slack, spent.model)
+        arrays = (X, y, subjects, public)
+        _embed(classifier, settings, ledger, arrays, spent.slack, spent.model)
         planned = IndKNNSettings.of(classifier).changed(model_share=settings.model_share)
         _plan_on(classifier, planned, settings.n_queries)
 
@@ -281,7 +278,7 @@ def _embed(
     classifier: IndKNNClassifier,
     settings: IndKNNSettings,
     ledger: MemoryLedger,
-    given: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
+    arrays: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
     slack: float,
     trained: TrainedModel | None = None,
 ) -> None:
@@ -289,12 +286,12 @@ def _embed(
 
     Beside a model that was trained before, features are those that the model makes of them.
     """
-    X, y, subjects, public = given
+    X, y, subjects, public = arrays
     records = inputs.records(classifier, X, subjects, public)
     labels = inputs.labels(y, len(records), settings.classes)
     claimed = claims.claim(classifier, settings, records, labels)
     del classifier._one_of
-    model = None if trained is None else trained.on(records.reference, settings.class_shares)
+    model = None if trained is None else trained.on(records.reference, settings)
     features, reference = records.features, records.reference
     if model is not None and reference is not None:
         features, reference = model.features(features), model.features(reference)
@@ -310,7 +307,7 @@ def _embed(
         shard, kernel, settings, n_features, reference, meter, claimed, model=model
     )
     if trained is not None and assembled.engine.model_gate is not None:
-        assembled.engine.model_gate.n_asked = trained.put
+        assembled.engine.model_gate.n_asked = trained.n_asked
     classifier._install(assembled, settings, records)
 
 

@@ -90,40 +90,40 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
         """
         check_is_fitted(self)
         levels = None if quantiles is None else checked_levels(self._settings, quantiles)
-        found = self._found(X, progress)
-        told = [found.means, found.errors] if return_std else [found.means]
+        answers = self._answers(X, progress)
+        columns = [answers.means, answers.errors] if return_std else [answers.means]
         if levels is not None:
-            told.append(found.quantiles(levels))
+            columns.append(answers.quantiles(levels))
         if self._settings.bounds.names is None:
-            told = [each[:, 0] for each in told]
-        return told[0] if len(told) == 1 else tuple(told)
+            columns = [each[:, 0] for each in columns]
+        return columns[0] if len(columns) == 1 else tuple(columns)
 
     def describe(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
     ) -> list[NeighborhoodSummary]:
         """Return means, and histograms with `n_thresholds`, around each query; spends budget."""
-        found = self._found(X, progress)
-        weight, weight_error = found.averages.weight, found.averages.weight_error
+        answers = self._answers(X, progress)
+        weight, weight_error = answers.averages.weight, answers.averages.weight_error
         names = self._settings.bounds.names or ("mean",)
-        shares = None if self._settings.n_thresholds is None else found.shares_below()
+        shares = None if self._settings.n_thresholds is None else answers.shares_below()
         return [
             NeighborhoodSummary(
                 NoisyEstimate(float(weight[i]), float(weight_error[i])),
                 means={
-                    name: NoisyEstimate(float(found.means[i, j]), float(found.errors[i, j]))
+                    name: NoisyEstimate(float(answers.means[i, j]), float(answers.errors[i, j]))
                     for j, name in enumerate(names)
                 },
                 histograms={}
                 if shares is None
                 else {
-                    name: (found.edges(j), np.diff(shares[i, j], prepend=0.0, append=1.0))
+                    name: (answers.edges(j), np.diff(shares[i, j], prepend=0.0, append=1.0))
                     for j, name in enumerate(names)
                 },
             )
             for i in range(len(weight))
         ]
 
-    def _found(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> NumberAnswers:
+    def _answers(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> NumberAnswers:
         check_is_fitted(self)
         answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (sums leave)

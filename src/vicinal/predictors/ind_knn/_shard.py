@@ -185,7 +185,7 @@ class Shard(LocalShardBase):
         self._slots = np.zeros(0, dtype=np.int32)
         self._records = np.zeros(0, dtype=np.int32)
         self._mapped: list[MappedIndex] = []
-        self._whole = True
+        self._consistent = True
 
     def __len__(self) -> int:
         """Return the number of records. Private."""
@@ -202,14 +202,14 @@ class Shard(LocalShardBase):
 
     def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
         """Return the records inside each query's radius."""
-        self.check_whole()
+        self.check_consistent()
         return self.index.search(queries, thresholds)
 
     def parts(
         self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
     ) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
-        self.check_whole()
+        self.check_consistent()
         return self.index.parts(queries, thresholds)
 
     def add(
@@ -236,11 +236,11 @@ class Shard(LocalShardBase):
         """Erase all records of `subjects` physically; return how many records went."""
         rows = self.rows_of(subjects)
         movers = fill_holes(rows, len(self))
-        kept = len(self) - len(rows)
+        new_size = len(self) - len(rows)
         with self._changing():
             for index in (self.index, *(mapped.index for mapped in self._mapped)):
                 index.remove(rows, movers)
-            order = _order_after(rows, movers, kept)
+            order = _order_after(rows, movers, new_size)
             self._targets, self._slots = self._targets[order], self._slots[order]
             self._register.remove(subjects)
             self._recount()
@@ -248,7 +248,7 @@ class Shard(LocalShardBase):
 
     def replace_index(self, factory: IndexFactory) -> None:
         """Move all records into another index, in the same order."""
-        self.check_whole()
+        self.check_consistent()
         moved = moved_index(self.index, factory)
         with self._changing():
             self.index = moved
@@ -301,14 +301,14 @@ class Shard(LocalShardBase):
         A change that is broken off half-way, by an interrupt say, could leave rows beside the wrong
         labels or subjects, and charge the wrong person.
         """
-        self.check_whole()
-        self._whole = False
+        self.check_consistent()
+        self._consistent = False
         yield
-        self._whole = True
+        self._consistent = True
 
-    def check_whole(self) -> None:
+    def check_consistent(self) -> None:
         """Raise PrivacyRefused if a change of the records was broken off."""
-        if not self._whole:
+        if not self._consistent:
             raise PrivacyRefused(
                 "A change of the records was interrupted, so they can no longer be trusted to "
                 "stand beside their subjects. Fit again."
@@ -384,9 +384,9 @@ def moved_index(index: Index, factory: IndexFactory) -> Index:
 
 
 def _order_after(
-    rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64], kept: int
+    rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64], new_size: int
 ) -> npt.NDArray[np.int64]:
     """Return which row stands where once `movers` have filled the holes left by `rows`, (kept,)."""
-    order = np.arange(kept)
-    order[rows[rows < kept]] = movers
+    order = np.arange(new_size)
+    order[rows[rows < new_size]] = movers
     return order

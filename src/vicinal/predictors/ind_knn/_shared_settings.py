@@ -16,11 +16,11 @@ from vicinal.accounting import _budget as budgets
 from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordTargets
-from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.mechanisms._vote_grid import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors._common.parameters import Settings
-from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn import _model_rule, _planning
 from vicinal.predictors.ind_knn._index_options import CENTROIDS
 from vicinal.predictors.ind_knn._parameter_tables import (
     ADAPTIVE,
@@ -32,10 +32,6 @@ from vicinal.predictors.ind_knn._parameter_tables import (
     USAGE,
     IndKNNParameters,
 )
-
-ASKED = 0.25
-"""Share of queries that is put to the vote beside a private model: those it is least sure of."""
-
 
 ALIKE = 1.5
 """A subject with r records is charged r to this power of what one record would be: half-way between
@@ -66,6 +62,18 @@ class SharedSettings(Settings, IndKNNParameters):
         return 0.0
 
     @property
+    def trainings(self) -> int:
+        """How many trainings of a private model share its part of a budget."""
+        return 1
+
+    @property
+    def model_rule(self) -> _model_rule.ModelRule:
+        """How a private model is trained and used."""
+        return _model_rule.chosen_rule(
+            self.spendable, self.n_records, self.n_queries, self.n_coordinates
+        )
+
+    @property
     def class_shares(self) -> npt.NDArray[np.float64]:
         """How common each class is, (c,): equal unless declared."""
         return np.full(self.n_coordinates, 1 / self.n_coordinates)
@@ -80,7 +88,7 @@ class SharedSettings(Settings, IndKNNParameters):
         """Whether the class with the most votes wins: equal shares, and equal costs."""
         return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
 
-    def check_kernel(self, *, given: bool) -> None:
+    def check_kernel(self, *, has_public: bool) -> None:
         """Refuse settings without which features cannot be encoded, or need a reference not given.
 
         A fixed radius is a kernel value, which means nothing before the bandwidth is known.
@@ -93,7 +101,7 @@ class SharedSettings(Settings, IndKNNParameters):
             "index='centroids'": self.index["kind"] == CENTROIDS,
         }
         for setting, needed in needs.items():
-            if needed and not given:
+            if needed and not has_public:
                 raise InvalidInput(
                     f"The 'public' parameter of fit must be given for {setting}: an (m, d) array "
                     "of unlabelled reference points that nobody needs to protect, such as past "
@@ -197,8 +205,8 @@ class SharedSettings(Settings, IndKNNParameters):
         if self.label_only:
             return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
-        whole = budgets.budget(self.epsilon, self.delta * share, self.accounting)
-        return _part(_less(whole, self.reference_cost), self.parts)
+        total = budgets.budget(self.epsilon, self.delta * share, self.accounting)
+        return _part(_less(total, self.reference_cost), self.parts)
 
     @property
     def parts(self) -> int:
@@ -234,7 +242,7 @@ class SharedSettings(Settings, IndKNNParameters):
     def n_asked(self) -> int:
         """How many queries the plan expects to put to private records."""
         if self.trained_share:
-            return math.ceil(ASKED * self.n_queries)
+            return math.ceil(self.model_rule.asked * self.n_queries)
         gated = self.reuse == GATE
         return _planning.asked_of(self.n_queries) if gated else self.n_queries
 
@@ -261,21 +269,21 @@ def _charges(
     epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int
 ) -> ChargeTable:
     table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
-    left = _less(table.target.budget, table.target.order * paid)
-    return replace(table, target=replace(table.target, budget=_part(left, parts)))
+    remaining = _less(table.target.budget, table.target.order * paid)
+    return replace(table, target=replace(table.target, budget=_part(remaining, parts)))
 
 
 def _less(budget: float, paid: float) -> float:
     """Return what is left of a budget, rounded down."""
     if paid == 0:
         return budget
-    left = (budget - paid) - 1e-15 * (budget + paid)
-    if left <= 0:
+    remaining = (budget - paid) - 1e-15 * (budget + paid)
+    if remaining <= 0:
         raise InvalidInput(
             "The 'reference_cost' must leave some of every budget: the reference has cost all that "
             "this 'epsilon' and 'delta' allow. Take a larger epsilon, or a cheaper reference."
         )
-    return left
+    return remaining
 
 
 def _part(budget: float, parts: int) -> float:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from re import compile as pattern
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,42 @@ CENTRED_WEIGHT_SHARE = 0.1
 _SHORTEST = 2
 
 _WORDS = pattern(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypicalScale:
+    """Where numbers in -1..1 typically lie: their middle and how far from it.
+
+    Attributes
+    ----------
+    centre, half : float64 (p,)
+        Typical numbers z of a target have |z - centre| <= half. By default all are typical.
+    """
+
+    centre: Floats
+    half: Floats
+
+    @classmethod
+    def of(cls, bounds: TargetBounds, typical: TargetBounds | None) -> Self:
+        """Return the middle and half the width of typical ranges, by bounds that are -1 and 1."""
+        if typical is None:
+            return cls(np.zeros(len(bounds)), np.ones(len(bounds)))
+        width = (bounds.high - bounds.low) / 2
+        centre = (typical.low + typical.high) / 2 - (bounds.low + bounds.high) / 2
+        return cls(centre / width, (typical.high - typical.low) / 2 / width)
+
+    @property
+    def length(self) -> float:
+        """Length of the vectors at the ends of the typical ranges, where the longest have 1."""
+        farthest = (1 + np.abs(self.centre)) / self.half
+        square = WEIGHT_SHARE + (1 - WEIGHT_SHARE) * float(np.square(farthest).mean())
+        return 1 / math.sqrt(square)
+
+    @property
+    def parts(self) -> tuple[float, float]:
+        """(a, b) of a number's vector (a, b (z - centre) / half)."""
+        a, b = parts(WEIGHT_SHARE)
+        return self.length * a, self.length * b
 
 
 def parts(weight_share: float) -> tuple[float, float]:
@@ -58,9 +96,9 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
         table = _as_floats(table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = column_or_1d(table, warn=True)
-    wanted = (size,) if len(bounds) == 1 else (size, len(bounds))
-    if table.dtype.kind not in "biuf" or table.shape not in {wanted, (size, len(bounds))}:
-        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {wanted}.")
+    shape = (size,) if len(bounds) == 1 else (size, len(bounds))
+    if table.dtype.kind not in "biuf" or table.shape not in {shape, (size, len(bounds))}:
+        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {shape}.")
     values = table.reshape(size, len(bounds)).astype(np.float64)
     if not np.isfinite(values).all():
         raise InvalidInput("The 'y' parameter must hold finite numbers: no NaN or infinity.")
@@ -83,20 +121,20 @@ def thresholds(count: int) -> Floats:
     return (2 * np.arange(count) + 1) / count - 1
 
 
-def number_vectors(values: Floats, n_thresholds: int | None) -> RecordVectors:
+def number_vectors(values: Floats, n_thresholds: int | None, scale: TypicalScale) -> RecordVectors:
     """Return the vectors of records with numbers (n, p) in -1..1.
 
-    Without thresholds v = (a, b z / sqrt(p)). With J of them each number becomes the signs of its
-    distances to them, over sqrt(J): they tell its share below each threshold, and their mean is the
-    number itself, rounded to 2 / J.
+    Without thresholds v = (a, b (z - centre) / half / sqrt(p)). With J of them each number becomes
+    the signs of its distances to them, over sqrt(J): they tell its share below each threshold, and
+    their mean is the number itself, rounded to 2 / J.
     """
-    a, b = parts(WEIGHT_SHARE)
-    said = values
+    a, b = scale.parts
+    components = (values - scale.centre) / scale.half
     if n_thresholds is not None:
         above = values[:, :, None] >= thresholds(n_thresholds)
-        said = np.where(above, 1.0, -1.0).reshape(len(values), -1) / math.sqrt(n_thresholds)
-    said = said * (b / math.sqrt(values.shape[1]))
-    return RecordVectors.of_rows(np.column_stack([np.full(len(values), a), said]))
+        components = np.where(above, 1.0, -1.0).reshape(len(values), -1) / math.sqrt(n_thresholds)
+    components = components * (b / math.sqrt(values.shape[1]))
+    return RecordVectors.of_rows(np.column_stack([np.full(len(values), a), components]))
 
 
 def label_vectors(sets: npt.NDArray[np.bool_], tau: float | None) -> RecordVectors:
@@ -108,17 +146,17 @@ def label_vectors(sets: npt.NDArray[np.bool_], tau: float | None) -> RecordVecto
     count = sets.shape[1]
     if tau is None:
         a, b = parts(CENTRED_WEIGHT_SHARE)
-        said = np.where(sets, b, -b) / math.sqrt(count)
+        components = np.where(sets, b, -b) / math.sqrt(count)
     else:
         a, b = parts(WEIGHT_SHARE)
         sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
-        said = sets * (b / np.sqrt(np.maximum(sizes, tau)))
-    return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), said]))
+        components = sets * (b / np.sqrt(np.maximum(sizes, tau)))
+    return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), components]))
 
 
 def words(text: str) -> Iterator[str]:
     """Yield the words of a text in small letters."""
-    return (found[0].lower() for found in _WORDS.finditer(text))
+    return (match[0].lower() for match in _WORDS.finditer(text))
 
 
 def public_vocabulary(
@@ -152,20 +190,20 @@ def public_vocabulary(
     """
     size = _checks.integer("n_words", n_words, least=1)
     share = _checks.real("most_common", most_common, above=0, most=1)
-    found = list(texts)
-    if not all(isinstance(text, str) for text in found):
+    listed = list(texts)
+    if not all(isinstance(text, str) for text in listed):
         raise InvalidInput("The 'texts' parameter must hold texts.")
-    counts = Counter(word for text in found for word in dict.fromkeys(words(text)))
-    kept = {
-        word: math.log(len(found) / count)
+    counts = Counter(word for text in listed for word in dict.fromkeys(words(text)))
+    weight_of = {
+        word: math.log(len(listed) / count)
         for word, count in counts.most_common()
-        if len(word) > _SHORTEST and count <= share * len(found) and count < len(found)
+        if len(word) > _SHORTEST and count <= share * len(listed) and count < len(listed)
     }
-    if not kept:
+    if not weight_of:
         raise InvalidInput(
             "The 'texts' parameter must hold texts with words that not all of them have."
         )
-    return dict(list(kept.items())[:size])
+    return dict(list(weight_of.items())[:size])
 
 
 def keyword_vectors(
@@ -184,13 +222,13 @@ def keyword_vectors(
         counts = Counter(place[word] for word in words(document) if word in place)
         places = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
         tf = 1 + np.log(np.fromiter(counts.values(), dtype=np.float64, count=len(counts)))
-        said = weights[places] * tf
-        if len(said) > most:
-            heaviest = np.lexsort((places, -said))[:most]  # of equal ones the first words
-            places, said = places[heaviest], said[heaviest]
-        said = said / (np.abs(said).max() if len(said) else 1.0)
+        components = weights[places] * tf
+        if len(components) > most:
+            heaviest = np.lexsort((places, -components))[:most]  # of equal ones the first words
+            places, components = places[heaviest], components[heaviest]
+        components = components / (np.abs(components).max() if len(components) else 1.0)
         coordinates.append(places)
-        values.append(said / (np.sqrt(np.square(said).sum()) or 1.0))
+        values.append(components / (np.sqrt(np.square(components).sum()) or 1.0))
         starts.append(starts[-1] + len(places))
     return RecordVectors.of_entries(
         len(vocabulary),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -42,19 +43,19 @@ class NumberAnswers:
     @classmethod
     def of(cls, settings: RegressorSettings, sums: Floats, noise: Floats) -> Self:
         """Return what sums (q, 1 + p) or (q, 1 + p J) with this noise (q,) say."""
-        a, b = _target_encoding.parts(WEIGHT_SHARE)
-        b /= np.sqrt(len(settings.bounds) * (settings.n_thresholds or 1))
+        a, b = settings.typical_scale.parts
+        b /= math.sqrt(len(settings.bounds) * (settings.n_thresholds or 1))
         averages = NoisyAverages.of(sums, noise, a, b)
         return cls(settings, averages, *_predictions(settings, averages))
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """Return the neighbours' quantiles at checked `levels`, (q, p, levels)."""
         shares = self.shares_below()
-        found = [
+        quantiles = [
             [_averages.quantile(shares[:, j], self.edges(j), level) for level in levels]
             for j in range(shares.shape[1])
         ]
-        return np.moveaxis(np.array(found), 2, 0)
+        return np.moveaxis(np.array(quantiles), 2, 0)
 
     def shares_below(self) -> Floats:
         """Return the shares of numbers below each threshold, (q, p, J), never falling."""
@@ -76,12 +77,14 @@ class NumberAnswers:
 def _predictions(settings: RegressorSettings, averages: NoisyAverages) -> tuple[Floats, Floats]:
     bounds = settings.scaled_bounds
     count = settings.n_thresholds or 1
-    said = averages.means.reshape(len(averages.means), len(bounds), count)
-    means = said.mean(axis=2)
+    averaged = averages.means.reshape(len(averages.means), len(bounds), count)
+    means = averaged.mean(axis=2)
     # The numerators' noises are independent, the denominator's is theirs together.
     relative = (averages.weight_error / averages.weight)[:, None]
-    own = averages.errors.reshape(said.shape) ** 2 - (said * relative[:, None]) ** 2
+    own = averages.errors.reshape(averaged.shape) ** 2 - (averaged * relative[:, None]) ** 2
     errors = np.hypot(np.sqrt(np.maximum(own, 0).sum(axis=2)) / count, means * relative)
+    scale = settings.typical_scale
+    means, errors = means * scale.half + scale.centre, errors * scale.half
     half = (bounds.high - bounds.low) / 2
     values = bounds.low + half * (np.clip(means, -1, 1) + 1)
     if settings.scale == LOG:
@@ -126,8 +129,8 @@ class KeywordAnswers:
             near[np.argsort(-row[near], kind="stable")][:most]
             for row, near in zip(sums, rows, strict=True)
         ]
-        found = np.array(places)
-        return cls(found, np.take_along_axis(sums, found, axis=1))
+        positions = np.array(places)
+        return cls(positions, np.take_along_axis(sums, positions, axis=1))
 
     @classmethod
     def of_stored(cls, numbers: Floats) -> Self:
@@ -148,14 +151,14 @@ class LabelAnswers:
     ----------
     averages : NoisyAverages
         Of what records said of each label.
-    given : bool (q, c)
+    present : bool (q, c)
         Whether a label's noisy share is at least one half.
     shares, errors : float64 (q, c)
         Shares of the neighbours with each label, in 0..1, and their standard errors.
     """
 
     averages: NoisyAverages
-    given: npt.NDArray[np.bool_]
+    present: npt.NDArray[np.bool_]
     shares: Floats
     errors: Floats
 
@@ -165,8 +168,8 @@ class LabelAnswers:
         tau = settings.tau
         a, b = _target_encoding.parts(CENTRED_WEIGHT_SHARE if tau is None else WEIGHT_SHARE)
         length = np.sqrt(len(settings.labels) if tau is None else tau)
-        found = NoisyAverages.of(sums, noise, a, b / length)
-        means, errors = found.means, found.errors
+        averages = NoisyAverages.of(sums, noise, a, b / length)
+        means, errors = averages.means, averages.errors
         if tau is None:
-            return cls(found, means >= 0, np.clip((means + 1) / 2, 0, 1), errors / 2)
-        return cls(found, means >= 0.5, np.clip(means, 0, 1), errors)
+            return cls(averages, means >= 0, np.clip((means + 1) / 2, 0, 1), errors / 2)
+        return cls(averages, means >= 0.5, np.clip(means, 0, 1), errors)

@@ -53,8 +53,10 @@ class VectorPlanRequest(PlanRequest):
 
     def settings(self) -> VectorSettings:  # type: ignore[override]
         """Return the estimator's checked settings; raise InvalidInput for what it refuses."""
-        (made,) = (made for kind, made in _ESTIMATORS.items() if kind in self.target)
-        estimator = made(
+        (estimator_class,) = (
+            estimator_class for kind, estimator_class in _ESTIMATORS.items() if kind in self.target
+        )
+        estimator = estimator_class(
             **self.target, epsilon=self.epsilon, delta=self.delta, n_queries=self.n_queries,
             n_records=_checks.integer("records", self.n_records, least=1),
             records_per_subject=self.records_per_subject,
@@ -106,8 +108,8 @@ def expected_errors(choice: PlanChoice) -> list[ExpectedError]:
         half = np.zeros((2, len(settings.labels)), dtype=int)
         half[0, ::2] = half[1, 1::2] = 1
         sums = weight * settings.targets(half, 2).dense().mean(axis=0, keepdims=True)
-        found = LabelAnswers.of(settings, sums, noise)
-        labels = zip(settings.labels.tolist(), found.shares[0], found.errors[0], strict=True)
+        answers = LabelAnswers.of(settings, sums, noise)
+        labels = zip(settings.labels.tolist(), answers.shares[0], answers.errors[0], strict=True)
         return [ExpectedError(str(name), float(share), float(e)) for name, share, e in labels]
     assert isinstance(settings, KeywordSettings)  # noqa: S101 (no other kind)
     largest = choice.noise * math.sqrt(2 * math.log(max(2, len(settings.vocabulary))))

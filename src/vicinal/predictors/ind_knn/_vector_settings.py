@@ -21,6 +21,7 @@ from vicinal.predictors.ind_knn._parameter_tables import (
 from vicinal.predictors.ind_knn._planning import NUMBERS_PER_NOISE
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.predictors.ind_knn._target_checks import TargetBounds
+from vicinal.predictors.ind_knn._target_encoding import TypicalScale
 
 _TOLD_APART = 2
 """Groups of records that the number of neighbours is planned for, as with two classes."""
@@ -43,21 +44,52 @@ class RegressorSettings(RegressorParameters, VectorSettings):
     """Checked parameters of an Ind-KNN regressor."""
 
     def check_together(self) -> None:
-        """Refuse logarithms of what may not be above 0, too."""
+        """Refuse logarithms of what may not be above 0, and other typical ranges, too."""
         self.check_noise_schedule()
+        self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
+
+    def _check_typical_range(self) -> None:
+        typical, bounds = self.typical_range, self.bounds
+        if typical is None:
+            return
+        if self.n_thresholds is not None:
+            raise InvalidInput(
+                "The 'typical_range' parameter must be None with 'n_thresholds': every number then "
+                "contributes the same length."
+            )
+        inside = typical.names == bounds.names
+        inside = inside and bool((typical.low >= bounds.low).all())
+        if not inside or not bool((typical.high <= bounds.high).all()):
+            raise InvalidInput(
+                "The 'typical_range' parameter must lie within the 'bounds' parameter, and name "
+                "the same targets in the same order."
+            )
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
         """Return the vectors of records with numbers (n,) or (n, p)."""
         log = self.scale == LOG
         values = _target_encoding.numbers(y, size, self.bounds, log=log)
-        return _target_encoding.number_vectors(values, self.n_thresholds)
+        return _target_encoding.number_vectors(values, self.n_thresholds, self.typical_scale)
 
     @property
     def neighbors_per_noise(self) -> float:
         """More than for a vote: all of the noise is in the answer."""
-        return NUMBERS_PER_NOISE
+        return NUMBERS_PER_NOISE / self.typical_scale.length
+
+    @property
+    def subject_use(self) -> float:
+        """Less than for a vote, where most numbers lie in a typical range."""
+        return super().subject_use * self.typical_scale.length**2
+
+    @cached_property
+    def typical_scale(self) -> TypicalScale:
+        """Where most numbers lie, on the scale on which they are averaged."""
+        typical = self.typical_range
+        if typical is not None and self.scale == LOG:
+            typical = typical.logarithms()
+        return TypicalScale.of(self.scaled_bounds, typical)
 
     @property
     def scaled_bounds(self) -> TargetBounds:

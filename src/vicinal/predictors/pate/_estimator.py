@@ -140,14 +140,14 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
         PrivacyRefused
             The second time.
         """
-        given = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        checked = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
         if self._planned().smooth_cost is None or not getattr(self, "n_answers_", 0):
             raise InvalidInput(
                 "The cost can be published after answers were given by a classifier with "
                 "'smooth_cost'."
             )
         with self._lock:
-            published: dict[str, float] = self._release.publish_cost(given)
+            published: dict[str, float] = self._release.publish_cost(checked)
         return published
 
     def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
@@ -170,8 +170,8 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
         """
         if not getattr(self, "n_asked_", 0):
             raise InvalidInput("The cost that depends on votes needs queries that were answered.")
-        given = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        checked = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
         with self._lock:
             total = self._settings.composition_at(self._release.largest, self._release.votes)
-        epsilon = total.to_epsilon(given, "rdp")
-        return {"epsilon": epsilon, "delta": given, "method": "rdp", "private": True}
+        epsilon = total.to_epsilon(checked, "rdp")
+        return {"epsilon": epsilon, "delta": checked, "method": "rdp", "private": True}

@@ -184,9 +184,9 @@ class PATESettings(PATEParameters, AnsweringSettings):
     @property
     def vote_noise(self) -> float:
         """The noise scale on votes: as given, or the least that keeps epsilon."""
-        name, given = self._noise_given()
+        name, scale = self._noise_given()
         if self.epsilon is None:
-            return DEFAULT_NOISE[name] if given is None else given
+            return DEFAULT_NOISE[name] if scale is None else scale
         field = "sigma" if self.mechanism == GNMAX else name
         plan = self.together(self._releases(DEFAULT_NOISE[name]))
         return affordable_noise(plan, self.epsilon, field)
@@ -212,11 +212,11 @@ class PATESettings(PATEParameters, AnsweringSettings):
         return self._releases(self.vote_noise)
 
     def _releases(self, noise: float) -> list[Plan]:
-        what = {"release": "label" if self.label_only else "votes"}
+        leaves = {"release": "label" if self.label_only else "votes"}
         if self.mechanism == LNMAX:
             return [{"kind": LNMAX, "scale": noise, "count": self.n_queries}]
         if self.mechanism == GNMAX:
-            return [{"kind": GNMAX, "sigma": noise, "count": self.n_queries, **what}]
+            return [{"kind": GNMAX, "sigma": noise, "count": self.n_queries, **leaves}]
         return [
             {
                 "kind": CONFIDENT_GNMAX,
@@ -226,7 +226,7 @@ class PATESettings(PATEParameters, AnsweringSettings):
                 "sigma_votes": noise,
                 "answered": self.planned_answers,
                 "count": self.n_queries,
-                **what,
+                **leaves,
             }
         ]
 

@@ -1,0 +1,51 @@
+"""`losses`: where the private model is behind, from results of `accuracy`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.commands.options import OUT, Out, with_notes, write_table
+from vicinal.cli._options import Json
+from vicinal.cli._output import output_folder
+from vicinal.errors import InvalidInput
+
+NAME = "losses"
+
+NOTE = (
+    "Of the runs that the method and all its rivals have. The best rival is the one with the best "
+    "mean among them, chosen in hindsight for every cell. Error: standard error of the difference "
+    "over runs. Simulated with seeded noise on public data, without a guarantee."
+)
+
+RIVALS = "labels,labels-gate,noisy-sgd,least-squares,private-knn,pate"
+
+
+def losses(
+    files: Annotated[list[Path], typer.Argument(help="Files of results, *.cells.jsonl.")],
+    ours: Annotated[str, typer.Option(help="The method.")] = "model",
+    rivals: Annotated[str, typer.Option(help="Methods, comma-separated.")] = RIVALS,
+    runs: Annotated[str, typer.Option(help="Runs that count, comma-separated.")] = "0,1,2,3,4",
+    every: Annotated[bool, typer.Option("--every", help="All cells, not the lost ones.")] = False,
+    json: Json = False,
+    out: Out = OUT,
+) -> None:
+    """Where a method is behind the best private rival, and by how much."""
+    from experiments.accuracy import losses as made
+    from experiments.accuracy.result_cache import Cells
+
+    try:
+        wanted = [int(part) for part in runs.split(",")]
+    except ValueError:
+        raise InvalidInput("The 'runs' parameter must hold numbers, comma-separated.") from None
+    scores = {
+        place: score for path in files for place, score in Cells.at(path, resume=True).items()
+    }
+    found = made.standings(scores, ours, rivals.split(","), wanted)
+    if not found:
+        raise InvalidInput("The files must hold results of the method and of a rival.")
+    text = f"{made.summary(found)}\n\n{made.text_table(found, every=every)}"
+    result = {"experiment": NAME, "note": NOTE, "rows": [each.to_dict() for each in found]}
+    write_table(output_folder(out), NAME, result, with_notes(text, NOTE), json=json)
