@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from joblib import cpu_count
 
 from benchmarks import parts
 
@@ -195,7 +196,7 @@ def run(arguments: list[str], cache: str | None = None) -> str:
 
 def report(short: bool, only: str | None) -> Iterator[str]:
     """Yield the lines of the table as they are measured."""
-    yield f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
+    yield f"{cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
     yield f"{'':<62}{'figure':>10}{'at most':>9}"
     for name, group in GROUPS.items():
         if only is None or only == name:

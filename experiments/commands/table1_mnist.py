@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from experiments.commands.options import OUT, images, with_notes, write_table
 from vicinal.cli._options import Json
 from vicinal.cli._output import output_folder, peak_memory, progress
 from vicinal.cli._student import Overlapping
+
+if TYPE_CHECKING:
+    from vicinal.datasets import Dataset
 
 NAME = "table1-mnist"
 
@@ -35,6 +38,14 @@ def table1_mnist(
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of asking and learning.", min=1)] = 2,
     runs: Annotated[int, typer.Option(help="Splits and seeds to take the mean over.", min=1)] = 3,
+    first_run: Annotated[int, typer.Option(help="Number of the first run.", min=0)] = 0,
+    model_keep: Annotated[
+        float | None,
+        typer.Option(help="Label all in one round beside a private model; learn from this share."),
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="An .npz of features, for records and students, as images.")
+    ] = None,
     augmentation: Annotated[str, typer.Option(help="digits, clothes or objects.")] = "digits",
     overlapping: Overlapping = False,
     out: Annotated[Path, typer.Option(help="Folder for the table.")] = OUT,
@@ -46,29 +57,52 @@ def table1_mnist(
 
     start = time.perf_counter()
     folder = output_folder(out)
-    dataset = images(data)
+    dataset = images(data) if vectors is None else _vectors(vectors)
     results = []
     with progress(silent=json) as begin:
         cached = labelling_runs.Cached(dataset, begin)
         for target in epsilon or (0.25, 0.47, 1.0):
-            for run in range(runs):
+            for run in range(first_run, first_run + runs):
                 recipes = [
-                    Recipe("uda", "small", augmentation, steps, seed=run) for steps in _STEPS
+                    Recipe("uda", "small", augmentation, steps, seed=run)
+                    for steps in (_STEPS if model_keep is None else _STEPS[1:])
                 ]
-                if overlapping:
+                if vectors is not None:
+                    recipes = [Recipe("vat", "mlp", steps=_STEPS[1], seed=run)]
+                if overlapping and vectors is None:
                     recipes = [for_overlapping(recipe) for recipe in recipes]
                 learner = StudentLearner(range(10), recipes)
                 world = labelling_runs.World.of(dataset, cached, run)
                 results.append(
                     labelling_runs.one_run(
-                        world, learner, target, rounds, run, begin, overlapping=overlapping
+                        world,
+                        learner,
+                        target,
+                        rounds,
+                        run,
+                        begin,
+                        overlapping=overlapping,
+                        model_keep=model_keep,
                     )
                 )
-    name = NAME if data is None else f"table1-{data.stem}"
+    given = vectors or data
+    name = NAME if given is None else f"table1-{given.stem}"
     words = f"{labelling_runs.PAPER}; {labelling_runs.OURS_OF_PAPER}."
     table = with_notes(labelling_runs.text_table(results), NOTE, words)
     result = _result(name, results, words, time.perf_counter() - start)
     write_table(folder, name, result, table, json=json)
+
+
+def _vectors(path: Path) -> Dataset:
+    """Return features of a file as a data set: whitened by the test part, of length 1."""
+    from experiments.feature_cache import vectors_npz
+    from vicinal.datasets import Dataset
+    from vicinal.features import PublicMap
+
+    found = vectors_npz(path)
+    public = PublicMap(**found.learnt).fit(found.test)
+    test = Dataset(public.transform(found.test), found.test_labels)
+    return Dataset(public.transform(found.records), found.labels, test=test)
 
 
 def _result(name: str, results: list[Any], words: str, seconds: float) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from vicinal.labelling import (
     Labeller,
     LabellingPlan,
     LabellingTask,
+    Round,
     TransferResult,
     default_plan,
     transfer,
@@ -94,23 +95,26 @@ class Cached:
     Parameters
     ----------
     dataset : Dataset
-        Images with a test part.
+        Images with a test part, or features (n, d).
     begin : Begin
         Is told of progress.
 
     Attributes
     ----------
-    private : array (n, h, w) or (n, h, w, 3)
-        The private images; :meth:`of` knows them by being this object.
+    private : array (n, h, w), (n, h, w, 3) or (n, d)
+        The private images or features; :meth:`of` knows them by being this object.
     """
 
     def __init__(self, dataset: Dataset, begin: Begin) -> None:
         records, test = dataset.split()
+        self.private = np.asarray(records.features)
+        if self.private.ndim == 2:
+            self._records, self._test = self.private, np.asarray(test.features)
+            return
         hog = HOGFeatures(n_jobs=-1)
         step = begin("HOG features", len(records) + len(test))
         self._records = hog.transform(np.asarray(records.features), progress=step)
         self._test = hog.transform(np.asarray(test.features), progress=step)
-        self.private = np.asarray(records.features)
 
     def tested(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return features of test rows."""
@@ -197,10 +201,22 @@ def one_run(
     begin: Begin,
     *,
     overlapping: bool = False,
+    model_keep: float | None = None,
 ) -> RunResult:
-    """Simulate a whole transfer by Ind-KNN, as decision 29 plans it."""
+    """Simulate a whole transfer by Ind-KNN, as decision 29 plans it.
+
+    With `model_keep` a private model and its neighbours label all public examples in one round, of
+    which this share is learnt from.
+    """
     plan = default_plan(rounds, N_PUBLIC, seed=run, overlapping=overlapping)
-    labeller = IndKNNLabeller(world.classes, world.labels, epsilon=epsilon, simulation_seed=run)
+    share: float | str = 0
+    if model_keep is not None:
+        one = Round(N_PUBLIC, 1.0, model_keep, by_class=overlapping)
+        plan, share = LabellingPlan((one,), run), "auto"
+    labeller = IndKNNLabeller(
+        world.classes, world.labels, epsilon=epsilon, n_records=len(world.labels),
+        model_share=share, simulation_seed=run,
+    )  # fmt: skip
     return carried_out(world, labeller, learner, plan, epsilon, run, begin)
 
 

@@ -8,14 +8,16 @@ import warnings
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
+from vicinal.cli._main import app
 from vicinal.distributed import split
 from vicinal.distributed._coordinator import Coordinator
 from vicinal.distributed._local_transport import local_transports
-from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, StorageFailed
 from vicinal.ledger._models import read_parts
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.store import Store, _private_models
@@ -304,3 +306,105 @@ def test_answers_without_probabilities_are_read_as_before(opened):
     assert reply.probabilities is None
     np.testing.assert_array_equal(reply.votes, votes)
     np.testing.assert_array_equal(reply.labels, votes.argmax(axis=1))
+
+
+# ---------------------------------------------------------------- trained again
+
+
+REFRESHED = {**SHARE, "n_queries": 40, "model_refreshes": 2}
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """A closed store whose model may be trained twice more; copied by whoever changes it."""
+    path = tmp_path_factory.mktemp("refresh") / "store"
+    with make(path, **REFRESHED) as store:
+        store.predict(Q[:20])
+    return path
+
+
+@pytest.fixture
+def refreshable(fresh, tmp_path):
+    shutil.copytree(fresh, tmp_path / "store")
+    shutil.copy(f"{fresh}.witness", tmp_path / "store.witness")
+    with Store.open(tmp_path / "store") as store:
+        yield store
+
+
+def test_every_training_is_charged_its_part(refreshable):
+    account = refreshable._parts.ledger.audiences["default"].account
+    before, part = account.durable.copy(), UNITS // 6
+    assert refreshable.refresh_model() == 1
+    after = account.durable
+    assert (before - after > 0).all()
+    assert (before - after <= part + 1).all()
+    assert refreshable.refresh_model() == 0
+    with pytest.raises(PrivacyRefused, match="no refresh"):
+        refreshable.refresh_model()
+    assert (account.durable >= 0).all()
+    assert refreshable.verify()
+    assert "trains it again" in str(refreshable.guarantee())
+
+
+def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
+    old = model_of(refreshable).model.weights.copy()
+    refreshable.erase(list(dict.fromkeys(PEOPLE))[:100])
+    flipped = (Y + 1) % CLASSES
+    refreshable.add(X, flipped, [f"new-{n}" for n in range(len(X))])
+    refreshable.refresh_model()
+    new = model_of(refreshable)
+    assert (new.model.weights != old).any()
+    wrong = (new.prior(refreshable.schema.kernel_of(None).encode(Q)).argmax(axis=1) != YQ).mean()
+    assert wrong > 0.3  # most labels were flipped
+
+
+def test_usage_grows_and_opening_finds_the_new_model(refreshable):
+    assert refreshable.predict(Q[:20]).charged == 0
+    usage = refreshable._audience_states["default"].budget_usage
+    refreshable.refresh_model()
+    state = refreshable._audience_states["default"]
+    assert (state.budget_usage >= usage).all()
+    assert (state.budget_usage > usage).any()
+    assert refreshable.predict(Q[:5]).charged == 5  # the data are others, and so is the model
+    weights, asked = model_of(refreshable).model.weights, state.n_asked
+    path = refreshable._parts.folder.path
+    refreshable.close()
+    with Store.open(path) as opened:
+        assert (model_of(opened).model.weights == weights).all()
+        assert opened._audience_states["default"].n_asked == asked
+        assert opened.refresh_model() == 0
+
+
+def test_a_model_without_refreshes_is_trained_once(opened):
+    with pytest.raises(PrivacyRefused, match="'model_refreshes' 0"):
+        opened.refresh_model()
+    opened.open_audience("plain", epsilon=1.0, n_queries=10, n_records=300, model_share=0)
+    with pytest.raises(InvalidInput, match="no private model"):
+        opened.refresh_model("plain")
+
+
+def test_a_store_without_people_refreshes(refreshable):
+    refreshable.erase(list(dict.fromkeys(PEOPLE)))
+    assert refreshable.refresh_model() == 1
+
+
+def test_a_kill_inside_a_refresh_leaves_no_half(refreshable, monkeypatch):
+    path = refreshable._parts.folder.path
+    weights = model_of(refreshable).model.weights.copy()
+    with monkeypatch.context() as patch:
+        dies_at(20, patch)
+        with pytest.raises(Killed):
+            refreshable.refresh_model()
+    with pytest.raises(StorageFailed):
+        refreshable.predict(Q[30:31])
+    refreshable.close()
+    with Store.open(path) as opened:
+        assert (model_of(opened).model.weights == weights).all()
+        assert opened.refresh_model() == 1
+
+
+def test_the_command_refreshes(refreshable, tmp_path):
+    refreshable.close()
+    found = CliRunner().invoke(app, ["refresh", str(tmp_path / "store")])
+    assert found.exit_code == 0, found.output
+    assert "Refreshes left: 1" in found.stdout

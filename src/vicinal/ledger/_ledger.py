@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
@@ -300,6 +301,14 @@ class Ledger:
                 "durable counts."
             )
 
+    def write_proxies(self, audience: Audience, shares: npt.NDArray[np.uint16]) -> None:
+        """Write how far public points are worn that are charged along, inside a transaction."""
+        self.database.execute(
+            "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
+            "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
+            (audience.number, text_of(shares)),
+        )
+
     def _enter(self, block: AnswerBlock) -> None:
         audience = block.audience
         queries = len(block.answers)
@@ -317,11 +326,7 @@ class Ledger:
                 block.reuse_entry.row(self.clock, audience.number),
             )
         if block.proxies is not None:
-            self.database.execute(
-                "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
-                "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
-                (audience.number, text_of(block.proxies)),
-            )
+            self.write_proxies(audience, block.proxies)
         if block.n_asked is not None:
             write_parts(self.database, audience.number, {PUT: str(block.n_asked)})
         for analyst, queries in block.queries_of.items():

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from joblib import cpu_count
 
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -303,8 +304,9 @@ def fill_holes(rows: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
 T = TypeVar("T")
 R = TypeVar("R")
 
-THREADS = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-"""Threads that a search may use: the processors that this process may run on."""
+THREADS = int(cpu_count())
+"""Threads that a search may use: the processors that this process may run on, by its affinity and
+by the quota of its container."""
 
 
 def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from vicinal._checks import SubjectId
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._memory import ForkSafeLock
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.store._audience_state import (
     AudienceState,
     open_audience_state,
@@ -15,6 +17,7 @@ from vicinal.store._idempotent_adds import Addition
 from vicinal.store._indexes import learnt_index
 from vicinal.store._naming import NEXT_NUMBER, write_naming
 from vicinal.store._opening import OpenStore
+from vicinal.store._private_models import retrain_model
 from vicinal.store._record_files import tiles_from
 from vicinal.store._records import StoredRecords
 
@@ -56,6 +59,50 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
         audience.write(parts.database)
     # Opened again, with everything pinned, it is the desk that every later opening finds.
     return open_audience_state(*args)[0]
+
+
+def refreshes_left(state: AudienceState) -> int:
+    """Return how often an audience's model may still be trained again, at least once.
+
+    Raises
+    ------
+    InvalidInput
+        If it has no model.
+    PrivacyRefused
+        If all trainings of its plan are done.
+    """
+    if state.private_model is None:
+        raise InvalidInput(
+            f"The audience {state.audience.name!r} has no private model. Open another audience "
+            "with 'model_share' and 'model_refreshes'."
+        )
+    left = state.settings.trainings - state.private_model.trained
+    if left <= 0:
+        raise PrivacyRefused(
+            f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
+            f"'model_refreshes' {state.settings.trainings - 1}. Open another audience with more."
+        )
+    return left
+
+
+def refresh_model(parts: OpenStore, lock: ForkSafeLock, state: AudienceState) -> AudienceState:
+    """Train the private model of an audience again, and return the audience's new state.
+
+    What the training charges becomes durable in the same transaction as the model.
+    """
+    audience, settings, model = state.audience, state.settings, state.private_model
+    assert isinstance(settings, IndKNNSettings)  # noqa: S101 (stores of classes have models)
+    assert model is not None  # noqa: S101 (checked by the caller)
+    with parts.ledger.change("refresh"):
+        used = retrain_model(parts, audience, settings, model)
+        if state.proxies is not None and len(state.budget_usage):
+            state.proxies.resume(state.budget_usage)
+            state.proxies.spend(used)
+            parts.ledger.write_proxies(audience, state.proxies.shares)
+        parts.ledger.write_charges(audience, 0)
+        audience.write(parts.database)
+    state.close(parts.shard)
+    return open_audience_state(parts, audience, parts.ledger.version, lock)[0]
 
 
 def start_index(parts: OpenStore, state: AudienceState) -> None:

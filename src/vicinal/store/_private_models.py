@@ -31,9 +31,9 @@ from vicinal.predictors.ind_knn._shard import MappedIndex
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
 
-_WEIGHTS, _USED = "weights", "used"
+_WEIGHTS, _USED, _TRAINED = "weights", "used", "trained"
 _OTHER_DRAWS = 1 << 32
-"""Added to a simulation's seed, so that training and votes draw different noise."""
+"""Added to a simulation's seed for every training, so that all draw different noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,15 @@ class StoredModel:
         The public reference in its metric.
     n_asked : int
         Queries that it has put to the private records.
+    trained : int
+        How often it was trained.
     """
 
     model: PrivateModel
     kernel: Kernel
     public: FloatMatrix
     n_asked: int
+    trained: int = 1
 
     def integers(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""
@@ -84,24 +87,54 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
     IndKNNSettings
         With share and, where there is a public reference, number of records settled.
     """
-    public = parts.schema.public
-    if not settings.may_train or public is None:
+    if not settings.may_train or parts.schema.public is None:
         return settings.changed(model_share=0.0)
-    kernel, size = parts.schema.kernel_of(None), len(parts.shard)
-    records = _numbers(parts.record_files.features.rows(size))
-    slack, seed = slack_meter(settings), settings.simulation_seed
-    noise = randomness(None if seed is None else seed + _OTHER_DRAWS)
-    settings, model = settled_model(
-        settings, records, parts.shard.subject_table_of(audience.account), audience.account,
-        _numbers(kernel.encode(public)), noise, slack,
-    )  # fmt: skip
-    audience.slack = slack.spent
+    settings, model = _trained(parts, audience, settings, 1)
     if model is not None:
         content = {
             _WEIGHTS: text_of(model.model.weights), _USED: text_of(model.used), PUT: "0",
         }  # fmt: skip
         write_parts(parts.database, audience.number, content)
     return settings
+
+
+def retrain_model(
+    parts: OpenStore, audience: Audience, settings: IndKNNSettings, before: StoredModel
+) -> npt.NDArray[np.float64]:
+    """Train an audience's model again on the records of now; inside a change of the ledger.
+
+    As in :func:`train_model`, charges and model become durable together, or neither does.
+
+    Returns
+    -------
+    float64 (m,)
+        The share of its budget that this training would have cost each public row.
+    """
+    trained = before.trained + 1
+    _, model = _trained(parts, audience, settings, trained)
+    assert model is not None  # noqa: S101 (its share is settled, and above 0)
+    used = np.minimum(before.model.used + model.used, 1.0)
+    content = {_WEIGHTS: text_of(model.model.weights), _USED: text_of(used), _TRAINED: f"{trained}"}
+    write_parts(parts.database, audience.number, content)
+    return model.used
+
+
+def _trained(
+    parts: OpenStore, audience: Audience, settings: IndKNNSettings, number: int
+) -> tuple[IndKNNSettings, PrivateModel | None]:
+    """Return settled settings, and what the records in the store make of training `number`."""
+    kernel, public = parts.schema.kernel_of(None), parts.schema.public
+    assert public is not None  # noqa: S101 (checked by both callers)
+    size = len(parts.shard)
+    records = _numbers(parts.record_files.features.rows(size))
+    slack, seed = slack_meter(settings, audience.slack), settings.simulation_seed
+    noise = randomness(None if seed is None else seed + number * _OTHER_DRAWS)
+    settings, model = settled_model(
+        settings, records, parts.shard.subject_table_of(audience.account), audience.account,
+        _numbers(kernel.encode(public)), noise, slack,
+    )  # fmt: skip
+    audience.slack = slack.spent
+    return settings, model
 
 
 def stored_model(
@@ -126,7 +159,9 @@ def stored_model(
         LinearModel(weights), rows, used, settings.class_shares, settings.model_rule
     )
     mapped = model.features(rows)
-    return StoredModel(model, kernel_for(settings, mapped), mapped, int(parts_of[PUT]))
+    trained = int(parts_of.get(_TRAINED, 1))  # models of earlier versions were trained once
+    kernel = kernel_for(settings, mapped)
+    return StoredModel(model, kernel, mapped, int(parts_of[PUT]), trained)
 
 
 def _numbers(rows: IntegerMatrix) -> FloatMatrix:

@@ -23,7 +23,13 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
-from vicinal.store._changes import add_audience, add_records, start_index
+from vicinal.store._changes import (
+    add_audience,
+    add_records,
+    refresh_model,
+    refreshes_left,
+    start_index,
+)
 from vicinal.store._digests import note_files
 from vicinal.store._evaluation_charges import CountedRows, Steps, charge_people
 from vicinal.store._extractors import StoreExtractor
@@ -31,7 +37,7 @@ from vicinal.store._folder import Folder
 from vicinal.store._idempotent_adds import Addition
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import StoredRecords
-from vicinal.store._request_batch import RequestBatch
+from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
 from vicinal.store._verify import Verification, traces, verify
@@ -288,6 +294,59 @@ class Store(BaseStore):
             if curator:
                 facts["private"] = curator_facts(self._parts)
         return facts
+
+    def refresh_model(self, audience: str = DEFAULT) -> int:
+        """Train an audience's private model again, on the people who are here now.
+
+        Who left is not in the new model (earlier weights and answers stay what they are), who came
+        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
+        data, a query that was answered before counts as new.
+
+        Parameters
+        ----------
+        audience
+            Whose model.
+
+        Returns
+        -------
+        int
+            How many refreshes are left.
+
+        Raises
+        ------
+        InvalidInput
+            If the audience has no private model.
+        PrivacyRefused
+            If its plan has no refresh left.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from vicinal import Store
+        >>> rng = np.random.default_rng(0)
+        >>> X, y, R = rng.normal(size=(500, 3)), rng.integers(0, 2, 500), rng.normal(size=(80, 3))
+        >>> with Store.init(
+        ...     Path(tempfile.mkdtemp()) / "store",
+        ...     X,
+        ...     y,
+        ...     classes=[0, 1],
+        ...     public=R,
+        ...     n_queries=20,
+        ...     n_records=500,
+        ...     model_share=0.5,
+        ...     model_refreshes=1,
+        ... ) as store:
+        ...     store.refresh_model()
+        0
+        """
+        with self._exclusive():
+            state = audience_state(self._audience_states, audience)
+            left = refreshes_left(state)
+            self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
+            self._changed()
+        return left - 1
 
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""

@@ -50,6 +50,15 @@ _MODEL = (
 )
 
 
+def _model_words(trainings: int) -> str:
+    if trainings == 1:
+        return _MODEL
+    return (
+        f"{_MODEL}, until a store trains it again on the people who are there then, at most "
+        f"{trainings - 1} times, each paid for by the same budgets"
+    )
+
+
 def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
     """Return the guarantee of an Ind-KNN estimator over all its answers since ``fit``."""
     void = settings.simulation_seed is not None or settings.interactions == 0
@@ -78,7 +87,7 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
             "all parameters",
             size,
             "all answers given",
-            *((_MODEL,) if settings.trained_share else ()),
+            *((_model_words(settings.trainings),) if settings.trained_share else ()),
         ),
         method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
         assumptions=(

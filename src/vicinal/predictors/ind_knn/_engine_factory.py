@@ -124,7 +124,6 @@ def settled_model(
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
-    part: float = 1.0,
 ) -> tuple[AnySettings, PrivateModel | None]:
     """Return settings with size and share settled, and the model that the subjects have paid for.
 
@@ -134,8 +133,6 @@ def settled_model(
         Features of the records of `subjects`.
     account : Account
         Where the budgets are: `people.remaining` is its own.
-    part : float
-        The part of every budget that this round of several may use.
 
     Returns
     -------
@@ -152,7 +149,7 @@ def settled_model(
         return settings, None
     if interaction is not None:
         interaction.release()
-    model = _private_model.train(settings, X, subjects, account, public, noise, slack, part)
+    model = _private_model.train(settings, X, subjects, account, public, noise, slack)
     return settings, model
 
 
@@ -180,7 +177,9 @@ def engine_on(
     n_records = settings.n_records or _estimated_size(
         settings, shard.subject_table, shard.ledger, noise, slack, interaction
     )
-    budget_share = 1.0 if model is None else 1.0 - model.typical_use
+    budget_share = 1.0
+    if model is not None:
+        budget_share -= min(model.typical_use * settings.trainings, settings.trained_share or 0.0)
     k, radius = _radius(settings, kernel, n_features, reference, n_records, budget_share)
     if settings.index["kind"] == CENTROIDS:
         shard.replace_index(_centroids(settings, reference, radius))

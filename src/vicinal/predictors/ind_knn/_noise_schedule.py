@@ -250,6 +250,12 @@ class ProxyLedger:
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full).astype(np.int64)
 
+    def spend(self, used: Floats) -> None:
+        """Take off shares that every reference point (m,) uses at once, as far as they have any."""
+        used = used[:: -(-len(used) // len(self))]
+        taken = np.ceil(used * self._full).astype(np.int64)
+        self._subjects.remaining[:] = np.maximum(self._subjects.remaining - taken, 0)
+
     def search(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
         return self._index.search(queries, thresholds)

@@ -236,6 +236,13 @@ class IndKNNClassifierParameters(IndKNNParameters, ClassesParameter):
         budgets are spent. 0: no model. "auto": a share where public facts say that it helps, see
         :mod:`vicinal.predictors.ind_knn._private_model`.""",
     )
+    model_refreshes: int = parameter(
+        Integer(least=0, most=1000),
+        default=0,
+        doc="""How many more times a store may train the private model, on the people who are there
+        then, see :meth:`vicinal.Store.refresh_model`. Every training may take an equal part of
+        `model_share`.""",
+    )
 
 
 @table

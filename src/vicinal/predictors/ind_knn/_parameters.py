@@ -92,6 +92,11 @@ class IndKNNSettings(IndKNNClassifierParameters, SharedSettings):
         return self.model_share
 
     @property
+    def trainings(self) -> int:
+        """How many trainings of a private model share its part of a budget."""
+        return 1 + self.model_refreshes
+
+    @property
     def class_shares(self) -> npt.NDArray[np.float64]:
         """How common each class is, (c,): as declared, or equal."""
         shares = np.asarray(self.class_prior or np.ones(len(self.classes)), dtype=np.float64)

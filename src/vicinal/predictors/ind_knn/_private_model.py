@@ -20,30 +20,23 @@ from threadpoolctl import ThreadpoolController
 from vicinal.ledger import Account
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows
-from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient, whole_weights
+from vicinal.mechanisms._linear_model import IndividualGradient, whole_weights
 from vicinal.neighbours._kernels import FLOAT32
+from vicinal.predictors.ind_knn._descent import STEPS, Descent
 from vicinal.predictors.ind_knn._model_features import (
-    BIAS,
     FloatMatrix,
     Floats,
     IntegerRows,
     ModelFeatures,
-    WeightNoise,
-    shrunk,
+    scores_of,
+    softmax,
 )
 from vicinal.predictors.ind_knn._model_rule import USUAL, ModelRule
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
-STEPS = 40
-"""Gradients that are released."""
-
 CLIP = 0.7
 """Clipping bound; features have length 1, a gradient at most 1.5."""
 
-RATE, LARGEST_RATE = 2.0, 64.0
-"""Step on the mean gradient: times the root of (d + 1) c, and at most."""
-
-MOMENTUM = 0.9
 
 LOUDEST = 0.06
 """Noise on the mean gradient, over clipping bounds, from which on nothing is learnt."""
@@ -77,11 +70,6 @@ class LinearModel:
         for start in range(0, len(X), _CHUNK):
             rows = features.rows(X[start : start + _CHUNK])
             yield start, rows, scores_of(rows, self.weights, features.unit)
-
-
-def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:
-    """Return the scores of integer rows under whole weights: exact in any company."""
-    return np.asarray(rows.astype(np.float64, copy=False) @ integer_weights / (unit * WEIGHT_STEPS))
 
 
 class PrivateModel:
@@ -214,7 +202,7 @@ def fitting_share(settings: SharedSettings, n_features: int) -> float:
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
     share = settings.model_rule.share
-    sigma = math.sqrt(STEPS / (2 * share * settings.spendable))
+    sigma = math.sqrt(STEPS * settings.trainings / (2 * share * settings.spendable))
     noise = sigma * math.sqrt((n_features + 1) * len(settings.class_names)) / settings.n_records
     return share if noise <= LOUDEST else 0.0
 
@@ -227,7 +215,6 @@ def train(
     public: FloatMatrix,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
-    part: float = 1.0,
 ) -> PrivateModel:
     """Train on private records; each subject pays for its gradients.
 
@@ -246,8 +233,6 @@ def train(
         Public rows.
     noise, slack : NoiseSource, DeltaSlackAccountant
         Where noise comes from, and what the grid costs.
-    part : float
-        The part of every budget that this round of several may use; the share is one of that part.
     """
     share, budget = settings.trained_share, settings.spendable
     n_records = settings.n_records
@@ -256,32 +241,22 @@ def train(
     n_classes = len(settings.class_names)
     features = ModelFeatures.planned(X.shape[1])
     records = SubjectRows(features.rows(X), people.labels, people.slots, len(people.remaining))
-    sigma = math.sqrt(STEPS / (2 * share * part * budget))
-    # In a later round less than a part may be left, and all of it may be used: nothing is reserved.
-    most = share if part == 1.0 else 1.0
+    part = share / settings.trainings
+    sigma = math.sqrt(STEPS / (2 * part * budget))
+    # A later training may find less than a part left, and may use all: nothing is reserved.
+    most = share if settings.trainings == 1 else 1.0
     gradient = IndividualGradient(
         records, n_classes, features.unit, CLIP, sigma, most, budget, noise, slack
     )
     with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
-        start = started(settings.class_shares, features.width)
-        rate = min(LARGEST_RATE, RATE * math.sqrt((X.shape[1] + 1) * n_classes))
         rows = features.rows(public)
-        weights, used = _descended(
-            gradient, sigma, people, account, rows, n_records, start, rate, settings.subject_use
+        descent = Descent(features, settings.class_shares, rows, sigma * CLIP / n_records)
+        used = _descended(
+            gradient, sigma, people, account, rows, n_records, descent, settings.subject_use
         )
-        noise_left = WeightNoise(sigma * CLIP / n_records, rate, MOMENTUM, STEPS, STEPS // 2)
-        chances = softmax(scores_of(rows, whole_weights(weights), features.unit))
-        weights = shrunk(weights, features, rows, chances, noise_left)
-    model = LinearModel(whole_weights(weights))
-    used = np.minimum(used / budget, share * part)
+        model = LinearModel(whole_weights(descent.finished()))
+    used = np.minimum(used / budget, part)
     return PrivateModel(model, public, used, settings.class_shares, settings.model_rule)
-
-
-def started(shares: Floats, width: int) -> Floats:
-    """Return the first weights, float64 (D, c): every row has the declared class shares."""
-    weights = np.zeros((width, len(shares)))
-    weights[-1] = (np.log(shares) - np.log(shares).mean()) / BIAS
-    return weights
 
 
 def _descended(
@@ -291,26 +266,21 @@ def _descended(
     account: Account,
     rows: IntegerRows,
     n_records: int,
-    weights: Floats,
-    rate: float,
+    descent: Descent,
     use: float,
-) -> tuple[Floats, Floats]:
-    """Return weights averaged over the second half, and the zCDP that public rows would pay."""
+) -> Floats:
+    """Follow as many gradients as are planned; return the zCDP that public rows would pay."""
     used, wide = np.zeros(len(rows)), rows.astype(np.float64)
     # Of a subject's gradient, which is longer than that of one of its records.
     lengths = np.square(wide).sum(axis=1) * (use / gradient.unit**2)
-    velocity, total = np.zeros_like(weights), np.zeros_like(weights)
-    for step in range(STEPS):
+    for _ in range(STEPS):
         release = gradient.release(sigma)
-        scores = scores_of(wide, whole_weights(weights), gradient.unit)
+        scores = scores_of(wide, whole_weights(descent.weights), gradient.unit)
         used += release_cost(scores, lengths, release.noise)
-        sums, spent = release.collect(weights, people.remaining)
+        sums, spent = release.collect(descent.weights, people.remaining)
         account.note_charged_total(spent)
-        velocity = MOMENTUM * velocity + release.publish(sums) * (CLIP / n_records)
-        weights = weights - rate * velocity
-        if step >= STEPS // 2:
-            total += weights
-    return total / (STEPS - STEPS // 2), used
+        descent.step(release.publish(sums) * (CLIP / n_records))
+    return used
 
 
 @cache
@@ -327,9 +297,3 @@ def release_cost(scores: Floats, lengths: Floats, noise: float) -> Floats:
     squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
     norms = np.minimum(squares * lengths[:, None] / CLIP**2, 1.0)
     return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))
-
-
-def softmax(scores: Floats) -> Floats:
-    """Return probabilities of scores, (n, c)."""
-    grown = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(grown / grown.sum(axis=1, keepdims=True))

@@ -62,6 +62,11 @@ class SharedSettings(Settings, IndKNNParameters):
         return 0.0
 
     @property
+    def trainings(self) -> int:
+        """How many trainings of a private model share its part of a budget."""
+        return 1
+
+    @property
     def model_rule(self) -> _model_rule.ModelRule:
         """How a private model is trained and used."""
         return _model_rule.chosen_rule(

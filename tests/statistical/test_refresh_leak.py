@@ -1,0 +1,111 @@
+"""Two worlds of a model that a store trains again: both trainings lose what the victim paid.
+
+As in test_private_model_leak.py: at the weights of world A, sums are taken with the victim and
+without, and their difference under the noise of a step is the zCDP that leaves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from made_up import clouds
+from vicinal.accounting._budget import UNITS
+from vicinal.errors import PrivacyRefused
+from vicinal.ledger._account import StoredAccount
+from vicinal.mechanisms import _linear_model, randomness
+from vicinal.mechanisms._linear_model import GradientRelease
+from vicinal.mechanisms._votes import DeltaSlackAccountant
+from vicinal.predictors.ind_knn import _private_model
+from vicinal.predictors.ind_knn._model_features import ModelFeatures
+from vicinal.store import Store, _private_models
+
+pytestmark = pytest.mark.statistical
+
+N, D, CLASSES, VICTIM = 300, 5, 3, 17
+X, Y = clouds(0, N, D)
+R, _ = clouds(1, 80, D)
+
+
+def store_of(path):
+    return Store.init(
+        path, X, Y, np.arange(N), classes=range(CLASSES), public=R, epsilon=4.0, n_queries=50,
+        n_records=N, model_share=0.8, model_refreshes=1, simulation_seed=7,
+    )  # fmt: skip
+
+
+def without_victim(store, release, weights, remaining):
+    """Return the sums of a step in the world without the victim; others have the same budgets."""
+    stay = np.arange(N) != VICTIM
+    integers = store.schema.kernel_of(None).encode(X[stay]).astype(np.float32)
+    rows, slots = ModelFeatures.planned(D).rows(integers), np.arange(N - 1, dtype=np.int32)
+    people = _linear_model.SubjectRows(rows, Y[stay].astype(np.int32), slots, N - 1)
+    made = release.mechanism
+    twin = _linear_model.IndividualGradient(
+        people, CLASSES, made.unit, made.clip, release.noise, 1.0, made._budget, randomness(0),
+        DeltaSlackAccountant(1e-5, needed=False),
+    )  # fmt: skip
+    mirrored = GradientRelease(twin, release.scale, release.rate)
+    return mirrored.collect(weights, remaining[stay].copy())[0]
+
+
+def loss_and_price(path, patch, control=None):
+    """Return the zCDP that both trainings lose about the victim, and what the victim paid."""
+    steps, honest = [], GradientRelease.collect
+
+    def watched(self, weights, remaining):
+        before = remaining.copy()
+        sums, spent = honest(self, weights, remaining)
+        steps.append((self, weights.copy(), before, sums.copy()))
+        return sums, spent
+
+    patch.setattr(GradientRelease, "collect", watched)
+    with store_of(path) as store:
+        if control is not None:
+            control(patch)
+        store.refresh_model()
+        patch.setattr(GradientRelease, "collect", honest)
+        account = store._parts.ledger.audiences["default"].account
+        slot = store._parts.ledger.slot_table.slot_of[VICTIM]
+        paid = (UNITS - int(account.durable[slot])) / UNITS
+        loss = 0.0
+        for release, weights, before, sums in steps:
+            other = without_victim(store, release, weights, before)
+            loss += np.square((sums - other).astype(float)).sum() / (2 * release.scale**2)
+    assert len(steps) == 2 * _private_model.STEPS
+    return loss, paid * steps[0][0].mechanism._budget
+
+
+def trains_on_a_copy(patch):
+    """Have the refresh charge a copy of the budgets."""
+    honest = _private_models.settled_model
+
+    def broken(settings, records, people, *rest):
+        free = dataclasses.replace(people, remaining=people.remaining.copy())
+        return honest(settings, records, free, *rest)
+
+    patch.setattr(_private_models, "settled_model", broken)
+
+
+def charges_nobody(patch):
+    """Have the refresh charge a copy, and tell nobody what it took."""
+    trains_on_a_copy(patch)
+    patch.setattr(StoredAccount, "note_charged_total", lambda *_: None)
+
+
+def test_both_trainings_lose_what_the_victim_paid(tmp_path, monkeypatch):
+    loss, paid = loss_and_price(tmp_path / "store", monkeypatch)
+    assert 0 < loss <= paid * (1 + 1e-9)
+    assert paid <= loss * (1 + 1e-3)
+
+
+def test_a_refresh_that_charges_nobody_is_caught(tmp_path, monkeypatch):
+    loss, paid = loss_and_price(tmp_path / "store", monkeypatch, charges_nobody)
+    assert loss > 1.2 * paid
+
+
+def test_a_refresh_on_a_copy_of_the_budgets_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(PrivacyRefused, match="do not add up"):
+        loss_and_price(tmp_path / "store", monkeypatch, trains_on_a_copy)
