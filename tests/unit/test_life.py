@@ -113,11 +113,11 @@ TestLongLife = pytest.mark.soak(LongLife.TestCase)
 TestLongLife.settings = settings(max_examples=300, stateful_step_count=100, deadline=None)
 
 
-@pytest.mark.parametrize("steps", [2_000, pytest.param(100_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("steps", [5_000, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_one_long_life(steps):
     """Fails if the sum of all charges is not the journal's, in integer units.
 
-    The short form passes every kind of step some 600 times, with budgets spent up and back.
+    The short form passes every kind of step some 1,500 times, with budgets spent up and back.
     """
     rng = np.random.default_rng(1)
     model = classifier(1, n_queries=10**6, noise_multiplier=20.0)
