@@ -230,6 +230,15 @@ class NeighbourLists:
         return NeighbourLists(rank[self.starts], self.rows[part], self.similarities[part])
 
 
+def in_turn(scanned: list[list[Hits]]) -> Hits:
+    """Return the hits of single queries, each in parts, as one block's."""
+    none = np.zeros(0, dtype=np.int32)
+    counts = np.array([sum(len(hits[1]) for hits in parts) for parts in scanned], dtype=np.int64)
+    names = [hits[1] for parts in scanned for hits in parts]
+    values = [hits[2] for parts in scanned for hits in parts]
+    return counts, np.concatenate([none, *names]), np.concatenate([none, *values])
+
+
 @compiled
 def by_query(hits, n_queries):  # type: ignore[no-untyped-def]
     """Order hits (query, name, value), int32 (hits, 3), by query and else as they come."""
