@@ -36,6 +36,10 @@ class TargetOptions:
         typer.Option(help="For numbers: targets with their bounds.", metavar="NAME=LOW..HIGH,..."),
     ] = None
     scale: Annotated[str | None, typer.Option(help="Of numbers: linear, or log.")] = None
+    typical_range: Annotated[
+        str | None,
+        typer.Option(help="Where most numbers lie.", metavar="NAME=LOW..HIGH,..."),
+    ] = None
     thresholds: Annotated[
         int | None, typer.Option(help="Of numbers: for quantiles and histograms.")
     ] = None
@@ -55,6 +59,8 @@ class TargetOptions:
         parameters = self._of_one_kind()
         if self.target is not None:
             parameters["bounds"] = BoundsOfTargets().parsed(self.target)
+        if self.typical_range is not None:
+            parameters["typical_range"] = BoundsOfTargets().parsed(self.typical_range)
         if self.label_count is not None:
             count = _checks.integer("label_count", self.label_count, least=1, most=10_000)
             parameters["labels"] = [f"label {number}" for number in range(1, count + 1)]
@@ -76,6 +82,7 @@ class TargetOptions:
             )
         further = {
             "scale": ("bounds", self.scale),
+            "typical_range": ("bounds", self.typical_range),
             "n_thresholds": ("bounds", self.thresholds),
             "tau": ("labels", self.tau),
         }

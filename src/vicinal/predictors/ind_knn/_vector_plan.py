@@ -35,7 +35,7 @@ _ESTIMATORS: Mapping[str, type[IndKNNEstimator[Any]]] = {
     "vocabulary": IndKNNKeywords,
 }
 TYPICAL = 0.75
-"""Where an expected error of a number is stated: at this part of the way between the bounds."""
+"""Where a number's expected error is stated: this part of the way through its typical range."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ def expected_errors(choice: PlanChoice) -> list[ExpectedError]:
     noise = np.array([choice.noise])
     weight = choice.n_neighbors * math.sqrt(choice.usage.weight)
     if isinstance(settings, RegressorSettings):
-        low, high = settings.scaled_bounds.low, settings.scaled_bounds.high
+        usual = settings.typical_range or settings.bounds
+        usual = usual.logarithms() if settings.scale == LOG else usual
+        low, high = usual.low, usual.high
         y = low + TYPICAL * (high - low)
         y = np.exp(y) if settings.scale == LOG else y
         sums = weight * settings.targets(y if settings.bounds.names is None else y[None], 1).dense()
