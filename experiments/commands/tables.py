@@ -33,7 +33,7 @@ def tables(
         list[Path] | None, typer.Option(help="A tables.cells.jsonl of another run; repeat.")
     ] = None,
     known: Annotated[
-        bool, typer.Option("--known", help="Measure nothing: show what the files have.")
+        bool, typer.Option("--known", help="Measure nothing: show what the files have of it.")
     ] = False,
     json: Json = False,
     out: Out = OUT,
@@ -41,7 +41,13 @@ def tables(
     """Compare on nassCDS, rwm5yr, gss_wages and Fertility; goes on where it was interrupted."""
     from experiments.tables.contenders import PLAIN, PRIVATE
     from experiments.tables.data import TASKS
-    from experiments.tables.table import ahead_as_text, as_text, cells, known_cells
+    from experiments.tables.table import (
+        ahead_as_text,
+        as_text,
+        cells,
+        known_cells,
+        references_as_text,
+    )
 
     if not any((data / f"{task.file}.parquet").is_file() for task in TASKS):
         raise InvalidInput(f"The 'data' option must be a folder of these tables. {data} has none.")
@@ -56,8 +62,16 @@ def tables(
         )
     kept, others = folder / f"{NAME}.cells.jsonl", merge or []
     if known:
-        found = list(known_cells([*others, kept]).values())
+        found = [
+            cell
+            for cell in known_cells([*others, kept]).values()
+            if cell.run < runs
+            and cell.n_queries in wanted
+            and cell.method in methods
+            and cell.epsilon in (None, *epsilons)
+        ]
     else:
         found = list(cells(data, runs, wanted, epsilons, methods, kept, others))
-    text = with_notes(f"{as_text(found)}\n\n{ahead_as_text(found)}", NOTE)
+    tables = (as_text(found), ahead_as_text(found), references_as_text(found))
+    text = with_notes("\n\n".join(tables), NOTE)
     write_table(out, NAME, result_of(NAME, NOTE, found), text, json=json)
