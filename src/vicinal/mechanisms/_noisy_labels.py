@@ -1,4 +1,4 @@
-"""Only the class of the most noisy votes leaves. Proof notes: votes.md, ../accounting/label_only.md."""
+"""Only the class of the most noisy votes leaves. Proof notes: votes.md, label_only.md."""
 
 from __future__ import annotations
 
