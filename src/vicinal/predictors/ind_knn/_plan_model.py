@@ -20,9 +20,7 @@ from vicinal.predictors.ind_knn._model_features import Floats, ModelFeatures, We
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 from vicinal.predictors.ind_knn._private_model import (
     CLIP,
-    LARGEST_RATE,
     MOMENTUM,
-    RATE,
     STEPS,
     LinearModel,
     PrivateModel,
@@ -30,6 +28,7 @@ from vicinal.predictors.ind_knn._private_model import (
     scores_of,
     softmax,
     started,
+    step_size,
 )
 
 Places = npt.NDArray[np.int64]
@@ -103,7 +102,7 @@ def _trained(
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
     sigma = math.sqrt(STEPS / (2 * wish.model_share * settings.spendable))
-    rate = min(LARGEST_RATE, RATE * math.sqrt((n_features + 1) * wish.n_classes))
+    rate = step_size(n_features, wish.n_classes, sigma / wish.n_records)
     noise = sigma * CLIP / wish.n_records
     lengths = np.square(probes).sum(axis=1) / features.unit**2
     weights = started(settings.class_shares, features.width)

@@ -31,7 +31,7 @@ from vicinal.predictors.ind_knn._model_features import (
     WeightNoise,
     shrunk,
 )
-from vicinal.predictors.ind_knn._model_rule import USUAL, ModelRule
+from vicinal.predictors.ind_knn._model_rule import LOUD_SHARE, USUAL, ModelRule
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
 STEPS = 40
@@ -43,10 +43,15 @@ CLIP = 0.7
 RATE, LARGEST_RATE = 2.0, 64.0
 """Step on the mean gradient: times the root of (d + 1) c, and at most."""
 
+LEAST_RATE, QUIET = 0.5, 0.045
+"""The same where noise is loud: times that root at least; the step times the noise on a weight's
+mean gradient, in clipping bounds, is at most this."""
+
 MOMENTUM = 0.9
 
-LOUDEST = 0.06
-"""Noise on the mean gradient, over clipping bounds, from which on nothing is learnt."""
+LOUD, LOUDEST = 0.06, 0.12
+"""Noise on the mean gradient over all weights, in clipping bounds: from where on training takes a
+larger share, and from where on nothing is learnt."""
 
 _LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
 _LEAST_SHARE = 1e-9
@@ -210,13 +215,22 @@ def resolved(settings: AnySettings, n_features: int) -> AnySettings:
 def fitting_share(settings: SharedSettings, n_features: int) -> float:
     """Return the share of budgets for the model: the rule's, or 0 where noise would win.
 
-    The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds.
+    The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds;
+    from :data:`LOUD` on the share is :data:`LOUD_SHARE`.
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
-    share = settings.model_rule.share
-    sigma = math.sqrt(STEPS * settings.trainings / (2 * share * settings.spendable))
-    noise = sigma * math.sqrt((n_features + 1) * len(settings.class_names)) / settings.n_records
-    return share if noise <= LOUDEST else 0.0
+    root = math.sqrt((n_features + 1) * len(settings.class_names))
+    for share, loudest in ((settings.model_rule.share, LOUD), (LOUD_SHARE, LOUDEST)):
+        part = share * settings.spendable / settings.trainings
+        if math.sqrt(STEPS / (2 * part)) * root / settings.n_records <= loudest:
+            return share
+    return 0.0
+
+
+def step_size(n_features: int, n_classes: int, noise: float) -> float:
+    """Return the step on the mean gradient; `noise` is that on a weight's, in clipping bounds."""
+    root = math.sqrt((n_features + 1) * n_classes)
+    return max(LEAST_RATE * root, min(LARGEST_RATE, RATE * root, QUIET / noise))
 
 
 def train(
@@ -262,7 +276,7 @@ def train(
     )
     with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
         start = started(settings.class_shares, features.width)
-        rate = min(LARGEST_RATE, RATE * math.sqrt((X.shape[1] + 1) * n_classes))
+        rate = step_size(X.shape[1], n_classes, sigma / n_records)
         rows = features.rows(public)
         weights, used = _descended(
             gradient, sigma, people, account, rows, n_records, start, rate, settings.subject_use
