@@ -97,7 +97,7 @@ def progress_by_records() -> str:
         return "" if _steps(200) == _steps(230) else "steps follow the number of records"
 
     def control() -> str:
-        def blocks(self, queries):  # type: ignore[no-untyped-def]
+        def blocks(self, queries):
             self.encode_by(queries, margin=1.25)
             size = _private_knn._MOST_HITS // int(self.nearest.knn.wanted)
             return (queries[start : start + size] for start in range(0, len(queries), size))

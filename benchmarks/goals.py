@@ -8,6 +8,7 @@ machine that does other work prints figures that are too large: look at the load
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from joblib import cpu_count
 
 from benchmarks import parts
 
@@ -26,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Figure:
-    """One number, the most that it should be, and what it is in."""
+    """One number, the most that it should be (infinity: no goal), and what it is in."""
 
     name: str
     value: float
@@ -35,6 +37,8 @@ class Figure:
 
     def line(self) -> str:
         """Return a line of the table."""
+        if math.isinf(self.most):
+            return f"{self.name:<62}{self.value:10.3f}{'':>9} {self.unit}"
         met = "met" if self.value <= self.most else f"missed by {self.value / self.most:.2f}"
         return f"{self.name:<62}{self.value:10.3f}{self.most:9.2f} {self.unit:<11}{met}"
 
@@ -97,7 +101,7 @@ def private_knn(short: bool) -> Figures:
     from benchmarks import private_knn as table
 
     size = (5_000, 250) if short else (table.RECORDS, table.QUERIES)
-    for gamma in (0.2,) if short else (0.03, 0.2):
+    for gamma in (0.03, 0.2):
         answer = table.measure(gamma, 300, *size)["answer"]
         yield Figure(f"Private-kNN, a query, gamma {gamma}, k 300", answer, 0.2, "ms")
 
@@ -116,6 +120,8 @@ def service(short: bool) -> Figures:
             contents = serving.requests(serving.bodies(count, 1, seed), key)
             return 1e3 * np.array(asyncio.run(serving.load(at[0], contents, clients)))
 
+        flush = least(lambda: flushed(Path(folder) / "flushed"), 50)
+        yield Figure("a flush of the disk, for comparison", 1e3 * flush, math.inf, "ms")
         with serving.service(store) as at:
             times(16, 300, 1)
             alone = np.median(times(1, 60 if short else 400, 2))
@@ -184,6 +190,14 @@ def least(work: Callable[[], object], times: int) -> float:
     return min(took[times > 1 :])
 
 
+def flushed(path: Path) -> None:
+    """Append to a file and wait until it is on the disk, which every commit does."""
+    with path.open("ab") as file:
+        file.write(bytes(4096))
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def run(arguments: list[str], cache: str | None = None) -> str:
     """Run Python in a process of its own, with compiled code in `cache`, and return its output."""
     environment = os.environ | ({} if cache is None else {"XDG_CACHE_HOME": cache})
@@ -195,7 +209,7 @@ def run(arguments: list[str], cache: str | None = None) -> str:
 
 def report(short: bool, only: str | None) -> Iterator[str]:
     """Yield the lines of the table as they are measured."""
-    yield f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
+    yield f"{cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
     yield f"{'':<62}{'figure':>10}{'at most':>9}"
     for name, group in GROUPS.items():
         if only is None or only == name:

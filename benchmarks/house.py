@@ -29,6 +29,12 @@ REPEATS = 5
 UNRELATED = 4
 """A verb counts if at least so many classes define it that share no base."""
 
+VAGUE = {
+    *("found", "given", "kept", "left", "told", "said", "asked", "what", "whole", "wanted"),
+    *("made", "rest", "seen"),
+}
+"""Names that a reader has to look up; some uses are the field's, as `left` beside `right`."""
+
 LAYOUT = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     tokenize.ENDMARKER,
@@ -129,6 +135,7 @@ class Sources:
             "names exported by vicinal": str(self._exports(self._package / "__init__.py")),
             "class names used twice": str(sum(count > 1 for count in names.values())),
             f"verbs of {UNRELATED} or more unrelated classes": str(len(self.verbs())),
+            "uses of names as found, given, kept": f"{self._vague():,}",
             "modules with one importer": str(sum(len(by) == 1 for by in importers.values())),
             "modules with an underscore": str(sum(self._internal(path) for path in self.trees)),
         }
@@ -156,6 +163,17 @@ class Sources:
                 if plain and not method.name.startswith("_"):
                     families[method.name].add(base)
         return {name: len(by) for name, by in families.items() if len(by) >= UNRELATED}
+
+    def _vague(self) -> int:
+        """Return how often names, parameters, attributes and functions say nothing."""
+        fields = ("id", "arg", "attr", "name")
+        return sum(
+            str(getattr(node, field, None)).lstrip("_") in VAGUE
+            for tree in self.trees.values()
+            for node in ast.walk(tree)
+            for field in fields
+            if not isinstance(node, ast.alias)
+        )
 
     def _classes(self) -> Iterator[ast.ClassDef]:
         return iter(self._nodes)

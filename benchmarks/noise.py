@@ -117,7 +117,7 @@ def timing() -> None:
 def tossing() -> None:
     """Print nanoseconds a coin."""
     works: dict[str, Work] = {
-        f"gamma = {gamma:g}": lambda gamma=gamma: bernoulli(gamma, COINS)  # type: ignore[misc]
+        f"gamma = {gamma:g}": lambda gamma=gamma: bernoulli(gamma, COINS)
         for gamma in (0.001, 0.03, 0.15, 0.5)
     }
     found = interleaved(works, TURNS)

@@ -35,6 +35,7 @@ class Experiments(CommandGroup):
         "rare-classes": "experiments.commands.rare_classes:rare_classes",
         "regression": "experiments.commands.vectors:regression",
         "robustness": "experiments.commands.methods:robustness",
+        "several-labels": "experiments.commands.vectors:several_labels",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
         "stream": "experiments.commands.streams:stream",

@@ -1,6 +1,6 @@
 """Tables of the default against the published algorithm.
 
-:mod:`vicinal.reports._sweep` says how the comparison is kept fair, and where it is not.
+`search.py` says how the comparison is kept fair, and where it is not.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from experiments.accuracy.search import ParameterGrid, Point, best_first, published_outcome, uphill
 from experiments.spread import mean_and_spread
 from vicinal._progress import Step
 from vicinal.features import PublicMap
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE, ParameterGrid, best_first, uphill
+from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE
 from vicinal.reports._trials import (
     Benchmark,
-    Point,
     Setting,
     Trial,
     default_outcome,
-    published_outcome,
     split,
     yardstick_outcome,
 )

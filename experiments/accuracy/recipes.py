@@ -8,8 +8,8 @@ enough that the best point is inside it; a table says so where it is not.
 from __future__ import annotations
 
 from experiments.accuracy.comparison import Comparison
+from experiments.accuracy.search import ParameterGrid
 from vicinal.features import PublicMap
-from vicinal.reports._sweep import ParameterGrid
 from vicinal.reports._trials import Setting
 
 N_REFERENCE = 5000

@@ -52,8 +52,7 @@ TIGHTNESS_NOTE = (
     "Gaussian shift mu at the test that was made, the lower bound wrong with probability at most "
     "1e-6; epsilon of both at delta 1e-5. Possible: the ratio that a Gaussian shift of that mu, "
     "which meets its claim, would show in as many runs. Ind-KNN at the epsilon asked for; the "
-    "other mechanisms in the settings of `vicinal audit`. Students and exported models are made of "
-    "released answers alone, so they are no further rows."
+    "other mechanisms in the settings of `vicinal audit`."
 )
 
 

@@ -33,7 +33,7 @@ def tables(
         list[Path] | None, typer.Option(help="A tables.cells.jsonl of another run; repeat.")
     ] = None,
     known: Annotated[
-        bool, typer.Option("--known", help="Measure nothing: show what the files have.")
+        bool, typer.Option("--known", help="Measure nothing: show what the files have of it.")
     ] = False,
     json: Json = False,
     out: Out = OUT,
@@ -56,7 +56,14 @@ def tables(
         )
     kept, others = folder / f"{NAME}.cells.jsonl", merge or []
     if known:
-        found = list(known_cells([*others, kept]).values())
+        found = [
+            cell
+            for cell in known_cells([*others, kept]).values()
+            if cell.run < runs
+            and cell.n_queries in wanted
+            and cell.method in methods
+            and cell.epsilon in (None, *epsilons)
+        ]
     else:
         found = list(cells(data, runs, wanted, epsilons, methods, kept, others))
     text = with_notes(f"{as_text(found)}\n\n{ahead_as_text(found)}", NOTE)

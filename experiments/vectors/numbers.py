@@ -72,7 +72,8 @@ def diamonds(folder: Path, scale: str) -> NumberTable:
     price = np.array(table["price"], dtype=float)
     bounds = (300.0, 20000.0)
     name = f"diamonds, {scale} price"
-    return NumberTable(name, np.array(columns, dtype=float).T, price, bounds, scale)
+    typical = (500.0 if scale == "log" else 300.0, 12000.0)
+    return NumberTable(name, np.array(columns, dtype=float).T, price, bounds, scale, typical)
 
 
 def wages(folder: Path) -> NumberTable:

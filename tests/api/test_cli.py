@@ -21,13 +21,13 @@ from experiments.__main__ import Experiments
 from experiments.__main__ import app as experiments
 from experiments.accuracy import recipes
 from experiments.accuracy.comparison import Comparison
+from experiments.accuracy.search import ParameterGrid
 from vicinal.cli import _store
 from vicinal.cli._main import Commands, app
 from vicinal.cli._output import progress
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
 from vicinal.reports import _demo as answers
-from vicinal.reports._sweep import ParameterGrid
 from vicinal.reports._trials import Setting
 
 QUERIES = 30
@@ -57,7 +57,6 @@ def digits(tmp_path_factory):
 @pytest.fixture
 def short_sweep(monkeypatch):
     monkeypatch.setattr(answers, "EPSILONS", (4.0, 8.0))
-    monkeypatch.setattr(answers, "GRID", ParameterGrid((0.3,), (0.3,)))
 
 
 def run(*arguments):

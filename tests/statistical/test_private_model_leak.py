@@ -20,7 +20,7 @@ from vicinal.accounting._budget import UNITS
 from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._vote_grid import DeltaSlackAccountant
-from vicinal.predictors.ind_knn import _model_rule, _private_model
+from vicinal.predictors.ind_knn import _descent, _model_rule, _private_model
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
 from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.predictors.ind_knn._private_model import LinearModel, ModelGate, PrivateModel
@@ -83,7 +83,7 @@ def without(subjects, victim, step):
 def loss_and_price(subjects, victim, monkeypatch, **parameters):
     """Return the zCDP that the training loses about the victim, and what the victim paid."""
     fitted, steps = trained(subjects, monkeypatch, **parameters)
-    assert len(steps) == _private_model.STEPS
+    assert len(steps) == _descent.STEPS
     loss = 0.0
     for step in steps:
         difference = (step.sums - without(subjects, victim, step)).astype(float)

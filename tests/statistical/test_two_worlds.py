@@ -215,8 +215,9 @@ def take_the_radius_from_private_records(patch):
     honest = Shard.parts
 
     def parts(self, queries, thresholds):  # noqa: ARG001 (the public radius is thrown away)
-        products = queries.astype(np.int64) @ self.index.features.T.astype(np.int64)
-        return honest(self, queries, products.max(axis=1))
+        # Below 2^53 whole numbers are exact in float64, whose product is far faster than int64's.
+        exact = queries.astype(np.float64) @ self.index.features.T.astype(np.float64)
+        return honest(self, queries, exact.max(axis=1).astype(np.int64))
 
     patch.setattr(Shard, "parts", parts)
 

@@ -43,6 +43,7 @@ from vicinal.audit._claims import (
 from vicinal.audit._guesses import chance_under_dp, chance_under_mu
 from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._vote_trials import chances_of_first
+from vicinal.cli import _audit
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._vote_grid import SLACK_SHARE
@@ -289,6 +290,8 @@ def test_trials_of_a_plan_are_those_of_its_releases():
         {"kind": "noisy_max", "sigma": 20, "gamma": 0.2},
         {"kind": "ind_knn", "epsilon": 1.0, "release": "label"},
     ]}  # fmt: skip
+    modelled = {"kind": "ind_knn", "epsilon": 1.0, "model_share": 0.3}
+    assert "model" in plan_trials({"delta": 1e-5, "releases": [modelled]})
     assert set(plan_trials(plan)) == {"screening", "private-knn", "labels", "labels-alone"}
 
 
@@ -478,6 +481,34 @@ def test_bad_input_is_one_clear_line(arguments, words):
     assert found.exit_code == 2
     assert words in found.stderr
     assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ("[1, 2]", "must be a JSON object"),
+        ("{}", "The plan plan.json: The 'delta' field is missing."),
+        ('{"delta": NaN, "releases": [{"kind": "gaussian", "sigma": 3}]}', "The 'delta' field"),
+        ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": NaN}]}', "sigma' field must"),
+        ('{"delta": 1e-5, "releases": [{"kind": "lnmax", "votes": [[9, 1]], "scale": 5}]}',
+         "no worlds for lnmax"),
+    ],
+)  # fmt: skip
+def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):
+    """Fails if a field of the file is taken for the flag of the same name."""
+    (tmp_path / "plan.json").write_text(plan)
+    found = run(tmp_path / "plan.json")
+    assert found.exit_code == 2
+    assert words in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_audit(tmp_path, monkeypatch):
+    monkeypatch.setattr(_audit, "_attacked", None)
+    found = run("--out", tmp_path / "missing" / "report.json")
+    assert found.exit_code == 2
+    assert "report.json cannot be written" in found.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_no_store_is_one_clear_line(tmp_path):

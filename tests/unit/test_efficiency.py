@@ -18,14 +18,14 @@ CLASSES, D = 3, 12
 @pytest.fixture(scope="module")
 def benchmark():
     rng = np.random.default_rng(0)
-    y = rng.integers(0, CLASSES, 3000)
-    X = (3 * np.eye(CLASSES, D)[y] + rng.normal(size=(3000, D))).astype(np.float32)
-    return Benchmark(range(CLASSES), X[:1500], y[:1500], X[1500:], y[1500:])
+    y = rng.integers(0, CLASSES, 1400)
+    X = (3 * np.eye(CLASSES, D)[y] + rng.normal(size=(1400, D))).astype(np.float32)
+    return Benchmark(range(CLASSES), X[:700], y[:700], X[700:], y[700:])
 
 
 def test_every_index_and_every_reuse_has_a_row(benchmark, monkeypatch):
-    monkeypatch.setattr(efficiency, "N_REFERENCE", 600)
-    monkeypatch.setattr(efficiency, "N_QUERIES", 300)
+    monkeypatch.setattr(efficiency, "N_REFERENCE", 300)
+    monkeypatch.setattr(efficiency, "N_QUERIES", 150)
     told = []
     indexes, reuses = efficiency.measure(benchmark, 2, 0.5, 0.5, told.append)
     assert sum(told) == efficiency.work(2)
@@ -43,8 +43,8 @@ def test_every_index_and_every_reuse_has_a_row(benchmark, monkeypatch):
 
 
 def test_every_release_has_a_row_in_every_setting(benchmark, monkeypatch):
-    settings = Setting(2.0, 200), Setting(4.0, 400)
-    monkeypatch.setattr(releases, "N_REFERENCE", 600)
+    settings = Setting(4.0, 100), Setting(8.0, 200)
+    monkeypatch.setattr(releases, "N_REFERENCE", 300)
     monkeypatch.setattr(releases, "SETTINGS", settings)
     told = []
     rows = releases.measure(benchmark, 2, told.append)
@@ -59,9 +59,9 @@ def test_every_release_has_a_row_in_every_setting(benchmark, monkeypatch):
 def test_the_commands_print_tables_and_json(benchmark, monkeypatch, tmp_path):
     monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
-    monkeypatch.setattr(efficiency, "N_REFERENCE", 600)
+    monkeypatch.setattr(efficiency, "N_REFERENCE", 300)
     monkeypatch.setattr(efficiency, "N_QUERIES", 100)
-    monkeypatch.setattr(releases, "N_REFERENCE", 600)
+    monkeypatch.setattr(releases, "N_REFERENCE", 300)
     monkeypatch.setattr(releases, "SETTINGS", (Setting(2.0, 100),))
     for name in ("indknn-efficiency", "indknn-labels"):
         arguments = [name, "--runs", "1", "--out", str(tmp_path)]

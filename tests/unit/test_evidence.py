@@ -38,6 +38,7 @@ def folder(tmp_path):
 
 FACTS = {
     "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
+    "reference_cost": 0.0,
 }  # fmt: skip
 
 
@@ -98,6 +99,21 @@ def test_a_list_says_of_every_item_whether_it_is_covered(folder):
         assert row["status"] in ("covered", "partly", "not covered")
         assert bool(row["fields"]) == (row["status"] != "not covered")
     assert "93 % on a test set" in certificate_page(found)
+
+
+def test_a_certificate_names_the_proof_of_everything_that_spends(folder):
+    with Store.open(folder) as store:
+        facts = store.facts()
+    state = facts["audiences"]["default"]
+    plan = {**state["plan"], "model_share": 0.3, "neighbor_count": "private"}
+    further = {**facts, "reference_cost": 0.01}
+    further["audiences"] = {"default": {**state, "plan": plan, "evaluations": [{}]}}
+    plain, whole = (
+        {note["note"] for note in deployment_certificate(each, "0", "now")["mechanism"]["proofs"]}
+        for each in (facts, further)
+    )
+    names = ("linear_model", "count", "tally", "marginals")
+    assert whole - plain == {f"mechanisms/{name}.md" for name in names}
 
 
 def test_a_certificate_says_what_audits_have_shown(folder):

@@ -116,6 +116,8 @@ def test_prices_read_as_text(files, tmp_path):
         (("--sigma-votes", 20), "--sigma-votes is for private-knn and pate only", 2),
         ((*PATE, "--gamma", 0.1), "--gamma is for private-knn only", 2),
         ((*KNN, "--records", 900), "--records is for ind-knn only", 2),
+        ((*KNN, "--records-per-subject", 3), "--records-per-subject is for ind-knn only", 2),
+        (("--records-per-subject", 0.5), "The --records-per-subject option must", 2),
         ((*KNN, "--sigma-screen", 3), "needs both", 2),
         ((*KNN, "--sigma-votes", 1), "more than the 8", 3),
         ((*KNN, "--sigma-votes", "nan"), "The --sigma-votes option must be a finite number", 2),
@@ -141,6 +143,16 @@ def test_the_least_noise_keeps_the_target_from_below():
 
 def test_one_round_has_the_noise_of_the_plan():
     assert noise_of(Round(70, 1.0), LabellingPlan((Round(70, 1.0),)), 5.0) == 5.0
+
+
+def test_several_records_a_subject_are_planned_for(files, tmp_path):
+    """Declared, they make answers noisier: budgets must last for all records of a subject."""
+    leads = []
+    for declared in ((), ("--records-per-subject", 9)):
+        folder = tmp_path / f"run{len(leads)}"
+        run(*command(files, folder, "--questions", 50, "--records", 900, *declared))
+        leads.append(load_answers(folder.with_suffix(".out")).margins.mean())
+    assert leads[1] < 0.7 * leads[0], "in standard deviations of the noise"
 
 
 def test_choices_are_checked():

@@ -13,7 +13,14 @@ from vicinal.ledger import _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._departed import Standing
-from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_ids, unframed, unframed_all
+from vicinal.ledger._id_encoding import (
+    MOST_BYTES,
+    framed,
+    framed_all,
+    framed_ids,
+    unframed,
+    unframed_all,
+)
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._schema import PAGE, migrate
 from vicinal.ledger._slot_table import SlotTable
@@ -30,18 +37,20 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
     stored = framed(subject)
     assert unframed(stored) == subject
     assert type(unframed(stored)) is type(subject)
-    assert list(framed_ids(b"<id:" + stored + b"noise>")) == [stored]
+    assert framed_ids(b"<id:" + stored + b"noise>") == [stored]
 
 
 @given(
     st.one_of(
         st.lists(ids, min_size=1),
         st.lists(st.integers(0, 99), min_size=1),
-        st.lists(st.sampled_from(["a", "<id:s", "50%", "é"]), min_size=1),
+        st.lists(st.sampled_from(["a", "b"]), min_size=1),
+        st.lists(st.sampled_from(["a", "<id:s", "50%", "é", "a\nb", ""]), min_size=1),
     )
 )
 def test_many_framed_ids_come_back_as_each_alone(subjects):
     stored = [framed(subject) for subject in subjects]
+    assert framed_all(subjects) == stored
     alone = [unframed(one) for one in stored]
     assert [(type(one), one) for one in unframed_all(b"".join(stored))] == [
         (type(a), a) for a in alone
@@ -56,8 +65,12 @@ def test_no_framed_id_is_part_of_another(pair):
 
 def test_an_id_that_fits_into_no_page_is_refused():
     framed("x" * (MOST_BYTES - 6))
+    assert framed_all(["x" * (MOST_BYTES - 6), "y"])[1] == framed("y")
     with pytest.raises(InvalidInput, match="at most"):
         framed("x" * (MOST_BYTES - 5))
+    with pytest.raises(InvalidInput, match="at most"):
+        framed_all(["x" * (MOST_BYTES - 5), "y"])
+    assert framed_all([]) == []
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), max_size=30))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vicinal.predictors.ind_knn._descent import RATE, SHORT, STEPS, TRIAL, Descent
 from vicinal.predictors.ind_knn._model_features import (
     BIAS,
     PRODUCTS,
@@ -48,7 +49,7 @@ def test_many_features_have_no_products():
     assert ModelFeatures.of_weights(D, np.zeros((FEATURES.width, 2))) == FEATURES
 
 
-NOISE = WeightNoise(deviation=0.01, rate=8.0, momentum=0.9, steps=40, averaged=20)
+NOISE = WeightNoise(deviation=0.01, rates=(2.0,) * 10 + (8.0,) * 30, momentum=0.9, averaged=20)
 
 
 def test_the_noise_of_weights_is_that_of_a_descent():
@@ -56,11 +57,11 @@ def test_the_noise_of_weights_is_that_of_a_descent():
     rng = np.random.default_rng(2)
     curvature = np.diag([0.0, 0.003, 0.05, 0.2])
     weights, velocity, total = (np.zeros((1000, 4)) for _ in range(3))
-    for step in range(NOISE.steps):
+    for step, rate in enumerate(NOISE.rates):
         gradient = weights @ curvature + rng.normal(0, NOISE.deviation, weights.shape)
         velocity = NOISE.momentum * velocity + gradient
-        weights = weights - NOISE.rate * velocity
-        total += weights * (step >= NOISE.steps - NOISE.averaged)
+        weights = weights - rate * velocity
+        total += weights * (step >= len(NOISE.rates) - NOISE.averaged)
     seen = (total / NOISE.averaged).var(axis=0)
     np.testing.assert_allclose(np.diag(NOISE.covariance(curvature)), seen, rtol=0.2)
 
@@ -87,3 +88,31 @@ def test_products_count_as_far_as_they_stand_out(signal, least, most):
     if factor < 1:
         part = np.square(moved).sum() / np.square(removed).sum()
         assert part < 1, "other features take over a part of what products have lost"
+
+
+@pytest.mark.parametrize(("signal", "shortest"), [(0.0, True), (1.0, False)])
+def test_steps_are_long_only_where_products_stand_out(signal, shortest):
+    """Gradients of a quadratic loss around weights of products, with noise."""
+    rng = np.random.default_rng(4)
+    target = np.zeros((FEATURES.width, 2))
+    target[FEATURES.products, 0] = signal * rng.normal(size=FEATURES.width - D - 1) * 8
+    target[:, 1] = -target[:, 0]
+    unit = ROWS / FEATURES.unit
+    curvature = unit.T @ (0.5 * unit) / len(unit)
+    descent = Descent(FEATURES, np.array([0.5, 0.5]), ROWS, 0.003)
+    for _ in range(STEPS):
+        noise = rng.normal(0, 0.003, target.shape)
+        descent.step(curvature @ (descent.weights - target) + noise)
+    rates = np.array(descent._rates) / RATE / np.sqrt(2 * (D + 1))
+    np.testing.assert_allclose(rates[:TRIAL], SHORT)
+    assert len(set(rates[TRIAL:])) == 1
+    assert rates[-1] == SHORT if shortest else 0.6 < rates[-1] <= 1
+
+
+def test_steps_of_a_model_without_products_are_alike():
+    rows = ModelFeatures.planned(40).rows(np.random.default_rng(5).normal(size=(50, 40)))
+    descent = Descent(ModelFeatures.planned(40), np.array([0.9, 0.1]), rows, 0.01)
+    for _ in range(STEPS):
+        descent.step(np.zeros((41, 2)))
+    assert len(set(descent._rates)) == 1
+    np.testing.assert_allclose(descent.finished()[:-1], 0)

@@ -19,7 +19,7 @@ from vicinal.audit._catalogue import plan_trials
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._linear_model import IndividualGradient
-from vicinal.predictors.ind_knn import IndKNNClassifier, _model_rule, _private_model
+from vicinal.predictors.ind_knn import IndKNNClassifier, _descent, _model_rule
 
 DELTA = 1e-5
 FILTER, TRAINING = {"kind": "ind_knn", "epsilon": 1.0}, {"kind": "training", "sigma": 3.0}
@@ -130,7 +130,7 @@ def test_the_plan_has_the_noise_that_fit_trains_with(release, monkeypatch):
     ).fit(X, y, public=rng.normal(size=(40, 3)))
     plan = price({**FILTER, "model_share": 0.7, "release": release})
     training = plan["releases"][0]["parts"][0]
-    assert training["steps"] == _private_model.STEPS
+    assert training["steps"] == _descent.STEPS
     # 1 % of delta is kept for the grid where votes leave.
     assert training["sigma"] == pytest.approx(used[0], rel=2e-3)
 

@@ -11,6 +11,8 @@ from vicinal.accounting._budget import UNITS
 from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors.ind_knn import _model_rule, _parameters, _private_model
+from vicinal.predictors.ind_knn._descent import longest_step
+from vicinal.predictors.ind_knn._model_features import ModelFeatures
 
 N, D, CLASSES = 500, 5, 3
 
@@ -158,7 +160,9 @@ def test_loud_noise_takes_a_larger_share_and_shorter_steps():
         return _private_model.fitting_share(settings, 1300)
 
     assert [share(epsilon) for epsilon in (0.5, 0.25, 0.1)] == [_model_rule.USUAL.share, 0.9, 0]
-    quiet, loud, loudest = (_private_model.step_size(100, 10, s) for s in (1e-4, 2e-3, 1.0))
+    features = ModelFeatures.planned(100)
+    quiet, loud, loudest = (longest_step(features, 10, s) for s in (1e-4, 1.4e-3, 1.0))
     assert 60 < quiet <= 64
     assert loud == pytest.approx(22.5)
     assert loudest == pytest.approx(0.5 * np.sqrt(1010))
+    assert longest_step(ModelFeatures.planned(8), 2, 1.0) == pytest.approx(2 * np.sqrt(18))

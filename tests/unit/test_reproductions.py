@@ -269,6 +269,7 @@ def test_the_command_of_tables_ends_and_names_its_contenders(tmp_path):
     (tmp_path / "other.jsonl").write_text(kept)
     told = run(*asked, "--merge", tmp_path / "other.jsonl", "--known", "--out", tmp_path)
     assert ": +0.000 (one split) |" in told, "a line that was cut is left out"
+    assert "AdaSSP" not in told, "its run was not asked for"
     rules = ("rare-classes", "--data", tmp_path, "--task", "Fertility morekids", "--queries", 60)
     told = json.loads(run(*rules, "--epsilon", 9, "--json", "--out", tmp_path))["rows"]
     assert [row["auc"] is None for row in told] == [False, False, False, True, False, False, False]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import goals
 from benchmarks.rivals import float32_works
 from vicinal.cli import _bench
 from vicinal.cli._main import app
@@ -87,3 +88,8 @@ def test_the_table_for_people_names_the_engine_and_ratios():
     assert "vnni" in text
     assert "1.50 x  1.000" in text
     assert "1.01" in text
+
+
+def test_the_goals_of_private_knn_are_measured_on_other_people_each_time():
+    figures = list(goals.private_knn(short=True))
+    assert [figure.most for figure in figures] == [0.2, 0.2]

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import shard_tools
+import store_tools
 from store_tools import PLAN, Q, R, as_schema_eight, points, units
 from vicinal._checks import subject_id
 from vicinal.accounting._budget import UNITS
@@ -267,3 +268,33 @@ def test_what_is_repaired_is_an_id():
     assert repaired(" 5\r\n") == 5
     assert repaired("a\nb") != repaired("ab")
     assert np.unique([len(str(repaired(i))) for i in range(10)]).tolist() == [1]
+
+
+def records_of(store):
+    """Return features with the vector beside each, as a sorted list of bytes."""
+    shard = store._parts.shard
+    vectors = shard.subject_table.targets.dense()
+    pairs = zip(shard.index.features, vectors, strict=True)
+    return sorted(x.tobytes() + v.tobytes() for x, v in pairs)
+
+
+@pytest.mark.parametrize("target", store_tools.TARGETS)
+def test_vectors_of_twins_stay_beside_their_records(tmp_path, target):
+    """Fails if rows of the width of a vector are moved, or read, as rows of classes are."""
+    path, who = tmp_path / "store", store_tools.PEOPLE
+    with store_tools.make(path, target, noise_multiplier=8.0) as store:
+        store.predict(Q[:6])
+        before = records_of(store)
+        left = [units(store, each) for each in who[:4:2]]
+    respell(path, {who[0]: 5, who[2]: "5"})
+    with pytest.raises(PrivacyRefused, match="vicinal merge-subjects"):
+        Store.open(path)
+    told = CliRunner().invoke(app, ["merge-subjects", str(path)])
+    assert told.exit_code == 0, told.output
+    with Store.open(path) as store:
+        assert store.verify()
+        assert records_of(store) == before
+        assert units(store, 5) == joined(left)
+        store.predict(Q[30:33])
+        assert store.erase(["5"]) == 4, "two records of each twin"
+        assert store.verify([5])

@@ -251,7 +251,7 @@ test_generated_tables_through_a_store = settings(SHORT, max_examples=12)(
     given(st.data())(through_a_store)
 )
 test_many_generated_tables_through_a_store = pytest.mark.soak(
-    pytest.mark.slow(settings(LONG, max_examples=300)(given(st.data())(through_a_store)))
+    pytest.mark.slow(settings(LONG)(given(st.data())(through_a_store)))
 )
 
 

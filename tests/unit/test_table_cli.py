@@ -182,8 +182,10 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder):
 @pytest.mark.parametrize("made", ["from-schema", "from-marginals"])
 def test_stores_without_public_rows(folder, made):
     name = f"store_{made}"
-    shown = init(folder, name, "--reference", made, "--reference-rows", 200).stdout
+    told = init(folder, name, "--reference", made, "--reference-rows", 200)
+    shown = told.stdout
     assert "a reference of 200 rows" in shown
+    assert ("Take --model-share auto" in told.stderr) == (made == "from-schema")
     assert ("noisy one- and two-way marginals" in shown) == (made == "from-marginals")
     found = predicted(folder / name, folder / "queries.parquet", "--id", "visit")
     assert found["charged"] == 6

@@ -279,3 +279,20 @@ def test_a_service_answers_and_takes_targets(tmp_path, kind):
         added = service.call("POST", "/v1/records", {**record, "targets": targets}, "curator")
         assert added.status == 200, added.body
         assert service.call("GET", "/v1/quota").body["mine"]["used"] == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "said"),
+    [
+        ({"classes": ["a", "b"]}, {"n_thresholds": 9}, "is for numbers, and records carry classes"),
+        ({"classes": ["a", "b"]}, {"n_keywords": 3}, "is for words of texts, and"),
+        ({"bounds": (0, 1)}, {"release": "label"}, "is for classes, and records carry numbers"),
+        ({"labels": ["a", "b"]}, {"scale": "log"}, "is for numbers, and records carry several"),
+        ({"bounds": (0, 1)}, {"colour": "red"}, "'colour' parameter is not one of a plan"),
+    ],
+)
+def test_an_option_of_another_kind_of_target_is_named_with_its_kind(target, option, said):
+    with pytest.raises(InvalidInput, match=said):
+        TargetSchema.of(target).settings(option)
+    with pytest.raises(InvalidInput, match=said):
+        Store.init("nowhere", X, np.zeros(N), PEOPLE, **{**PLAN, **target, **option})

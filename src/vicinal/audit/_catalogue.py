@@ -130,7 +130,8 @@ def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
         stated = values.get("epsilon")
         epsilon = float(stated) if stated is not None else _epsilon_of(values["B"], delta)
         audit = IndKNNAudit(epsilon=epsilon, delta=float(values.get("delta") or delta))
-        return ind_knn_trials(audit, ("label",) if label else ("votes",))
+        release = "label" if label else "votes"
+        return {**ind_knn_trials(audit, (release,)), **_model(audit, release, values)}
     if kind == "screening":
         return {"screening": lambda: _fixed_plans.private_knn_screening(gamma, delta=delta)}
     if kind == "noisy_max" and label:
@@ -195,13 +196,18 @@ def _beside_votes(audit: IndKNNAudit, plan: Mapping[str, Any]) -> Trials:
     found: Trials = {}
     if plan["neighbor_count"] == PRIVATE:
         found["count"] = audit.counts
-    if plan.get("model_share"):
-        parameters = audit.parameters(1, plan["release"])
-        found["model"] = lambda: PrivateModelTrial(parameters, plan["model_share"])
+    found |= _model(audit, plan["release"], plan)
     reuses = {NEIGHBORS: {"reuse": audit.reuse}, GATE: {"gate": audit.gate}}
     if plan["release"] == "votes":
         found |= reuses.get(plan["reuse_predictions"], {})
     return found
+
+
+def _model(audit: IndKNNAudit, release: str, values: Mapping[str, Any]) -> Trials:
+    """Return the attack on a private model, where a plan or a release trains one."""
+    share = values.get("model_share")
+    parameters = audit.parameters(1, release)
+    return {"model": lambda: PrivateModelTrial(parameters, float(share))} if share else {}
 
 
 def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:

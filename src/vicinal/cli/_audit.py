@@ -9,7 +9,7 @@ import typer
 
 from vicinal.cli._account import read_plan
 from vicinal.cli._options import Json
-from vicinal.cli._output import as_json, progress, write_file
+from vicinal.cli._output import as_json, check_writable, progress, write_file
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def audit(
     No private record is read. Ends with 1 if a claim is contradicted, and with 4 if none is but
     an attack missed a version that was broken on purpose: it had too few runs to tell.
     """
+    if out is not None:
+        check_writable(out)
     facts = None if target is None or not target.is_dir() else _facts(target)
     default = _default(target, classes=classes, epsilon=epsilon, delta=delta)
     if one_run:
@@ -168,7 +170,13 @@ def _trials(
         return all_trials(default)
     if facts is not None:
         return store_trials(facts, audience)
-    return plan_trials(read_plan(target))
+    plan = read_plan(target)
+    try:
+        return plan_trials(plan)
+    except InvalidInput as error:
+        # A field of the file, not the flag of the same name.
+        words = str(error).replace("' parameter", "' field")
+        raise InvalidInput(f"The plan {target.name}: {words}") from None
 
 
 def _facts(store: Path) -> dict[str, Any]:

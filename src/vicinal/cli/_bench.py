@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,4 +135,4 @@ def _about() -> dict[str, Any]:
     """Return what a reader of the figures must know of the machine and the version."""
     from vicinal import __version__
 
-    return {"cores": os.cpu_count(), "peak_memory_bytes": peak_memory(), "version": __version__}
+    return {"cores": _threads(), "peak_memory_bytes": peak_memory(), "version": __version__}

@@ -39,8 +39,8 @@ def demo(
     """Classify images privately, by the votes of their nearest neighbours.
 
     The training images are the private records; some of the test images are the public reference,
-    others the queries. The report compares with other epsilons and algorithms, each of which
-    would spend a fresh budget: it is for public demonstration data only.
+    others the queries. The report compares with other epsilons, each of which would spend
+    a fresh budget: it is for public demonstration data only.
     """
     from vicinal import _checks
     from vicinal.reports._demo import answer, prepare

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -68,10 +67,12 @@ def _version(name: str) -> str | None:
 def _processor() -> dict[str, Any]:
     from llvmlite import binding  # type: ignore[import-untyped]
 
+    from vicinal.neighbours._scan import THREADS
+
     available = binding.get_host_cpu_features()
     return {
         "name": binding.get_host_cpu_name(),
-        "cores": os.cpu_count(),
+        "cores": THREADS,
         "features": [name for name in FEATURES if available.get(name)],
     }
 

@@ -131,7 +131,7 @@ def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> N
     n_known = bool(plan.get("n_records"))
     say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=n_known)
     if reference == FROM_SCHEMA and features == "table":
-        say_thin_reference()
+        say_thin_reference(with_model=bool(plan.get("model_share")))
 
 
 def _say_of_reference(

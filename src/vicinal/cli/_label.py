@@ -61,6 +61,7 @@ def label(
     ] = False,
     release: Annotated[str, typer.Option(help="'votes', or 'label' for labels alone.")] = "votes",
     records: Records = None,
+    records_per_subject: _labellers.RecordsPerSubject = None,
     labeller: _labellers.Labeller = _labellers.IND_KNN,
     neighbors: _labellers.Neighbors = None,
     gamma: _labellers.Gamma = None,
@@ -83,8 +84,8 @@ def label(
 
     names = class_names(classes)
     choice = _labellers.LabellerOptions(
-        labeller, epsilon, delta, release, records, neighbors, gamma, teachers, sigma_votes,
-        sigma_screen, threshold, model_share,
+        labeller, epsilon, delta, release, records, records_per_subject, neighbors, gamma, teachers,
+        sigma_votes, sigma_screen, threshold, model_share,
     )  # fmt: skip
     dataset, pool = load(private), load(public)
     truth = truth_of(pool, names)

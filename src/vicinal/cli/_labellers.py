@@ -39,6 +39,9 @@ ModelShare = Annotated[
     str | None,
     typer.Option(help="ind-knn: share of budgets that trains a private model, or auto; 0."),
 ]
+RecordsPerSubject = Annotated[
+    float | None, typer.Option(help="ind-knn: public mean number of records of a subject; 1.")
+]
 Price = Annotated[
     bool, typer.Option("--price", help="Tell what the plan costs; ask and write nothing.")
 ]
@@ -51,6 +54,7 @@ _OPTIONS = {
     "sigma_screen": (PRIVATE_KNN, PATE),
     "threshold": (PRIVATE_KNN, PATE),
     "records": (IND_KNN,),
+    "records_per_subject": (IND_KNN,),
     "model_share": (IND_KNN,),
 }
 """Which labellers an option is for."""
@@ -65,6 +69,7 @@ class LabellerOptions:
     delta: float
     release: str = "votes"
     records: int | None = None
+    records_per_subject: float | None = None
     neighbors: int | None = None
     gamma: float | None = None
     teachers: int | None = None
@@ -99,6 +104,7 @@ class LabellerOptions:
         return IndKNNLabeller(
             classes, labels, dataset.subjects, epsilon=self.epsilon, delta=self.delta,
             release=self.release, n_records=self.records, model_share=share_of(self.model_share),
+            **self._set_options(records_per_subject=self.records_per_subject),
         )  # fmt: skip
 
     def _planned(

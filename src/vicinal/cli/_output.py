@@ -38,6 +38,17 @@ def write_file(path: Path, content: str | bytes) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work that it is for; leave it as it is."""
+    there = path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+    if not there:
+        path.unlink()
+
+
 def say(facts: dict[str, Any], text: str, json: bool) -> None:
     """Print facts: as JSON, or as a text."""
     typer.echo(as_json(facts) if json else text)

@@ -11,7 +11,7 @@ import typer
 from vicinal.cli._option_groups import grouped
 from vicinal.cli._options import Delta, Epsilon, Json
 from vicinal.cli._output import as_json, picture_format, progress, write_file
-from vicinal.cli._plan_vectors import TargetOptions, plan_vectors
+from vicinal.cli._plan_vectors import TargetOptions, carried_words, plan_vectors
 from vicinal.cli._verdicts import linear_model_lines, numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
@@ -85,11 +85,12 @@ def plan(
         )  # fmt: skip
         _plan_classes(wish, class_options, public, seed, json=json)
         return
-    if class_options != ClassOptions():
-        raise InvalidInput(
-            "The options --release, --gate, --model-share, --labels, --class-prior and --plot "
-            "are for classes."
-        )
+    for name, default in asdict(ClassOptions()).items():
+        if getattr(class_options, name) != default:
+            raise InvalidInput(
+                f"The {name!r} option is for classes, and records carry {carried_words(carried)} "
+                "here. Leave it out."
+            )
     vectors = VectorPlanRequest(
         records, queries, epsilon, delta, 2, records_per_subject=records_per_subject, target=carried
     )

@@ -20,6 +20,12 @@ Option = tuple[str, "PlanChoice", "list[ExpectedError]"]
 
 _MOST_SHOWN = 3
 
+_CARRIED = {
+    "bounds": "numbers",
+    "labels": "several labels a record",
+    "vocabulary": "words of texts",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
@@ -76,9 +82,16 @@ class TargetOptions:
         for name, (kind, value) in further.items():
             if value is not None and kind not in kinds:
                 raise InvalidInput(
-                    f"The {name!r} option belongs to numbers or labels, not to this plan."
+                    f"The {name!r} option is for {_CARRIED[kind]}, and records carry "
+                    f"{carried_words({**of_kind, 'vocabulary': self.vocabulary_size})} here. "
+                    "Leave it out."
                 )
         return {name: value for name, (_, value) in further.items() if value is not None}
+
+
+def carried_words(given: dict[str, Any]) -> str:
+    """Return what records carry, in words, by the parameters that say so; classes by default."""
+    return next((_CARRIED[kind] for kind in _CARRIED if given.get(kind) is not None), "classes")
 
 
 def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: bool) -> None:

@@ -58,6 +58,7 @@ def transfer(
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     records: Records = None,
+    records_per_subject: _labellers.RecordsPerSubject = None,
     labeller: _labellers.Labeller = _labellers.IND_KNN,
     neighbors: _labellers.Neighbors = None,
     gamma: _labellers.Gamma = None,
@@ -85,8 +86,8 @@ def transfer(
     start = time.perf_counter()
     names = class_names(classes)
     choice = _labellers.LabellerOptions(
-        labeller, epsilon, delta, "votes", records, neighbors, gamma, teachers, sigma_votes,
-        sigma_screen, threshold,
+        labeller, epsilon, delta, "votes", records, records_per_subject, neighbors, gamma, teachers,
+        sigma_votes, sigma_screen, threshold,
     )  # fmt: skip
     dataset, pool = load(private), load(public)
     truth = truth_of(pool, names)

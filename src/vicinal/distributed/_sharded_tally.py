@@ -10,7 +10,7 @@ from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._messages import TALLY, Steps, TallyRequest, block_name
 from vicinal.errors import StorageFailed
 from vicinal.ledger._audiences import Audience
-from vicinal.ledger._id_encoding import framed
+from vicinal.ledger._id_encoding import framed_all
 from vicinal.ledger._ledger import Ledger
 from vicinal.mechanisms import NoisyTally
 from vicinal.predictors.ind_knn._shard import summed
@@ -68,7 +68,7 @@ def tally_on_shards(
 def _name(ledger: Ledger, audience: Audience, counted: CountedRows) -> bytes:
     plan = counted.plan
     content = [repr((plan.sizes, plan.share)).encode(), counted.cells.astype("<i8").tobytes()]
-    content += [framed(subject) for subject in counted.subjects]
+    content += framed_all(counted.subjects)
     private = ledger.keyed_digest(b"".join(len(part).to_bytes(8) + part for part in content))
     return block_name(TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.features._fixed import Vectors
+from vicinal.neighbours._scan import THREADS
 
 Array = npt.NDArray[Any]
 Row = TypeVar("Row")
@@ -73,6 +73,6 @@ def session_of(runtime: Any, model: Any) -> Any:
 
 def side_by_side(rows: Sequence[Row], embed: Callable[[Row], Vectors]) -> Iterator[Vectors]:
     """Yield the embeddings of consecutive rows; each is one thread's, which cores share."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(rows), _PART):
             yield np.stack(list(pool.map(embed, rows[start : start + _PART])))

@@ -114,7 +114,7 @@ class TableSchema:
             if name is not None and nfc(name) in self.names:
                 raise InvalidInput(
                     f"The schema declares {name!r} as a feature, and it is the column of {what}. "
-                    'Set its "kind" to "ignored".'
+                    'Set its "kind" to "ignored"; drafts leave out what --label and --subject name.'
                 )
 
     def to_dict(self) -> dict[str, Any]:

@@ -132,6 +132,8 @@ class IndKNNLabeller:
         What leaves. Labels alone cost less, and come without margins to choose by.
     n_records : int, optional
         Public size of the data; without it, it is estimated once with noise.
+    records_per_subject : float
+        Public mean number of records of a subject, >= 1; planning alone reads it.
     model_share : float or "auto"
         The share of budgets that trains a private model beside the votes, as for
         :class:`~vicinal.predictors.IndKNNClassifier`; in a plan of one round. Where features change
@@ -158,13 +160,16 @@ class IndKNNLabeller:
         delta: float = 1e-5,
         release: str = "votes",
         n_records: int | None = None,
+        records_per_subject: float = 1.0,
         model_share: float | str = 0,
         simulation_seed: int | None = None,
     ) -> None:
         self._classifier = IndKNNClassifier(
             list(classes), epsilon, delta, release=release, n_records=n_records,
-            model_share=model_share, simulation_seed=simulation_seed,
+            records_per_subject=records_per_subject, model_share=model_share,
+            simulation_seed=simulation_seed,
         )  # fmt: skip
+        IndKNNSettings.of(self._classifier)  # refuses parameters before anything is asked
         self._labels, self._subjects = labels, subjects
         self._share = model_share
         self._votes = release == "votes"

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 from vicinal._checks import SubjectId
@@ -17,6 +17,7 @@ MOST_BYTES = 1000
 
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
 _NEEDS_NO_ESCAPE = re.compile("[!-$&-;=?-~]*")
+_NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
 _WHOLE_NUMBER = ord("i")
 _SURROUNDINGS = (
     ("", ""), ("", " "), ("", "\n"), ("", "\r"), ("", "\r\n"), ("", "\t"), (" ", ""),
@@ -44,6 +45,20 @@ def framed(subject: SubjectId) -> bytes:
     return frame
 
 
+def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:
+    """Return what :func:`framed` returns for each of many ids, sooner."""
+    ids = list(subjects)
+    for of_type, kind in ((str, "<id:s"), (int, "<id:i")):
+        if set(map(type, ids)) == {of_type}:
+            texts = list(map(str, ids))
+            # A line break needs an escape, so none stands in an id that needs none.
+            joined = "\n".join(texts)
+            plain = _NEED_NO_ESCAPE.fullmatch(joined) and joined.count("\n") == len(texts) - 1
+            if plain and max(map(len, texts)) <= MOST_BYTES - len(kind) - 1:
+                return (kind + joined.replace("\n", f">\n{kind}") + ">").encode().split(b"\n")
+    return [framed(one) for one in ids]
+
+
 def unframed(stored: bytes) -> SubjectId:
     """Return the id that :func:`framed` made `stored` of."""
     text = stored[5:-1].decode()
@@ -62,9 +77,9 @@ def unframed_all(stored: bytes) -> list[SubjectId]:
     return [unframed(one + b">") for one in stored.split(b">")[:-1]]
 
 
-def framed_ids(content: bytes) -> Iterator[bytes]:
-    """Yield all framed ids that stand anywhere in `content`."""
-    return (match[0] for match in _FRAMED.finditer(content))
+def framed_ids(content: bytes) -> list[bytes]:
+    """Return all framed ids that stand anywhere in `content`."""
+    return _FRAMED.findall(content)
 
 
 def keyed_hash(key: bytes, subject: SubjectId) -> bytes:

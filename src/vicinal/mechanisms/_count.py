@@ -67,7 +67,7 @@ class NoisyCount:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], int]:
         """Charge the neighbours and return (counts, who takes part, all charges); still private.
 
-        After :meth:`take`, once for each shard that holds records.
+        After :meth:`price`, once for each shard that holds records.
 
         Returns
         -------

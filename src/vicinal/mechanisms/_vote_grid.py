@@ -109,9 +109,9 @@ class DeltaSlackAccountant:
         """Raise PrivacyRefused unless releases that cost up to `more` fit, in any parts.
 
         For the whole of a request, before anything is drawn for it: `more` must bound what
-        :meth:`take` is given later, whatever noise decides in between.
+        :meth:`charge` is given later, whatever noise decides in between.
         """
-        # Room for what take() rounds up by: an ulp of the sum for every block.
+        # Room for what charge() rounds up by: an ulp of the sum for every block.
         if self._spent + more * (1 + _ROUNDING) > self._limit * (1 - _ROUNDING):
             raise PrivacyRefused(
                 "So many answers were given that their rounding to a grid would use up 1 % of "

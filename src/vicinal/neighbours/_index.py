@@ -190,6 +190,10 @@ _TASKS = 4
 """Tasks for every thread, so that none waits long for another."""
 
 
+_ALONE = 1 << 23
+"""Bytes of records, times queries, that one thread is through before others have woken up."""
+
+
 class RowIndex(Index):
     """An index that keeps all its records in one store of rows, in the order they came."""
 
@@ -260,12 +264,16 @@ class ExactIndex(RowIndex):
         def scan(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, room) if room else None
 
-        parts = list(_scan.map_in_threads(scan, list(self.store.parts(self._rows()))))
+        tasks = list(self.store.parts(self._rows(len(block))))
+        parts = list(_scan.map_in_threads(scan, tasks))
         complete = [part for part in parts if part is not None]
         return complete if len(complete) == len(parts) else None
 
-    def _rows(self) -> int:
-        """Return how many records to hand to a thread at a time."""
+    def _rows(self, queries: int) -> int:
+        """Return how many records to hand to a thread at a time; all, where threads cost more."""
+        row = self.stride * np.dtype(self.kernel.precision.dtype).itemsize
+        if queries * len(self) * row <= _ALONE:
+            return max(1, len(self))
         share = -(-len(self) // (_scan.THREADS * _TASKS))
         return min(self._tile, max(share, _LEAST))
 

@@ -115,16 +115,7 @@ class HyperplaneLSH(RowIndex):
 
         scanned = list(_scan.map_in_threads(scan, range(len(queries))))
         parts = [part for part in scanned if part is not None]
-        return [_in_turn(parts)] if len(parts) == len(scanned) else None
-
-
-def _in_turn(scanned: list[list[Hits]]) -> Hits:
-    """Return the hits of single queries, each in parts, as one block's."""
-    none = np.zeros(0, dtype=np.int32)
-    counts = np.array([sum(len(hits[1]) for hits in parts) for parts in scanned], dtype=np.int64)
-    names = [hits[1] for parts in scanned for hits in parts]
-    values = [hits[2] for parts in scanned for hits in parts]
-    return counts, np.concatenate([none, *names]), np.concatenate([none, *values])
+        return [_scan.in_turn(parts)] if len(parts) == len(scanned) else None
 
 
 def _normals(n_features: int, count: int, seed: int) -> npt.NDArray[np.float64]:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from joblib import cpu_count
 
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -229,6 +230,15 @@ class NeighbourLists:
         return NeighbourLists(rank[self.starts], self.rows[part], self.similarities[part])
 
 
+def in_turn(scanned: list[list[Hits]]) -> Hits:
+    """Return the hits of single queries, each in parts, as one block's."""
+    none = np.zeros(0, dtype=np.int32)
+    counts = np.array([sum(len(hits[1]) for hits in parts) for parts in scanned], dtype=np.int64)
+    names = [hits[1] for parts in scanned for hits in parts]
+    values = [hits[2] for parts in scanned for hits in parts]
+    return counts, np.concatenate([none, *names]), np.concatenate([none, *values])
+
+
 @compiled
 def by_query(hits, n_queries):  # type: ignore[no-untyped-def]
     """Order hits (query, name, value), int32 (hits, 3), by query and else as they come."""
@@ -294,8 +304,9 @@ def fill_holes(rows: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
 T = TypeVar("T")
 R = TypeVar("R")
 
-THREADS = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-"""Threads that a search may use: the processors that this process may run on."""
+THREADS = int(cpu_count())
+"""Threads that a search may use: the processors that this process may run on, by its affinity and
+by the quota of its container."""
 
 
 def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:

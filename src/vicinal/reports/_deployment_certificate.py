@@ -141,11 +141,7 @@ def deployment_certificate(
             "name": "Ind-KNN, an individual filter over noisy votes of neighbours",
             "package": "vicinal",
             "version": version,
-            "proofs": [
-                note
-                for release in sorted({a["release"] for a in audiences})
-                for note in _proofs(release)
-            ],
+            "proofs": _proofs(facts),
         },
         "audits": [_audit(report) for report in audits],
         "deletion": {
@@ -188,11 +184,24 @@ def _audience(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _proofs(release: str) -> list[dict[str, str]]:
+def _proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the proof notes of everything that spends budgets in a store, with their digests."""
+    names = [name for state in facts["audiences"].values() for name in _notes(state)]
+    names += ["mechanisms/marginals.md"] if facts["reference_cost"] else []
     root = files("vicinal")
     return [
         {"note": name, "sha256": hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()}
-        for name in _NOTES[release]
+        for name in dict.fromkeys(names)
+    ]
+
+
+def _notes(state: Mapping[str, Any]) -> list[str]:
+    plan = state["plan"]
+    return [
+        *_NOTES[plan["release"]],
+        *(["mechanisms/linear_model.md"] if plan.get("model_share") else []),
+        *(["mechanisms/count.md"] if plan["neighbor_count"] == "private" else []),
+        *(["mechanisms/tally.md"] if state["evaluations"] else []),
     ]
 
 

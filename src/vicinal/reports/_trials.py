@@ -153,14 +153,6 @@ class Setting:
     delta: float = 1e-5
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What the published algorithm leaves to its user: radius tau and noise multiplier."""
-
-    tau: float
-    noise_multiplier: float
-
-
 def fitted(trial: Trial, setting: Setting, seed: int, **options: Any) -> IndKNNClassifier:
     """Return the classifier over the records of a trial, simulated, without a private model.
 
@@ -175,20 +167,6 @@ def fitted(trial: Trial, setting: Setting, seed: int, **options: Any) -> IndKNNC
 def default_outcome(trial: Trial, setting: Setting, seed: int, release: str = "votes") -> Outcome:
     """Simulate the default, which has nothing to tune; `release` tells what leaves."""
     classifier = fitted(trial, setting, seed, release=release)
-    return Outcome.of(classifier.predict(trial.queries), trial.truth)
-
-
-def published_outcome(trial: Trial, setting: Setting, point: Point, seed: int) -> Outcome:
-    """Simulate the published algorithm at a point of its grid."""
-    classifier = IndKNNClassifier.zhu2023(
-        trial.classes,
-        setting.epsilon,
-        setting.delta,
-        setting.n_queries,
-        tau=point.tau,
-        noise_multiplier=point.noise_multiplier,
-        simulation_seed=seed,
-    ).fit(trial.records, trial.labels)
     return Outcome.of(classifier.predict(trial.queries), trial.truth)
 
 

@@ -14,7 +14,7 @@ from typing import Self
 from vicinal.errors import KeyReused
 from vicinal.ledger._answers import request_name
 from vicinal.ledger._database import Database
-from vicinal.ledger._id_encoding import framed
+from vicinal.ledger._id_encoding import framed_all
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._records import StoredRecords
 
@@ -39,7 +39,7 @@ class Addition:
     def of(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
         """Return the request that adds these records."""
         ids = records.ids
-        people = b"everyone new" if ids is None else b"".join(framed(subject) for subject in ids)
+        people = b"everyone new" if ids is None else b"".join(framed_all(ids))
         content = hashlib.sha256(str(records.integers.shape).encode())
         for part in (records.integers.tobytes(), records.rows.tobytes(), people):
             content.update(part)

@@ -18,6 +18,7 @@ from vicinal.predictors import (
     IndKNNMultiLabelClassifier,
     IndKNNRegressor,
 )
+from vicinal.predictors._common.parameters import declared
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
@@ -49,6 +50,13 @@ _OWN = {
     WORDS: (WORDS, "words_per_text"),
 }
 """Parameters that say what records carry, of each kind: all audiences share them."""
+
+_CARRIED = {
+    CLASSES: "classes",
+    NUMBERS: "numbers",
+    LABELS: "several labels a record",
+    WORDS: "words of texts",
+}
 
 _LEAST = {WORDS: {"n_keywords": 1}}
 """What an audience declares, where its default may not fit."""
@@ -177,13 +185,28 @@ class TargetSchema:
 
 def _estimator(kind: str, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
     estimator = _ESTIMATORS[kind]
+    _check_names(kind, parameters)
     try:
         return estimator(**parameters)
     except TypeError:
-        raise InvalidInput(
-            f"The plan must hold parameters of {estimator.__name__} only. Got an unknown name, "
-            f"or no {kind}."
-        ) from None
+        raise InvalidInput(f"The {kind!r} parameter must be given.") from None
+
+
+def _check_names(kind: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse the first parameter that records of this kind do not take, by its name."""
+    takers = {other: _names(settings) for other, settings in _SETTINGS.items()}
+    for name in parameters:
+        if name not in takers[kind]:
+            others = [_CARRIED[other] for other, names in takers.items() if name in names]
+            for_whom = f"is for {' and '.join(others)}" if others else "is not one of a plan"
+            raise InvalidInput(
+                f"The {name!r} parameter {for_whom}, and records carry {_CARRIED[kind]} here. "
+                "Leave it out."
+            )
+
+
+def _names(settings: type[SharedSettings]) -> frozenset[str]:
+    return frozenset(each.name for each in declared(settings))
 
 
 def _misplaced(places: npt.NDArray[np.int32], steps: npt.NDArray[np.int32], words: int) -> bool:

@@ -16,7 +16,7 @@ from vicinal.ledger._answers import DIGEST
 from vicinal.ledger._audiences import charges_since_checkpoint, load_audiences
 from vicinal.ledger._chain import chain_faults
 from vicinal.ledger._conservation import budget_faults, free_slots
-from vicinal.ledger._id_encoding import framed, framed_ids
+from vicinal.ledger._id_encoding import framed, framed_all, framed_ids
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._checksums import record_file_faults
 from vicinal.store._opening import OpenStore, goes_on_from
@@ -132,7 +132,7 @@ def traces(parts: OpenStore) -> Iterator[str]:
 
     Whatever the page: ids are stored framed, and every frame in the file is looked at.
     """
-    here = {framed(subject) for subject in parts.ledger.slot_table.slot_of}
+    here = set(framed_all(parts.ledger.slot_table.slot_of))
     for path in parts.database.files:
         if any(not here.issuperset(framed_ids(content)) for content in _contents(path)):
             yield f"The file {path.name} holds an id of somebody who is not here any more."

@@ -17,6 +17,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.mechanisms._linear_model import WEIGHT_STEPS
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 
 Floats = npt.NDArray[np.float64]
@@ -108,22 +109,23 @@ class WeightNoise:
     ----------
     deviation : float
         Standard deviation of the noise on each entry of a mean gradient.
-    rate, momentum : float
+    rates : tuple of float
+        How long each step was.
+    momentum : float
         Of the descent.
-    steps, averaged : int
-        All steps, and those at the end whose weights are averaged.
+    averaged : int
+        Steps at the end whose weights are averaged.
     """
 
     deviation: float
-    rate: float
+    rates: tuple[float, ...]
     momentum: float
-    steps: int
     averaged: int
 
     @property
     def pull(self) -> float:
         """What a descent that ends early adds to every curvature."""
-        return (1 - self.momentum) / (self.rate * self.steps)
+        return (1 - self.momentum) / sum(self.rates)
 
     def covariance(self, curvature: Floats) -> Floats:
         """Return the covariance of a class's weights, float64 (D, D), for their curvature."""
@@ -132,15 +134,14 @@ class WeightNoise:
 
     def _variances(self, along: Floats) -> Floats:
         """Return the variance of averaged weights along directions of these curvatures."""
-        variances = np.zeros_like(along)
-        for step in range(self.steps):
-            velocity, moved = np.ones_like(along), np.full_like(along, -self.rate)
-            total = np.zeros_like(along)
-            for later in range(step, self.steps):
-                if later >= self.steps - self.averaged:
-                    total = total + moved
+        variances, first = np.zeros_like(along), len(self.rates) - self.averaged
+        for step, rate in enumerate(self.rates):
+            velocity, moved = np.ones_like(along), np.full_like(along, -rate)
+            total = moved * (step >= first)
+            for later in range(step + 1, len(self.rates)):
                 velocity = self.momentum * velocity + along * moved
-                moved = moved - self.rate * velocity
+                moved = moved - self.rates[later] * velocity
+                total = total + moved * (later >= first)
             variances += np.square(total / self.averaged)
         return np.asarray(variances * self.deviation**2)
 
@@ -168,21 +169,52 @@ def shrunk(
     """
     if not features.with_products:
         return weights
-    n_classes, part = weights.shape[1], features.products
-    unit = rows.astype(np.float64) / features.unit
-    # Of weights that add up to 0 over the classes: all that probabilities depend on.
-    certain = (chances * (1 - chances)).mean(axis=1) * n_classes / (n_classes - 1)
-    curvature = (unit * certain[:, None]).T @ unit / len(unit)
-    covariance = noise.covariance(curvature)
-    products = unit[:, part] - unit[:, part].mean(axis=0)
-    spread = products.T @ products / len(products)
-    centered = weights[part] - weights[part].mean(axis=1, keepdims=True)
-    expected = (n_classes - 1) * float((covariance[part, part] * spread).sum())
-    signal = float((centered * (spread @ centered)).sum())
-    factor = max(0.0, 1 - expected / signal) if signal > 0 else 0.0
+    part, unit = features.products, rows.astype(np.float64) / features.unit
+    curvature, centered = _curvature(unit, chances), _away(weights[part])
+    factor = product_factor(weights, features, rows, chances, noise)
     others = np.r_[: part.start, part.stop]
     steady = curvature[np.ix_(others, others)] + noise.pull * np.eye(len(others))
     less = weights.copy()
     less[part] *= factor
     less[others] += (1 - factor) * np.linalg.solve(steady, curvature[others, part] @ centered)
     return less
+
+
+def product_factor(
+    weights: Floats, features: ModelFeatures, rows: IntegerRows, chances: Floats, noise: WeightNoise
+) -> float:
+    """Return how far products stand out from their noise, 0 to 1; arguments of :func:`shrunk`."""
+    n_classes, part = weights.shape[1], features.products
+    unit = rows.astype(np.float64) / features.unit
+    covariance = noise.covariance(_curvature(unit, chances))
+    products = unit[:, part] - unit[:, part].mean(axis=0)
+    spread = products.T @ products / len(products)
+    centered = _away(weights[part])
+    expected = (n_classes - 1) * float((covariance[part, part] * spread).sum())
+    signal = float((centered * (spread @ centered)).sum())
+    return max(0.0, 1 - expected / signal) if signal > 0 else 0.0
+
+
+def _curvature(unit: Floats, chances: Floats) -> Floats:
+    """Return the curvature of a class's weights, of those that add up to 0 over the classes.
+
+    Probabilities depend on no others.
+    """
+    n_classes = chances.shape[1]
+    certain = (chances * (1 - chances)).mean(axis=1) * n_classes / (n_classes - 1)
+    return np.asarray((unit * certain[:, None]).T @ unit / len(unit))
+
+
+def _away(weights: Floats) -> Floats:
+    return np.asarray(weights - weights.mean(axis=1, keepdims=True))
+
+
+def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:
+    """Return the scores of integer rows under whole weights: exact in any company."""
+    return np.asarray(rows.astype(np.float64, copy=False) @ integer_weights / (unit * WEIGHT_STEPS))
+
+
+def softmax(scores: Floats) -> Floats:
+    """Return probabilities of scores, (n, c)."""
+    grown = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(grown / grown.sum(axis=1, keepdims=True))

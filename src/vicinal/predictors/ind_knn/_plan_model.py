@@ -16,19 +16,14 @@ import numpy.typing as npt
 from vicinal.mechanisms._linear_model import whole_weights
 from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._model_features import Floats, ModelFeatures, WeightNoise, shrunk
+from vicinal.predictors.ind_knn._descent import STEPS, Descent
+from vicinal.predictors.ind_knn._model_features import Floats, ModelFeatures, scores_of, softmax
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 from vicinal.predictors.ind_knn._private_model import (
     CLIP,
-    MOMENTUM,
-    STEPS,
     LinearModel,
     PrivateModel,
     release_cost,
-    scores_of,
-    softmax,
-    started,
-    step_size,
 )
 
 Places = npt.NDArray[np.int64]
@@ -102,27 +97,18 @@ def _trained(
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
     sigma = math.sqrt(STEPS / (2 * wish.model_share * settings.spendable))
-    rate = step_size(n_features, wish.n_classes, sigma / wish.n_records)
     noise = sigma * CLIP / wish.n_records
     lengths = np.square(probes).sum(axis=1) / features.unit**2
-    weights = started(settings.class_shares, features.width)
-    velocity, total = np.zeros_like(weights), np.zeros_like(weights)
+    descent = Descent(features, settings.class_shares, known, noise)
     used = np.zeros(len(probes))
-    for step in range(STEPS):
+    for _ in range(STEPS):
+        weights = descent.weights
         used += release_cost(
             scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
         )
         gradient = _mean_gradient(unit, labels, weights)
-        velocity = (
-            MOMENTUM * velocity + gradient + generator.normal(scale=noise, size=weights.shape)
-        )
-        weights = weights - rate * velocity
-        if step >= STEPS // 2:
-            total += weights
-    weights = total / (STEPS - STEPS // 2)
-    chances = softmax(scores_of(probes, whole_weights(weights), features.unit))
-    weight_noise = WeightNoise(noise, rate, MOMENTUM, STEPS, STEPS // 2)
-    weights = shrunk(weights, features, known, chances, weight_noise)
+        descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
+    weights = descent.finished()
     used = np.minimum(used / settings.spendable, wish.model_share)
     model = LinearModel(whole_weights(weights))
     return PrivateModel(model, others, used, settings.class_shares, settings.model_rule)

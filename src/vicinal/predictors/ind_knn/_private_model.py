@@ -20,34 +20,23 @@ from threadpoolctl import ThreadpoolController
 from vicinal.ledger import Account
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows
-from vicinal.mechanisms._linear_model import WEIGHT_STEPS, IndividualGradient, whole_weights
+from vicinal.mechanisms._linear_model import IndividualGradient, whole_weights
 from vicinal.neighbours._kernels import FLOAT32
+from vicinal.predictors.ind_knn._descent import STEPS, Descent
 from vicinal.predictors.ind_knn._model_features import (
-    BIAS,
     FloatMatrix,
     Floats,
     IntegerRows,
     ModelFeatures,
-    WeightNoise,
-    shrunk,
+    scores_of,
+    softmax,
 )
 from vicinal.predictors.ind_knn._model_rule import LOUD_SHARE, USUAL, ModelRule
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
-STEPS = 40
-"""Gradients that are released."""
-
 CLIP = 0.7
 """Clipping bound; features have length 1, a gradient at most 1.5."""
 
-RATE, LARGEST_RATE = 2.0, 64.0
-"""Step on the mean gradient: times the root of (d + 1) c, and at most."""
-
-LEAST_RATE, QUIET = 0.5, 0.045
-"""The same where noise is loud: times that root at least; the step times the noise on a weight's
-mean gradient, in clipping bounds, is at most this."""
-
-MOMENTUM = 0.9
 
 LOUD, LOUDEST = 0.06, 0.12
 """Noise on the mean gradient over all weights, in clipping bounds: from where on training takes a
@@ -82,11 +71,6 @@ class LinearModel:
         for start in range(0, len(X), _CHUNK):
             rows = features.rows(X[start : start + _CHUNK])
             yield start, rows, scores_of(rows, self.weights, features.unit)
-
-
-def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:
-    """Return the scores of integer rows under whole weights: exact in any company."""
-    return np.asarray(rows.astype(np.float64, copy=False) @ integer_weights / (unit * WEIGHT_STEPS))
 
 
 class PrivateModel:
@@ -227,12 +211,6 @@ def fitting_share(settings: SharedSettings, n_features: int) -> float:
     return 0.0
 
 
-def step_size(n_features: int, n_classes: int, noise: float) -> float:
-    """Return the step on the mean gradient; `noise` is that on a weight's, in clipping bounds."""
-    root = math.sqrt((n_features + 1) * n_classes)
-    return max(LEAST_RATE * root, min(LARGEST_RATE, RATE * root, QUIET / noise))
-
-
 def train(
     settings: SharedSettings,
     X: FloatMatrix,
@@ -275,25 +253,14 @@ def train(
         records, n_classes, features.unit, CLIP, sigma, most, budget, noise, slack
     )
     with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
-        start = started(settings.class_shares, features.width)
-        rate = step_size(X.shape[1], n_classes, sigma / n_records)
         rows = features.rows(public)
-        weights, used = _descended(
-            gradient, sigma, people, account, rows, n_records, start, rate, settings.subject_use
+        descent = Descent(features, settings.class_shares, rows, sigma * CLIP / n_records)
+        used = _descended(
+            gradient, sigma, people, account, rows, n_records, descent, settings.subject_use
         )
-        noise_left = WeightNoise(sigma * CLIP / n_records, rate, MOMENTUM, STEPS, STEPS // 2)
-        chances = softmax(scores_of(rows, whole_weights(weights), features.unit))
-        weights = shrunk(weights, features, rows, chances, noise_left)
-    model = LinearModel(whole_weights(weights))
+        model = LinearModel(whole_weights(descent.finished()))
     used = np.minimum(used / budget, part)
     return PrivateModel(model, public, used, settings.class_shares, settings.model_rule)
-
-
-def started(shares: Floats, width: int) -> Floats:
-    """Return the first weights, float64 (D, c): every row has the declared class shares."""
-    weights = np.zeros((width, len(shares)))
-    weights[-1] = (np.log(shares) - np.log(shares).mean()) / BIAS
-    return weights
 
 
 def _descended(
@@ -303,26 +270,21 @@ def _descended(
     account: Account,
     rows: IntegerRows,
     n_records: int,
-    weights: Floats,
-    rate: float,
+    descent: Descent,
     use: float,
-) -> tuple[Floats, Floats]:
-    """Return weights averaged over the second half, and the zCDP that public rows would pay."""
+) -> Floats:
+    """Follow as many gradients as are planned; return the zCDP that public rows would pay."""
     used, wide = np.zeros(len(rows)), rows.astype(np.float64)
     # Of a subject's gradient, which is longer than that of one of its records.
     lengths = np.square(wide).sum(axis=1) * (use / gradient.unit**2)
-    velocity, total = np.zeros_like(weights), np.zeros_like(weights)
-    for step in range(STEPS):
+    for _ in range(STEPS):
         release = gradient.release(sigma)
-        scores = scores_of(wide, whole_weights(weights), gradient.unit)
+        scores = scores_of(wide, whole_weights(descent.weights), gradient.unit)
         used += release_cost(scores, lengths, release.noise)
-        sums, spent = release.collect(weights, people.remaining)
+        sums, spent = release.collect(descent.weights, people.remaining)
         account.note_charged_total(spent)
-        velocity = MOMENTUM * velocity + release.publish(sums) * (CLIP / n_records)
-        weights = weights - rate * velocity
-        if step >= STEPS // 2:
-            total += weights
-    return total / (STEPS - STEPS // 2), used
+        descent.step(release.publish(sums) * (CLIP / n_records))
+    return used
 
 
 @cache
@@ -339,9 +301,3 @@ def release_cost(scores: Floats, lengths: Floats, noise: float) -> Floats:
     squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
     norms = np.minimum(squares * lengths[:, None] / CLIP**2, 1.0)
     return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))
-
-
-def softmax(scores: Floats) -> Floats:
-    """Return probabilities of scores, (n, c)."""
-    grown = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(grown / grown.sum(axis=1, keepdims=True))

@@ -1,0 +1,115 @@
+"""Momentum descent on noisy mean gradients: from zero knowledge to a model's weights.
+
+Gradients are released before they come here, so all of it is post-processing: where a model has
+products of features, how long its later steps are is decided by what the first ones have found.
+docs/decisions/0084-private-model-on-tables.md and 0105-steps-by-what-is-found.md have the reasons.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from vicinal.mechanisms._linear_model import whole_weights
+from vicinal.predictors.ind_knn._model_features import (
+    BIAS,
+    Floats,
+    IntegerRows,
+    ModelFeatures,
+    WeightNoise,
+    product_factor,
+    scores_of,
+    shrunk,
+    softmax,
+)
+
+STEPS = 40
+"""Gradients that are released."""
+
+RATE, LARGEST_RATE = 2.0, 64.0
+"""Step on the mean gradient: times the root of (d + 1) c, and at most."""
+
+LEAST_RATE, QUIET = 0.5, 0.0315
+"""The same where noise is loud and there are no products: a step times the noise is at most this,
+and a step at least that root times 0.5. Decision 107."""
+
+MOMENTUM = 0.9
+
+TRIAL = 10
+"""So many short steps show whether products stand out from noise."""
+
+SHORT = 0.25
+"""Length of a short step, over that of a long one."""
+
+
+class Descent:
+    """Weights that follow noisy gradients; public.
+
+    With products among the features the first steps are short. Long ones are for what products
+    add: later steps are as long as these stand out from their noise, and never shorter.
+
+    Parameters
+    ----------
+    features : ModelFeatures
+        What the weights are for.
+    shares : float64 (c,)
+        Declared class shares: every row has them at first.
+    rows : float32 (m, D)
+        Public integer rows.
+    deviation : float
+        Standard deviation of the noise on each entry of a mean gradient.
+
+    Attributes
+    ----------
+    weights : float64 (D, c)
+        As they are now.
+    """
+
+    def __init__(
+        self, features: ModelFeatures, shares: Floats, rows: IntegerRows, deviation: float
+    ) -> None:
+        self.weights = started(shares, features.width)
+        self._features, self._rows, self._deviation = features, rows, deviation
+        self._longest = longest_step(features, len(shares), deviation)
+        self._rate = self._longest * (SHORT if features.with_products else 1.0)
+        self._rates: list[float] = []
+        self._velocity, self._total = (np.zeros_like(self.weights) for _ in range(2))
+        self._averaged = 0
+
+    def step(self, gradient: Floats) -> None:
+        """Follow a mean gradient, float64 (D, c), with its noise."""
+        if len(self._rates) in (TRIAL // 2, STEPS // 2):
+            self._total, self._averaged = np.zeros_like(self.weights), 0
+        self._velocity = MOMENTUM * self._velocity + gradient
+        self.weights = self.weights - self._rate * self._velocity
+        self._rates.append(self._rate)
+        self._total, self._averaged = self._total + self.weights, self._averaged + 1
+        if self._features.with_products and len(self._rates) == TRIAL:
+            self._rate = self._longest * max(SHORT, product_factor(*self._found()))
+
+    def finished(self) -> Floats:
+        """Return the mean of the later half of all weights, products shrunk, float64 (D, c)."""
+        return shrunk(*self._found())
+
+    def _found(self) -> tuple[Floats, ModelFeatures, IntegerRows, Floats, WeightNoise]:
+        weights = self._total / self._averaged
+        scores = scores_of(self._rows, whole_weights(weights), self._features.unit)
+        noise = WeightNoise(self._deviation, tuple(self._rates), MOMENTUM, self._averaged)
+        return weights, self._features, self._rows, softmax(scores), noise
+
+
+def longest_step(features: ModelFeatures, n_classes: int, deviation: float) -> float:
+    """Return the step on a mean gradient whose entries have noise of this standard deviation."""
+    root = math.sqrt((features.n_features + 1) * n_classes)
+    longest = min(LARGEST_RATE, RATE * root)
+    if features.with_products:  # how loud it is shows in what is found
+        return longest
+    return min(longest, max(LEAST_RATE * root, QUIET / deviation))
+
+
+def started(shares: Floats, width: int) -> Floats:
+    """Return the first weights, float64 (D, c): every row has the declared class shares."""
+    weights = np.zeros((width, len(shares)))
+    weights[-1] = (np.log(shares) - np.log(shares).mean()) / BIAS
+    return weights
