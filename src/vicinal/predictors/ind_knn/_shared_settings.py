@@ -69,9 +69,7 @@ class SharedSettings(Settings, IndKNNParameters):
     @property
     def model_rule(self) -> _model_rule.ModelRule:
         """How a private model is trained and used."""
-        return _model_rule.chosen_rule(
-            self.spendable, self.n_records, self.n_queries, self.n_coordinates
-        )
+        return _model_rule.chosen_rule()
 
     @property
     def class_shares(self) -> npt.NDArray[np.float64]:
