@@ -41,7 +41,13 @@ def tables(
     """Compare on nassCDS, rwm5yr, gss_wages and Fertility; goes on where it was interrupted."""
     from experiments.tables.contenders import PLAIN, PRIVATE
     from experiments.tables.data import TASKS
-    from experiments.tables.table import ahead_as_text, as_text, cells, known_cells
+    from experiments.tables.table import (
+        ahead_as_text,
+        as_text,
+        cells,
+        known_cells,
+        references_as_text,
+    )
 
     if not any((data / f"{task.file}.parquet").is_file() for task in TASKS):
         raise InvalidInput(f"The 'data' option must be a folder of these tables. {data} has none.")
@@ -66,5 +72,6 @@ def tables(
         ]
     else:
         found = list(cells(data, runs, wanted, epsilons, methods, kept, others))
-    text = with_notes(f"{as_text(found)}\n\n{ahead_as_text(found)}", NOTE)
+    tables = (as_text(found), ahead_as_text(found), references_as_text(found))
+    text = with_notes("\n\n".join(tables), NOTE)
     write_table(out, NAME, result_of(NAME, NOTE, found), text, json=json)

@@ -37,6 +37,9 @@ NEIGHBOURS = (
     "Ind-KNN with model, from schema",
 )
 OURS, RIVALS = NEIGHBOURS[3], ("NoisySGD", "AdaSSP", LEAST_SQUARES, LOGISTIC)
+MADE_UP = dict.fromkeys(NEIGHBOURS[1:3], NEIGHBOURS[0]) | dict.fromkeys(NEIGHBOURS[4:], OURS)
+"""Methods with a made-up reference, and what they are with a real one."""
+
 PRIVATE = (*NEIGHBOURS, *RIVALS)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.tables.contenders import (
+    MADE_UP,
     OURS,
     PLAIN,
     PRIVATE,
@@ -152,6 +153,40 @@ def ahead_as_text(found: list[TableCell]) -> str:
         shown = " | ".join(_ahead(mine, epsilon) for epsilon in epsilons)
         lines.append(f"| {task} | {size} | {shown} |")
     return "\n".join(lines)
+
+
+def references_as_text(found: list[TableCell]) -> str:
+    """Return a Markdown table: what made-up references change of AUC, less real rows, same splits.
+
+    A cell: the mean over all numbers of queries and epsilons, and its range over these.
+    """
+    aucs: dict[tuple[str, str], dict[Any, dict[int, float]]] = {}
+    for cell in found:
+        plan = aucs.setdefault((cell.task, cell.method), {})
+        plan.setdefault((cell.n_queries, cell.epsilon), {})[cell.run] = cell.auc
+    lines = [
+        "| table, target | " + " | ".join(MADE_UP) + " |",
+        "|---" * (1 + len(MADE_UP)) + "|",
+    ]
+    for task in dict.fromkeys(task.name for task in TASKS):
+        pairs = [
+            (aucs.get((task, base), {}), aucs.get((task, name), {}))
+            for name, base in MADE_UP.items()
+        ]
+        if any(known and other for known, other in pairs):
+            lines.append(f"| {task} | " + " | ".join(_changed(*pair) for pair in pairs) + " |")
+    return "\n".join(lines)
+
+
+def _changed(known: dict[Any, dict[int, float]], other: dict[Any, dict[int, float]]) -> str:
+    changes = []
+    for plan in known.keys() & other.keys():
+        pairs = _pairs(other[plan], known[plan])
+        if len(pairs):
+            changes.append(float(np.mean(pairs[:, 0] - pairs[:, 1])))
+    if not changes:
+        return ""
+    return f"{np.mean(changes):+.3f} ({min(changes):+.3f} to {max(changes):+.3f})"
 
 
 def _order(place: tuple[str, int]) -> tuple[int, int]:

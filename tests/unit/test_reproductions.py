@@ -262,13 +262,14 @@ def test_the_command_of_tables_ends_and_names_its_contenders(tmp_path):
     kept = (tmp_path / "tables.cells.jsonl").read_text()
     ours = [
         kept.replace(method, name).replace('"epsilon": null', '"epsilon": 1.0')
-        for name in ("Ind-KNN with model", "NoisySGD")
+        for name in ("Ind-KNN with model", "NoisySGD", "Ind-KNN with model, from schema")
     ]
     elsewhere = ours[1].replace("NoisySGD", "AdaSSP").replace('"run": 0', '"run": 7')
     kept = "".join([*ours, elsewhere, ours[0].rstrip("\n")[:-9]])
     (tmp_path / "other.jsonl").write_text(kept)
     told = run(*asked, "--merge", tmp_path / "other.jsonl", "--known", "--out", tmp_path)
     assert ": +0.000 (one split) |" in told, "a line that was cut is left out"
+    assert "| +0.000 (+0.000 to +0.000) |" in told, "made-up rows beside real ones"
     assert "AdaSSP" not in told, "its run was not asked for"
     rules = ("rare-classes", "--data", tmp_path, "--task", "Fertility morekids", "--queries", 60)
     told = json.loads(run(*rules, "--epsilon", 9, "--json", "--out", tmp_path))["rows"]

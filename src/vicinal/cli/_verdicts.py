@@ -62,9 +62,9 @@ def say_thin_reference(*, with_model: bool) -> None:
     alone = (
         "made-up rows lie further apart than real ones, so more records take part in an answer "
         "than planned: neighbours alone lost up to .09 of AUC by it, a private model beside them "
-        "up to .01. Take --model-share auto."
+        "up to .012. Take --model-share auto."
     )
-    beside = "made-up rows cost a private model up to .01 of AUC, measured on five questions."
+    beside = "made-up rows cost a private model up to .012 of AUC, measured on five questions."
     typer.echo(
         f"vicinal: {beside if with_model else alone} Queries are public: where some are at hand, "
         "take their file as --public.",
