@@ -31,7 +31,7 @@ def request(epsilon, target):
 def test_more_budget_is_expected_to_give_smaller_errors(target):
     choices = [PlanChoice.of(request(epsilon, TARGETS[target])) for epsilon in (0.5, 2.0)]
     few, many = map(expected_errors, choices)
-    assert len(few) == {"numbers": 2, "log": 1, "words": 1}.get(target, 3)
+    assert len(few) == {"numbers": 2, "typical": 1, "log": 1, "words": 1}.get(target, 3)
     # Of words what counts is the share of the texts near.
     units = [choice.n_neighbors if target == "words" else 1 for choice in choices]
     for weak, strong in zip(few, many, strict=True):
