@@ -36,6 +36,7 @@ MODEL = "model"
 
 _PROBES = 2000
 _LOWER_QUARTILE = 0.25
+_SURE = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +119,35 @@ def _replied(classifier: IndKNNClassifier, trial: Trial, **detail: float) -> Rep
         alone = classifier.classes_[model.prior(trial.queries).argmax(axis=1)]
         detail["model_alone"] = float((alone == trial.truth).mean())
     return Reply(classifier.classes_[answers.labels], answers.asked, {**told, **detail})
+
+
+def _model_and_reuse(trial: Trial, setting: Setting, seed: int) -> Reply:
+    """Answer beside a private model; from half-way on a gate that learnt from answers helps.
+
+    What is learnt starts from the private model (its scores are features). It answers queries that
+    the private model is unsure of and it is not; the others are asked.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    classifier = IndKNNClassifier(
+        trial.classes, setting.epsilon, setting.delta, setting.n_queries, release="label",
+        n_records=len(trial.records), model_share="auto", simulation_seed=seed,
+    ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
+    half, model = len(trial.queries) // 2, classifier._model
+    first = classifier.query(trial.queries[:half])
+    labels, asked = np.zeros(len(trial.queries), np.int64), np.zeros(len(trial.queries), bool)
+    labels[:half], asked[:half] = first.labels, first.asked
+    later = np.ones(len(trial.queries) - half, dtype=bool)
+    if model is not None:
+        rows = np.hstack([unit_rows(trial.queries), 0.1 * model.prior(trial.queries)])
+        learnt = LogisticRegression(C=10.0, max_iter=300).fit(rows[:half], first.labels)
+        chances = learnt.predict_proba(rows[half:])
+        later = model.sure(model.prior(trial.queries[half:])) | (chances.max(axis=1) < _SURE)
+        labels[half:] = learnt.classes_[chances.argmax(axis=1)]
+    second = classifier.query(trial.queries[half:][later])
+    places = half + np.flatnonzero(later)
+    labels[places], asked[places] = second.labels, second.asked
+    return Reply(classifier.classes_[labels], asked, {"learnt": float((~later).mean())})
 
 
 def public_radius(trial: Trial, setting: Setting) -> float:
@@ -234,6 +264,9 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
             "Ind-KNN, private model and labels",
             _ind_knn(release="label", model_share="auto"),
             (3.0, 0.1),
+        ),
+        "model-reuse": Contender(
+            "Ind-KNN, private model and a gate of answers", _model_and_reuse, (3.0, 0.2)
         ),
         "reuse": Contender(
             "Ind-KNN, answers vote", _ind_knn(reuse_predictions="neighbors"), (0.5, 0.3)

@@ -11,6 +11,8 @@ from vicinal.accounting._budget import UNITS
 from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors.ind_knn import _model_rule, _parameters, _private_model
+from vicinal.predictors.ind_knn._descent import longest_step
+from vicinal.predictors.ind_knn._model_features import ModelFeatures
 
 N, D, CLASSES = 500, 5, 3
 
@@ -148,3 +150,19 @@ def test_the_rule_looks_at_public_numbers_alone():
     assert share(60_000, 0.01, 100) == 0
     assert fitted(model_share="auto", epsilon=0.5).model_share_ == 0
     assert fitted(model_share=0)._model is None
+
+
+def test_loud_noise_takes_a_larger_share_and_shorter_steps():
+    def share(epsilon):
+        settings = _parameters.IndKNNSettings.of(
+            make(model_share="auto", n_records=60_000, epsilon=epsilon)
+        )
+        return _private_model.fitting_share(settings, 1300)
+
+    assert [share(epsilon) for epsilon in (0.5, 0.25, 0.1)] == [_model_rule.USUAL.share, 0.9, 0]
+    features = ModelFeatures.planned(100)
+    quiet, loud, loudest = (longest_step(features, 10, s) for s in (1e-4, 1.4e-3, 1.0))
+    assert 60 < quiet <= 64
+    assert loud == pytest.approx(22.5)
+    assert loudest == pytest.approx(0.5 * np.sqrt(1010))
+    assert longest_step(ModelFeatures.planned(8), 2, 1.0) == pytest.approx(2 * np.sqrt(18))

@@ -30,6 +30,10 @@ STEPS = 40
 RATE, LARGEST_RATE = 2.0, 64.0
 """Step on the mean gradient: times the root of (d + 1) c, and at most."""
 
+LEAST_RATE, QUIET = 0.5, 0.0315
+"""The same where noise is loud and there are no products: a step times the noise is at most this,
+and a step at least that root times 0.5. Decision 107."""
+
 MOMENTUM = 0.9
 
 TRIAL = 10
@@ -67,8 +71,7 @@ class Descent:
     ) -> None:
         self.weights = started(shares, features.width)
         self._features, self._rows, self._deviation = features, rows, deviation
-        longest = RATE * math.sqrt((features.n_features + 1) * len(shares))
-        self._longest = min(LARGEST_RATE, longest)
+        self._longest = longest_step(features, len(shares), deviation)
         self._rate = self._longest * (SHORT if features.with_products else 1.0)
         self._rates: list[float] = []
         self._velocity, self._total = (np.zeros_like(self.weights) for _ in range(2))
@@ -94,6 +97,15 @@ class Descent:
         scores = scores_of(self._rows, whole_weights(weights), self._features.unit)
         noise = WeightNoise(self._deviation, tuple(self._rates), MOMENTUM, self._averaged)
         return weights, self._features, self._rows, softmax(scores), noise
+
+
+def longest_step(features: ModelFeatures, n_classes: int, deviation: float) -> float:
+    """Return the step on a mean gradient whose entries have noise of this standard deviation."""
+    root = math.sqrt((features.n_features + 1) * n_classes)
+    longest = min(LARGEST_RATE, RATE * root)
+    if features.with_products:  # how loud it is shows in what is found
+        return longest
+    return min(longest, max(LEAST_RATE * root, QUIET / deviation))
 
 
 def started(shares: Floats, width: int) -> Floats:

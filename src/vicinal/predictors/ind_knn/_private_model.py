@@ -31,15 +31,16 @@ from vicinal.predictors.ind_knn._model_features import (
     scores_of,
     softmax,
 )
-from vicinal.predictors.ind_knn._model_rule import USUAL, ModelRule
+from vicinal.predictors.ind_knn._model_rule import LOUD_SHARE, USUAL, ModelRule
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
 CLIP = 0.7
 """Clipping bound; features have length 1, a gradient at most 1.5."""
 
 
-LOUDEST = 0.06
-"""Noise on the mean gradient, over clipping bounds, from which on nothing is learnt."""
+LOUD, LOUDEST = 0.06, 0.12
+"""Noise on the mean gradient over all weights, in clipping bounds: from where on training takes a
+larger share, and from where on nothing is learnt."""
 
 _LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
 _LEAST_SHARE = 1e-9
@@ -198,13 +199,16 @@ def resolved(settings: AnySettings, n_features: int) -> AnySettings:
 def fitting_share(settings: SharedSettings, n_features: int) -> float:
     """Return the share of budgets for the model: the rule's, or 0 where noise would win.
 
-    The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds.
+    The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds;
+    from :data:`LOUD` on the share is :data:`LOUD_SHARE`.
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
-    share = settings.model_rule.share
-    sigma = math.sqrt(STEPS * settings.trainings / (2 * share * settings.spendable))
-    noise = sigma * math.sqrt((n_features + 1) * len(settings.class_names)) / settings.n_records
-    return share if noise <= LOUDEST else 0.0
+    root = math.sqrt((n_features + 1) * len(settings.class_names))
+    for share, loudest in ((settings.model_rule.share, LOUD), (LOUD_SHARE, LOUDEST)):
+        part = share * settings.spendable / settings.trainings
+        if math.sqrt(STEPS / (2 * part)) * root / settings.n_records <= loudest:
+            return share
+    return 0.0
 
 
 def train(
