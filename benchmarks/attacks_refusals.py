@@ -19,7 +19,7 @@ from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import _private_knn
 from vicinal.mechanisms._interactions import Interaction, Interactions
-from vicinal.mechanisms._vote_grid import DeltaSlackAccountant
+from vicinal.mechanisms._votes import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _engine_factory
 
 _RNG = np.random.default_rng(7)

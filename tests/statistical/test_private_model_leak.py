@@ -19,7 +19,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
-from vicinal.mechanisms._vote_grid import DeltaSlackAccountant
+from vicinal.mechanisms._votes import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _descent, _model_rule, _private_model
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
 from vicinal.predictors.ind_knn._model_rule import ModelRule

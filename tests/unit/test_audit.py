@@ -46,7 +46,7 @@ from vicinal.audit._vote_trials import chances_of_first
 from vicinal.cli import _audit
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._vote_grid import SLACK_SHARE
+from vicinal.mechanisms._votes import SLACK_SHARE
 
 # ---------------------------------------------------------------- bounds of rates
 

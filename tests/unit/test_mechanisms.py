@@ -17,7 +17,7 @@ from vicinal.mechanisms import (
     VoteGrid,
     noisy_size,
 )
-from vicinal.mechanisms._vote_grid import FINE
+from vicinal.mechanisms._votes import FINE
 from vicinal.neighbours import Cosine, NeighbourLists
 
 

@@ -24,7 +24,7 @@ from vicinal.accounting._plan import Plan
 from vicinal.accounting._pld import _totals
 from vicinal.audit._bounds import Floats, RateBounds
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._vote_grid import SLACK_SHARE
+from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 _LOSSES = np.concatenate([np.linspace(0, 4, 161), np.linspace(4.1, 30, 130)])

@@ -10,14 +10,14 @@ from vicinal.mechanisms._marginals import (
     NoisyMarginals,
     noisy_marginals,
 )
+from vicinal.mechanisms._noisy_labels import LabelRelease, NoisyLabels
 from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._tally import NoisyTally, TallyPlan
-from vicinal.mechanisms._vote_grid import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms._votes import (
-    LabelRelease,
-    NoisyLabels,
+    DeltaSlackAccountant,
     NoisyVotes,
+    VoteGrid,
     VoteMechanism,
     VoteRelease,
 )

@@ -20,7 +20,7 @@ from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.accounting._budget import MAX_SCALE, UNITS, charge, unit_rate
 from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
-from vicinal.mechanisms._vote_grid import FINE, FINEST, DeltaSlackAccountant
+from vicinal.mechanisms._votes import FINE, FINEST, DeltaSlackAccountant
 from vicinal.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._vote_grid import DeltaSlackAccountant, VoteGrid
+from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
 
 SLACK_SHARE_OF_MARGINALS = 0.01

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.accounting._budget import UNITS, charge, unit_rate
 from vicinal.accounting._gaussian import grid_slack
-from vicinal.mechanisms._vote_grid import DeltaSlackAccountant, VoteGrid
+from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
 
 Steps = npt.NDArray[np.int64]

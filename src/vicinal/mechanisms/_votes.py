@@ -6,6 +6,7 @@ Proof note: votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman &
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -13,10 +14,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.accounting._budget import unit_rate
+from vicinal import _checks
+from vicinal.accounting._budget import MAX_NORM, MAX_SCALE, unit_rate
 from vicinal.accounting._gaussian import grid_slack
-from vicinal.accounting._label_only import LINE_GRID, ChargeTable
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms._charging_kernels import (
     KernelWeights,
     NeighbourArrays,
@@ -26,10 +27,8 @@ from vicinal.mechanisms._charging_kernels import (
     charge_vectors,
     charge_votes,
 )
-from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.mechanisms._subject_table import SubjectTable
-from vicinal.mechanisms._vote_grid import DeltaSlackAccountant, VoteGrid
 from vicinal.neighbours import Kernel, NeighbourLists
 from vicinal.noise import NoiseSource
 
@@ -153,76 +152,6 @@ class NoisyVotes(VoteMechanism):
         return VoteRelease(self, scales, rates, np.zeros(len(scales)), _WHOLE_PRICE)
 
 
-class NoisyLabels(VoteMechanism):
-    """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
-
-    Parameters
-    ----------
-    table : ChargeTable
-        Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
-        The others are the attributes of :class:`VoteMechanism`.
-    scores : ClassScores, optional
-        The class of the largest score leaves instead. Public.
-
-    Raises
-    ------
-    InvalidInput
-        If there are scores, and the price holds for the number of classes only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.accounting._label_only import charge_table, label_budget
-    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
-    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
-    >>> labels.places(np.array([[5, 900, 7]]), np.array([1 << 22]))
-    array([1])
-    """
-
-    label_only = True
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        n_features: int,
-        n_classes: int,
-        table: ChargeTable,
-        grid: VoteGrid,
-        noise: NoiseSource,
-        scores: ClassScores | None = None,
-    ) -> None:
-        if scores is not None and table.classes is not None:
-            raise InvalidInput("The 'table' parameter must hold for any classes, as scores differ.")
-        super().__init__(kernel, n_features, n_classes, table.zcdp, grid, noise)
-        self._table = table
-        self._scores = scores
-
-    def slack(self, noise: float) -> float:  # noqa: ARG002 (the table has room for the grid)
-        """Return 0."""
-        return 0.0
-
-    def release(self, noise: Floats) -> LabelRelease:
-        """Return the release of one block of queries, see :meth:`VoteMechanism.release`.
-
-        Raises
-        ------
-        InvalidInput
-            If a noise scale is below the 2^22 steps that the proof of the price needs.
-        """
-        scales, rates = self._prices(noise)
-        if len(scales) and scales.min() < LINE_GRID:
-            raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
-        return LabelRelease(self, scales, rates, self._table.density / scales, self._table.shares)
-
-    def places(self, noisy: Steps, scales: Steps) -> Steps:
-        """Return the classes that win, int64 (q,): of most votes, or of the largest score."""
-        if self._scores is None:
-            return np.asarray(noisy.argmax(axis=1))
-        return np.asarray(self._scores(noisy, scales, self.grid.steps).argmax(axis=1))
-
-
 @dataclass(frozen=True, slots=True)
 class BlockRelease(ABC):
     """Contribution, charge and noise of one block of queries, which cannot disagree.
@@ -329,28 +258,118 @@ class VoteRelease(BlockRelease):
         return self._noisy(votes) / self.mechanism.grid.steps
 
 
+FINE = 1 << 22
+"""Noise scales are at least this many grid steps."""
+
+FINEST = 1 << 29
+"""Steps in a unit contribution are at most this many: squared norms stay inside int64."""
+
+SLACK_SHARE = 0.01
+"""Share of delta that the grid may use up in a GDP guarantee."""
+
+_ROUNDING = 1e-9
+
+# Where arithmetic allows, two hundred times the planned releases would still fit into the share.
+_RESERVE = 200
+
+
 @dataclass(frozen=True, slots=True)
-class LabelRelease(BlockRelease):
-    """A release of labels.
+class VoteGrid:
+    """A grid of ``steps`` (a power of two) steps in a unit contribution.
+
+    Everything that is summed is a whole number of steps, and so is every noise scale.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from vicinal.accounting._label_only import charge_table, label_budget
-    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
-    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
-    >>> votes = np.array([[0, 0, 10**10]])
-    >>> labels.release(np.array([30.0])).publish(votes)  # one query, noise of 30 records
-    array([2])
+    >>> from vicinal.mechanisms import VoteGrid
+    >>> VoteGrid(steps=1024).scale(2.0)
+    2048
     """
 
-    mechanism: NoisyLabels
+    steps: int
 
-    def publish(self, votes: Steps) -> Steps:
-        """Return the position of the class with the most noisy votes, or score, int64 (q,).
+    @classmethod
+    def fitting(cls, least_noise: float, releases: int, coordinates: int, delta: float) -> VoteGrid:
+        """Return the coarsest grid on which the slack of a whole plan is negligible.
 
-        Ties, in whole steps or of scores, go to the first class.
+        Parameters
+        ----------
+        least_noise : float
+            The smallest noise scale that will be used, in unit contributions.
+        releases, coordinates : int
+            Planned number of releases, and of coordinates that one subject can move in each.
+        delta : float
+            The delta of the guarantee.
         """
-        return self.mechanism.places(self._noisy(votes), self.scales)
+        least_noise = _checks.real("noise scale", least_noise, above=0)
+        # grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
+        enough = math.sqrt(0.43 * releases * coordinates / (SLACK_SHARE * delta))
+        least = max(FINE, enough)
+        bits = math.ceil(math.log2(max(FINE, enough * math.sqrt(_RESERVE)) / least_noise))
+        finest = min(FINEST, MAX_NORM / least_noise)
+        bits = min(max(0, bits), math.floor(math.log2(finest)))
+        if bits < 0 or least_noise * (1 << bits) < least:
+            raise InvalidInput(
+                f"The noise must be larger: a scale of {least_noise:g} votes would need a grid "
+                "finer than exact arithmetic allows. Raise 'noise_multiplier' or 'delta'."
+            )
+        return cls(1 << bits)
+
+    @property
+    def largest(self) -> float:
+        """The largest noise scale, in unit contributions, that arithmetic allows."""
+        return MAX_SCALE / self.steps
+
+    def scale(self, noise: float) -> int:
+        """Return the noise scale of `noise` unit contributions in steps, rounded up."""
+        return math.ceil(_checks.real("noise scale", noise, above=0) * self.steps)
+
+
+class DeltaSlackAccountant:
+    """Adds up what the grid has cost so far, and refuses to pass its share of delta.
+
+    An RDP guarantee needs no slack (the discrete Gaussian is as good there); its meter never
+    refuses.
+
+    Examples
+    --------
+    >>> from vicinal.mechanisms import DeltaSlackAccountant
+    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
+    >>> slack.charge([1 << 16], coordinates=10)
+    >>> 0 <= slack.spent < 1e-5
+    True
+    """
+
+    def __init__(self, delta: float, *, needed: bool, spent: float = 0.0) -> None:
+        self._limit = SLACK_SHARE * delta if needed else math.inf
+        self._spent = _checks.real("spent", spent, least=0)
+
+    @property
+    def spent(self) -> float:
+        """Return the delta used up so far by releases on the grid."""
+        return self._spent
+
+    def resume(self, spent: float) -> None:
+        """Go on from what is on record: releases after it were never given away."""
+        self._spent = _checks.real("spent", spent, least=0)
+
+    def check(self, more: float) -> None:
+        """Raise PrivacyRefused unless releases that cost up to `more` fit, in any parts.
+
+        For the whole of a request, before anything is drawn for it: `more` must bound what
+        :meth:`charge` is given later, whatever noise decides in between.
+        """
+        # Room for what charge() rounds up by: an ulp of the sum for every block.
+        if self._spent + more * (1 + _ROUNDING) > self._limit * (1 - _ROUNDING):
+            raise PrivacyRefused(
+                "So many answers were given that their rounding to a grid would use up 1 % of "
+                "delta. Start a new classifier with a larger 'n_queries'."
+            )
+
+    def charge(self, scales: list[int], coordinates: int) -> None:
+        """Add the slack of releases at `scales`, before any of them is made."""
+        more = coordinates * math.fsum(grid_slack(scale) for scale in scales)
+        total = math.nextafter(self._spent + more, math.inf)
+        if total > self._limit:
+            self.check(math.inf)
+        self._spent = total

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from vicinal.accounting._budget import budget
-from vicinal.mechanisms._vote_grid import SLACK_SHARE
+from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.reports._text import gaussian_guess_limit, guess_limit
 
 NOT_STATED = "not stated by the operator"

@@ -16,7 +16,7 @@ from vicinal.accounting import _budget as budgets
 from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordTargets
-from vicinal.mechanisms._vote_grid import SLACK_SHARE
+from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors._common.parameters import Settings

@@ -1,0 +1,111 @@
+"""Only the class of the most noisy votes leaves. Proof notes: votes.md, label_only.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal.accounting._label_only import LINE_GRID, ChargeTable
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms._class_scores import ClassScores
+from vicinal.mechanisms._votes import BlockRelease, Floats, Steps, VoteGrid, VoteMechanism
+from vicinal.neighbours import Kernel
+from vicinal.noise import NoiseSource
+
+
+class NoisyLabels(VoteMechanism):
+    """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
+
+    Parameters
+    ----------
+    table : ChargeTable
+        Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
+        The others are the attributes of :class:`VoteMechanism`.
+    scores : ClassScores, optional
+        The class of the largest score leaves instead. Public.
+
+    Raises
+    ------
+    InvalidInput
+        If there are scores, and the price holds for the number of classes only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.accounting._label_only import charge_table, label_budget
+    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
+    >>> from vicinal.neighbours import Cosine
+    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
+    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
+    >>> labels.places(np.array([[5, 900, 7]]), np.array([1 << 22]))
+    array([1])
+    """
+
+    label_only = True
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        n_classes: int,
+        table: ChargeTable,
+        grid: VoteGrid,
+        noise: NoiseSource,
+        scores: ClassScores | None = None,
+    ) -> None:
+        if scores is not None and table.classes is not None:
+            raise InvalidInput("The 'table' parameter must hold for any classes, as scores differ.")
+        super().__init__(kernel, n_features, n_classes, table.zcdp, grid, noise)
+        self._table = table
+        self._scores = scores
+
+    def slack(self, noise: float) -> float:  # noqa: ARG002 (the table has room for the grid)
+        """Return 0."""
+        return 0.0
+
+    def release(self, noise: Floats) -> LabelRelease:
+        """Return the release of one block of queries, see :meth:`VoteMechanism.release`.
+
+        Raises
+        ------
+        InvalidInput
+            If a noise scale is below the 2^22 steps that the proof of the price needs.
+        """
+        scales, rates = self._prices(noise)
+        if len(scales) and scales.min() < LINE_GRID:
+            raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
+        return LabelRelease(self, scales, rates, self._table.density / scales, self._table.shares)
+
+    def places(self, noisy: Steps, scales: Steps) -> Steps:
+        """Return the classes that win, int64 (q,): of most votes, or of the largest score."""
+        if self._scores is None:
+            return np.asarray(noisy.argmax(axis=1))
+        return np.asarray(self._scores(noisy, scales, self.grid.steps).argmax(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRelease(BlockRelease):
+    """A release of labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.accounting._label_only import charge_table, label_budget
+    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
+    >>> from vicinal.neighbours import Cosine
+    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
+    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
+    >>> votes = np.array([[0, 0, 10**10]])
+    >>> labels.release(np.array([30.0])).publish(votes)  # one query, noise of 30 records
+    array([2])
+    """
+
+    mechanism: NoisyLabels
+
+    def publish(self, votes: Steps) -> Steps:
+        """Return the position of the class with the most noisy votes, or score, int64 (q,).
+
+        Ties, in whole steps or of scores, go to the first class.
+        """
+        return self.mechanism.places(self._noisy(votes), self.scales)
