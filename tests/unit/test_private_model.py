@@ -163,6 +163,6 @@ def test_loud_noise_takes_a_larger_share_and_shorter_steps():
     features = ModelFeatures.planned(100)
     quiet, loud, loudest = (longest_step(features, 10, s) for s in (1e-4, 1.4e-3, 1.0))
     assert 60 < quiet <= 64
-    assert loud == pytest.approx(22.5)
+    assert loud == pytest.approx(30)
     assert loudest == pytest.approx(0.5 * np.sqrt(1010))
     assert longest_step(ModelFeatures.planned(8), 2, 1.0) == pytest.approx(2 * np.sqrt(18))

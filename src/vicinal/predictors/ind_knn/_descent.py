@@ -30,7 +30,7 @@ STEPS = 40
 RATE, LARGEST_RATE = 2.0, 64.0
 """Step on the mean gradient: times the root of (d + 1) c, and at most."""
 
-LEAST_RATE, QUIET = 0.5, 0.0315
+LEAST_RATE, QUIET = 0.5, 0.042
 """The same where noise is loud and there are no products: a step times the noise is at most this,
 and a step at least that root times 0.5. Decision 107."""
 
