@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from re import compile as pattern
 from typing import ClassVar
 
 import numpy as np
@@ -132,6 +133,14 @@ def _pair(name: str, value: object) -> tuple[float, float]:
     return low, high
 
 
+_WORDS = pattern(r"[^\W_]+")
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the words of a text in small letters."""
+    return (match[0].lower() for match in _WORDS.finditer(text))
+
+
 @dataclass(frozen=True, slots=True)
 class WordWeights(Check):
     """A public vocabulary: words, or a mapping of words to their weights, above 0."""
@@ -154,6 +163,8 @@ class WordWeights(Check):
             {"a": 0.0},
             {"a": math.nan},
             {"a": "b"},
+            ["Knee"],
+            ["knee pain"],
         )
 
     metavar: ClassVar[str] = "FILE"
@@ -180,13 +191,18 @@ class WordWeights(Check):
         mapping = isinstance(value, Mapping)
         if isinstance(value, str) or not isinstance(value, Mapping | Sequence | np.ndarray):
             raise InvalidInput(f"The {name!r} parameter must be a sequence or mapping of words.")
-        words = [str(word) if isinstance(word, np.str_) else word for word in value]
-        if not words or not all(isinstance(word, str) and word for word in words):
+        named = [str(word) if isinstance(word, np.str_) else word for word in value]
+        if not named or not all(isinstance(word, str) and word for word in named):
             raise InvalidInput(f"The {name!r} parameter must hold words, at least one.")
-        if len(set(words)) < len(words) or len(words) > MOST_COORDINATES:
+        if not all(next(words(word), None) == word for word in named):
+            raise InvalidInput(
+                f"The {name!r} parameter must hold single words in small letters, of letters and "
+                "digits: texts are read so, and any other word would never be found."
+            )
+        if len(set(named)) < len(named) or len(named) > MOST_COORDINATES:
             raise InvalidInput(
                 f"The {name!r} parameter must hold each word once, {MOST_COORDINATES} at most."
             )
-        weights = value.values() if mapping else [1.0] * len(words)  # type: ignore[union-attr]
+        weights = value.values() if mapping else [1.0] * len(named)  # type: ignore[union-attr]
         numbers = [_checks.real(name, weight, above=0) for weight in weights]
-        return dict(zip(words, numbers, strict=True))
+        return dict(zip(named, numbers, strict=True))

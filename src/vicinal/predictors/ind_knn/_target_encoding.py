@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from re import compile as pattern
 from typing import Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from sklearn.utils.validation import column_or_1d
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
-from vicinal.predictors.ind_knn._target_checks import TargetBounds
+from vicinal.predictors.ind_knn._target_checks import TargetBounds, words
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,8 +32,6 @@ CENTRED_WEIGHT_SHARE = 0.1
 """The same where an answer is read off the sign of a sum."""
 
 _SHORTEST = 2
-
-_WORDS = pattern(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,11 +149,6 @@ def label_vectors(sets: npt.NDArray[np.bool_], tau: float | None) -> RecordVecto
         sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
         components = sets * (b / np.sqrt(np.maximum(sizes, tau)))
     return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), components]))
-
-
-def words(text: str) -> Iterator[str]:
-    """Yield the words of a text in small letters."""
-    return (match[0].lower() for match in _WORDS.finditer(text))
 
 
 def public_vocabulary(
