@@ -99,8 +99,9 @@ def test_records_with_a_key_are_added_once(data, store):
     more = table(points(3, 5)[0], colour=["red", "red", "blue"], who=["x", "x", "y"])
     parquet.write_table(more, data / "more.parquet")
     named = ("--label", "colour", "--subject", "who", "--key", "k")
-    for _ in range(2):
-        run("add", store, "--data", data / "more.parquet", *named)
+    first, again = (run("add", store, "--data", data / "more.parquet", *named) for _ in range(2))
+    assert first == again
+    assert first.startswith("Added. The records are at version ")
     assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["records"] == 303
     parquet.write_table(more.slice(1), data / "more.parquet")
     run("add", store, "--data", data / "more.parquet", *named, code=2)

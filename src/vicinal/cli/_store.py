@@ -74,7 +74,10 @@ def add(
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
-            opened.add(dataset.features, dataset.labels, dataset.subjects, idempotency_key=key)
+            version = opened.add(
+                dataset.features, dataset.labels, dataset.subjects, idempotency_key=key
+            )
+    typer.echo(f"Added. The records are at version {version} now.")
 
 
 def predict(
