@@ -140,9 +140,11 @@ def as_text(found: list[TableCell]) -> str:
 def ahead_as_text(found: list[TableCell]) -> str:
     """Return a Markdown table of the AUC beside the best private rival, on the same splits.
 
-    A cell: ours / the rival's, the mean difference, and its range over the splits.
+    A cell: ours / the rival's, and the mean difference with 1.96 of its standard errors over the
+    splits, which share people. Splits are counted where not all were measured.
     """
     epsilons = sorted({cell.epsilon for cell in found if cell.epsilon is not None})
+    runs = len({cell.run for cell in found if cell.method == OURS})
     lines = [
         "| table, target | T | " + " | ".join(f"epsilon {e:g}" for e in epsilons) + " |",
         "|---|---|" + "---|" * len(epsilons),
@@ -150,7 +152,7 @@ def ahead_as_text(found: list[TableCell]) -> str:
     places = dict.fromkeys((cell.task, cell.n_queries) for cell in found if cell.method == OURS)
     for task, size in sorted(places, key=_order):
         mine = [cell for cell in found if (cell.task, cell.n_queries) == (task, size)]
-        shown = " | ".join(_ahead(mine, epsilon) for epsilon in epsilons)
+        shown = " | ".join(_ahead(mine, epsilon, runs) for epsilon in epsilons)
         lines.append(f"| {task} | {size} | {shown} |")
     return "\n".join(lines)
 
@@ -193,7 +195,7 @@ def _order(place: tuple[str, int]) -> tuple[int, int]:
     return [task.name for task in TASKS].index(place[0]), place[1]
 
 
-def _ahead(mine: list[TableCell], epsilon: float) -> str:
+def _ahead(mine: list[TableCell], epsilon: float, runs: int) -> str:
     by_method: dict[str, dict[int, float]] = {name: {} for name in (OURS, *RIVALS)}
     for cell in mine:
         if cell.epsilon == epsilon and cell.method in by_method:
@@ -205,8 +207,11 @@ def _ahead(mine: list[TableCell], epsilon: float) -> str:
     closest = min(pairs, key=lambda pair: float(np.mean(pair[:, 0] - pair[:, 1])))
     apart = closest[:, 0] - closest[:, 1]
     told = " / ".join(f"{mean:.3f}".removeprefix("0") for mean in closest.mean(axis=0))
-    reach = f"{min(apart):+.3f} to {max(apart):+.3f}, {len(apart)} splits"
-    return f"{told}: {np.mean(apart):+.3f} ({reach if len(apart) > 1 else 'one split'})"
+    if len(apart) == 1:
+        return f"{told}: {apart[0]:+.3f} (one split)"
+    reach = f"{1.96 * np.std(apart, ddof=1) / np.sqrt(len(apart)):.3f}".removeprefix("0")
+    counted = "" if len(apart) == runs else f" ({len(apart)} splits)"
+    return f"{told}: {np.mean(apart):+.3f} +- {reach}{counted}"
 
 
 def _pairs(ours: dict[int, float], rival: dict[int, float]) -> npt.NDArray[np.float64]:
