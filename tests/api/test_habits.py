@@ -80,7 +80,7 @@ def test_the_doctor_says_what_is_here():
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
     assert found["packages"]["numpy"] == np.__version__
-    assert found["engines"]["int8"] == found["engines"]["proven"][0]
+    assert found["engines"]["int8"] in found["engines"]["proven"]  # whichever was measured faster
     assert found["processor"]["cores"] >= 1
 
 

@@ -20,7 +20,7 @@ from vicinal.students._augment import (  # noqa: E402  # noqa: E402
     divergence,
     virtual_adversarial_loss,
 )
-from vicinal.students._exact import ExactBody, _Whole, ranges  # noqa: E402
+from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
 from vicinal.students._training import METHODS, train  # noqa: E402
 
@@ -347,7 +347,7 @@ def test_sums_are_exact_at_the_worst_inputs():
     torch.manual_seed(2)
     network = build("small", (1, 28, 28), 10).eval()
     exact = ExactBody(network.body, ranges(network.body, torch.randn(20, 1, 28, 28)))
-    whole = [layer for layer in exact._layers if isinstance(layer, _Whole)]
+    whole = [layer for layer in exact._layers if isinstance(layer, _QuantizedLayer)]
     assert len(whole) == 8
     shapes = [(1, 28, 28), (32, 14, 14), (32, 14, 14), (64, 14, 14), (64, 7, 7), (128, 7, 7)]
     for layer, shape in zip(whole, [*shapes, (1152,), (128,)], strict=True):

@@ -68,7 +68,7 @@ class TargetOptions:
             count = _checks.integer(
                 "vocabulary_size", self.vocabulary_size, least=1, most=1_000_000
             )
-            parameters["vocabulary"] = [f"word {number}" for number in range(count)]
+            parameters["vocabulary"] = [f"word{number}" for number in range(count)]
             parameters["n_keywords"] = min(10, count)
         return parameters
 

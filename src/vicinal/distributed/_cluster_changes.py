@@ -254,7 +254,7 @@ class ClusterChanges:
 
         Parameters
         ----------
-        known : mapping of int to int8 (subjects,)
+        standings : mapping of int to int8 (subjects,)
             What each shard knows of them.
         """
         table = np.stack([standings[number] for number in sorted(standings)])

@@ -19,14 +19,14 @@ _FORMS = (
 def table_columns(
     rows: Any, required: Sequence[str], names: Sequence[str] | None = None
 ) -> tuple[dict[str, pa.ChunkedArray], int, list[str]]:
-    """Return the wanted columns of a table by name, its number of rows, and all names it has.
+    """Return the required columns of a table by name, its number of rows, and all names it has.
 
     Parameters
     ----------
     rows
         Anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
         list of mappings, a structured array; or a plain matrix if `names` are given.
-    wanted
+    required
         Columns to return. Others are not looked at.
     names
         Names of the columns of a plain matrix.
@@ -34,7 +34,7 @@ def table_columns(
     Raises
     ------
     InvalidInput
-        If a wanted column is not there, or twice, or cannot be read; no message quotes a value.
+        If a required column is not there, or twice, or cannot be read; no message quotes a value.
     """
     table, size = _by_name(rows, names)
     column_of: dict[str, Any] = {}

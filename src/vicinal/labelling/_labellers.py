@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -205,9 +205,8 @@ class IndKNNLabeller:
     def state(self) -> State:
         """Return every subject's remaining units, and what else is used up. Private."""
         spent = spent_budget(self._classifier)
-        model = {} if spent.model is None else asdict(spent.model)
         return {
-            **{f"model_{name}": np.asarray(value) for name, value in model.items()},
+            **({} if spent.model is None else _model_state(spent.model)),
             "remaining": spent.remaining,
             "slack": np.array(spent.slack),
             "answers": np.array(spent.answers),
@@ -322,6 +321,16 @@ class Learner(Protocol[AnyStudent]):
     def load(self, path: Path) -> AnyStudent:
         """Return the student in a file."""
         ...
+
+
+def _model_state(model: TrainedModel) -> State:
+    """Return what :func:`_stored_model` reads; the keys are on disk."""
+    return {
+        "model_share": np.array(model.share),
+        "model_weights": model.weights,
+        "model_used": model.used,
+        "model_put": np.array(model.n_asked),
+    }
 
 
 def _stored_model(state: State) -> TrainedModel | None:

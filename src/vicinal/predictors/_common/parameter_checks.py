@@ -163,7 +163,7 @@ class Unless(Check):
     def refused(self) -> tuple[object, ...]:
         """What the check refuses, and the other kind of automatic value."""
         others = (AUTO,) if self.automatic is None else (None, "another")
-        return (*self.check.refused, *others)
+        return (*(bad for bad in self.check.refused if bad is not self.automatic), *others)
 
     def parsed(self, text: str) -> Any:
         """Return the value in its place as it is, else what the check reads."""
