@@ -63,8 +63,10 @@ def test_what_cannot_be_undone_needs_yes_without_a_terminal(arguments, tmp_path,
     assert "--yes" not in run(*arguments, "--yes", code=2)
 
 
-INTERRUPTED_WHILE_IMPORTING = """
-import os, signal, sys
+# Whoever starts the tests in the background of a shell has them ignore SIGINT, and their children.
+HEARS = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+INTERRUPTED_WHILE_IMPORTING = f"""{HEARS}
+import os, sys
 class Interrupting:
     def find_spec(self, name, *_):
         if name == sys.argv[1]:
@@ -88,7 +90,8 @@ def test_an_interruption_while_the_program_is_imported_ends_in_one_line(module):
 def test_an_interruption_ends_in_one_line(arguments):
     """Fails if a signal is lost that comes while a command is not waiting, but about to."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "vicinal", *arguments], stdin=subprocess.PIPE,
+        [sys.executable, "-c", f"{HEARS}from vicinal.__main__ import main\nmain()", *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
