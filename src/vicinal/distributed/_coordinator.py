@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from vicinal.distributed._messages import (
     Join,
     KnownSubjects,
     Ping,
+    SearchAhead,
     Steps,
     Verify,
 )
@@ -57,7 +59,8 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.store import Presence, Verification
+from vicinal.predictors.ind_knn._engine import NextSearch
+from vicinal.store import Presence, Query, Reply, Verification
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
@@ -66,6 +69,7 @@ from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._records import StoredRecords
 from vicinal.store._status import public_facts
+from vicinal.store._store_schema import ExtractedRows
 from vicinal.store._verify import verify
 
 _OPENING = 5.0
@@ -104,6 +108,9 @@ class Coordinator(BaseStore):
         ]
         self._policy = policy
         self._lock = ForkSafeLock()
+        self._waiting: dict[int, Sequence[Query]] = {}
+        self._places, self._announced = count(1), 0
+        self._sequence = count(1)
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
         self._ledger = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
@@ -194,6 +201,45 @@ class Coordinator(BaseStore):
             self._parts.resources.close()
 
     # ------------------------------------------------------------ answers
+
+    def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
+        """Answer many requests in one block an audience and one commit.
+
+        What several threads ask is answered one after the other, and shards search for the next
+        while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
+        """
+        asked = [self._extracted(query) for query in queries]
+        place = next(self._places)
+        self._waiting[place] = asked
+        try:
+            with self._lock:
+                del self._waiting[place]
+                return super().predict_many(asked)
+        finally:
+            self._waiting.pop(place, None)
+
+    def _extracted(self, query: Query) -> Query:
+        """Return a query whose rows are features, so that nothing is extracted twice."""
+        try:
+            rows = ExtractedRows(self.schema.vectors(query.queries))
+            return dataclasses.replace(query, queries=rows)
+        except VicinalError:
+            return query  # it is refused in its turn
+
+    def _next_batch(self) -> SearchAhead | None:
+        """Return what is searched first for the requests that wait, once; or None.
+
+        Who holds the lock asks for it.
+        """
+        key, queries = next(iter(list(self._waiting.items())), (0, ()))
+        if key == self._announced:
+            return None
+        self._announced = key
+        batch = ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
+        for name, rows in batch.new_rows(queries).items():
+            block = NextSearch(self._audience_states[name].engine, rows)()
+            return block and SearchAhead(name, *block)
+        return None
 
     def _batch(self) -> ShardedBatch:
         for shards in self._shards.values():
@@ -302,7 +348,10 @@ class Coordinator(BaseStore):
 
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
-        return RemoteShards(cluster, name, self._transports, self._policy, self._clock)
+        return RemoteShards(
+            cluster, name, self._transports, self._policy, self._clock,
+            self._sequence.__next__, self._next_batch,
+        )  # fmt: skip
 
     def _change(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""

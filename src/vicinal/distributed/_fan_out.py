@@ -146,6 +146,7 @@ def gather(
     task: Task | Sequence[Task],
     policy: MissingShardPolicy,
     work: float = 0.0,
+    meanwhile: Callable[[], None] | None = None,
 ) -> dict[int, Any]:
     """Send shards their tasks and return what came back, by shard.
 
@@ -159,6 +160,8 @@ def gather(
         How long to wait, and for whom.
     work : float
         Seconds that a shard that can be reached may take, if that is longer.
+    meanwhile : callable, optional
+        What is done while the shards are at work, which all of them are then.
 
     Raises
     ------
@@ -174,6 +177,8 @@ def gather(
     }
     for one in waiting.values():
         one.send()
+    if meanwhile is not None:
+        meanwhile()
     results = {number: one.result(until, work) for number, one in waiting.items()}
     answered = {number: result for number, (result, came) in results.items() if came}
     missing = {number: waiting[number] for number in waiting if number not in answered}

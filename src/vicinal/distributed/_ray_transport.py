@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import errors
-from vicinal.distributed._messages import Message, Task, VoteRequest
+from vicinal.distributed._messages import Message, SearchAhead, Task, VoteRequest
 from vicinal.errors import ShardUnreachable
 from vicinal.neighbours._kernels import IntegerMatrix
 
@@ -110,7 +110,7 @@ def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult
 
 def split_message(message: Message | Task) -> list[Any]:
     """Return a message with the first queries of its vote request, and the others in pieces."""
-    if not (isinstance(message, Message) and isinstance(message.task, VoteRequest)):
+    if not (isinstance(message, Message) and isinstance(message.task, VoteRequest | SearchAhead)):
         return [message]
     request = message.task
     rows = max(1, _PIECE * len(request.queries) // max(1, request.queries.nbytes))

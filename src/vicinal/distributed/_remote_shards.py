@@ -8,12 +8,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
-from vicinal.distributed._messages import COUNT, COUNTED, VOTES, Steps, VoteRequest, block_name
+from vicinal.distributed._messages import (
+    COUNT,
+    COUNTED,
+    VOTES,
+    SearchAhead,
+    Steps,
+    VoteRequest,
+    block_name,
+)
 from vicinal.errors import ShardMissing, StorageFailed
 from vicinal.mechanisms import NoisyCount, fresh_key
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._shard import TwoRounds, summed
+from vicinal.predictors.ind_knn._shard import Following, TwoRounds, summed
 
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
@@ -41,6 +49,10 @@ class RemoteShards:
         What to do if one is missing.
     clock : callable
         Returns the coordinator's clock.
+    sequence : callable
+        Returns the place of a new block in the order of charges, for all audiences.
+    next_batch : callable
+        Returns what is searched first for the batch that comes next, or None.
     missing : set of int
         Shards that blocks since :meth:`begin_batch` were answered without. Public.
     """
@@ -50,12 +62,16 @@ class RemoteShards:
     transports: Sequence[CheckedTransport]
     policy: MissingShardPolicy
     clock: Callable[[], int]
+    sequence: Callable[[], int]
+    next_batch: Callable[[], SearchAhead | None]
     missing: set[int] = field(default_factory=set)
     _number: int = 0
+    _following: Following | None = None
 
     def begin_batch(self) -> None:
         """Begin a new batch of blocks."""
         self._number = 0
+        self._following = None
         self.missing = set()
 
     def charge_and_sum(
@@ -65,7 +81,8 @@ class RemoteShards:
         named = release.scales.tobytes()
         request = self._request(queries, thresholds, release.scales, named, VOTES)
         shape = (len(queries), release.mechanism.n_classes)
-        return _summed(self.gather(request, range(len(self.transports))), shape)
+        every = range(len(self.transports))
+        return _summed(self.gather(request, every, self._search_ahead), shape)
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
@@ -79,13 +96,33 @@ class RemoteShards:
                 self, part, self._request(queries[part], radii, _NO_SCALES, fresh_key(), COUNT)
             )
 
-    def gather(self, request: VoteRequest, shards: Sequence[int]) -> dict[int, Steps]:
+    def expect(self, following: Following | None) -> None:
+        """Say what is searched while answers to the next block are made."""
+        self._following = following
+
+    def gather(
+        self,
+        request: VoteRequest,
+        shards: Sequence[int],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[int, Steps]:
         """Send a request to some shards; return what came back, by shard."""
-        counts = gather(
-            {number: self.transports[number] for number in shards}, request, self.policy
-        )
+        ways = {number: self.transports[number] for number in shards}
+        counts = gather(ways, request, self.policy, meanwhile=meanwhile)
         self.missing.update(set(shards) - set(counts))
         return counts
+
+    def _search_ahead(self) -> None:
+        """Have all shards search the block that comes next, without waiting for them."""
+        following, self._following = self._following, None
+        if following is None:
+            search = self.next_batch()
+        else:
+            block = following()
+            search = block and SearchAhead(self.audience, *block)
+        if search is not None:
+            for transport in self.transports:
+                transport.send(search)
 
     def _request(
         self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
@@ -96,7 +133,9 @@ class RemoteShards:
         content = np.ascontiguousarray(queries).tobytes(), thresholds.tobytes()
         name = block_name(self.cluster, place, self.audience.encode(), *content, more)
         self._number += 1
-        return VoteRequest(name, clock, self.audience, kind, queries, thresholds, scales)
+        return VoteRequest(
+            name, clock, self.audience, kind, queries, thresholds, scales, self.sequence()
+        )
 
 
 @dataclass(slots=True)
