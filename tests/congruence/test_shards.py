@@ -260,7 +260,8 @@ def test_ray_answers_as_a_store(tmp_path, ray_engine):
         "counts": (PLANS["private count"], short),
         "counts one by one": (PLANS["private count, one by one"], short),
     }
-    check_like_store(tmp_path, shard_tools.on_ray(ray_engine), 3, long, others, **LONG)
+    opened = shard_tools.on_ray(ray_engine, fan_out=2)
+    check_like_store(tmp_path, opened, 3, long, others, **LONG)
 
 
 def check_500(tmp_path, opened, shards, release):

@@ -101,7 +101,7 @@ def plainly(source, rows):
 
 def announced(source, rows):
     """Ask while others wait, who come in their turn only after the next change."""
-    start = int(np.flatnonzero((tools.Q == rows[0]).all(axis=1))[0])
+    start = int(np.flatnonzero((rows[0] == tools.Q).all(axis=1))[0])
     return beside(source, rows, tools.Q[start + len(rows) :])
 
 

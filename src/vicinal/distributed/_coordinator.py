@@ -46,6 +46,7 @@ from vicinal.distributed._sharded_audiences import (
 from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
 from vicinal.distributed._sharded_tally import tally_on_shards
 from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._sum_tree import SumTree
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import (
     PrivacyRefused,
@@ -59,6 +60,7 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import NextSearch
 from vicinal.store import Presence, Query, Reply, Verification
 from vicinal.store._audience_state import AudienceState
@@ -100,6 +102,7 @@ class Coordinator(BaseStore):
         transports: Sequence[ShardTransport],
         records: ShardRecords,
         policy: MissingShardPolicy,
+        fan_out: int | str = AUTO,
     ) -> None:
         self._cluster = cluster
         self._transports = [
@@ -107,6 +110,7 @@ class Coordinator(BaseStore):
             for transport, record in zip(transports, records, strict=True)
         ]
         self._policy = policy
+        self._tree = SumTree(self._transports, policy, fan_out)
         self._lock = ForkSafeLock()
         self._waiting: dict[int, Sequence[Query]] = {}
         self._places, self._announced = count(1), 0
@@ -129,6 +133,7 @@ class Coordinator(BaseStore):
         connect: Connect,
         policy: MissingShardPolicy | None = None,
         *,
+        fan_out: int | str = AUTO,
         accept_loss: bool = False,
     ) -> Self:
         """Open the cluster in a folder.
@@ -142,6 +147,9 @@ class Coordinator(BaseStore):
             :meth:`RayCluster.transports`.
         policy
             What to do about shards that are missing.
+        fan_out
+            How many shards stand behind an inner node, which adds their votes, so that the
+            coordinator does not receive those of all; "auto" makes nodes for 16 shards and more.
         accept_loss
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
@@ -184,7 +192,7 @@ class Coordinator(BaseStore):
                 _learn_shards(parts.database, records, cluster, transports, policy)
             records.open()
             parts.mark()
-            coordinator = cls(parts, cluster, transports, records, policy)
+            coordinator = cls(parts, cluster, transports, records, policy, fan_out)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
@@ -196,6 +204,7 @@ class Coordinator(BaseStore):
             if not self._failed:
                 self._delete_votes()
             self._failed = True
+            self._tree.close()
             for transport in self._transports:
                 transport.close()
             self._parts.resources.close()
@@ -349,9 +358,8 @@ class Coordinator(BaseStore):
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
         return RemoteShards(
-            cluster, name, self._transports, self._policy, self._clock,
-            self._sequence.__next__, self._next_batch,
-        )  # fmt: skip
+            cluster, name, self._tree, self._clock, self._sequence.__next__, self._next_batch
+        )
 
     def _change(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""

@@ -335,3 +335,11 @@ class ShardAnswer:
 
     value: Any
     links: tuple[ChainLink, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupAnswer:
+    """The sum of what several shards sent, and the links of each; private."""
+
+    sums: Steps
+    links: tuple[tuple[ChainLink, ...], ...]
