@@ -20,11 +20,8 @@ CORES, MEMORY = 16, 64 << 30
 NETWORK, DELAY = 1.25e9, 0.0005
 """Of the machines that are read out: cores, bytes of memory, bytes and seconds of the network."""
 
-NEIGHBOURS = 1e-4
-"""Share of the records that is near a query, where the model is read out."""
-
 UNITS = {
-    "product": "s", "hit": "s", "block": "s", "engine": "s", "shard": "s", "commit": "s",
+    "product": "s", "charge": "s", "block": "s", "engine": "s", "shard": "s", "commit": "s",
     "sent": "bytes", "received": "bytes", "charged": "bytes", "record": "bytes", "features": "",
     "queries": "",
 }  # fmt: skip
@@ -41,8 +38,9 @@ class Constants:
     ----------
     product : float
         Seconds of a core for a record, a dimension and a query.
-    hit : float
-        Seconds in which a shard charges a neighbour of a query and adds its vote.
+    charge : float
+        Seconds of a record in the charge of a block: of finding out whose budgets have changed, and
+        of the votes and charges of the neighbours, one record in 10,000 for each query. One core.
     block : float
         Seconds of a block that do not depend on the records: coordinator, noise, both commits.
     engine : float
@@ -60,7 +58,7 @@ class Constants:
     """
 
     product: float
-    hit: float
+    charge: float
     block: float
     engine: float
     shard: float
@@ -81,10 +79,9 @@ class Constants:
         share = math.ceil(records / machines)
         return self.product * share * self.features * self.queries / cores
 
-    def charge(self, records: int, machines: int, near: float = NEIGHBOURS) -> float:
+    def charging(self, records: int, machines: int) -> float:
         """Return the seconds in which every machine charges a block, durably."""
-        share = math.ceil(records / machines)
-        return self.hit * near * share * self.queries + self.commit
+        return self.charge * math.ceil(records / machines) + self.commit
 
     def others(self, machines: int, delay: float = DELAY, fan_out: int | None = None) -> float:
         """Return the seconds of a block in which a shard waits for its next charge.
@@ -103,7 +100,7 @@ class Constants:
         """Return the seconds of a block that is alone."""
         return (
             self.search(records, machines, cores)
-            + self.charge(records, machines)
+            + self.charging(records, machines)
             + self.others(machines)
         )
 
@@ -117,10 +114,10 @@ class Constants:
         """
         waiting = self.others(machines, fan_out=fan_out)
         searching = self.search(records, machines, cores)
-        return self.charge(records, machines) + max(searching, waiting)
+        return self.charging(records, machines) + max(searching, waiting)
 
     def seconds_apart(
-        self, records: int, machines: int, delay: float, near: float, *, together: bool = False
+        self, records: int, machines: int, delay: float, *, together: bool = False
     ) -> float:
         """Return the seconds of a block on machines that share this one's cores.
 
@@ -128,7 +125,7 @@ class Constants:
         """
         searching, waiting = self.search(records, 1, _scan.THREADS), self.others(machines, delay)
         both = max(searching, waiting) if together else searching + waiting
-        return self.charge(records, 1, near) + both
+        return self.charging(records, 1) + both
 
     def milliseconds(self, records: int, machines: int, fan_out: int | None = None) -> float:
         """Return the milliseconds a query takes, where two blocks are under way."""
@@ -170,7 +167,7 @@ def _read_out(constants: Constants, records: int) -> dict[str, object]:
             lambda m: 1e3 * constants.search(records, m, CORES) / constants.queries
         ),
         "of these, charging": by_machines(
-            lambda m: 1e3 * constants.charge(records, m) / constants.queries
+            lambda m: 1e3 * constants.charging(records, m) / constants.queries
         ),
         "without inner nodes": by_machines(lambda m: constants.milliseconds(records, m, m)),
         "one block at a time": by_machines(

@@ -13,6 +13,7 @@ Works that are compared run in turn, so that a machine that slows down slows all
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pickle
 import statistics
@@ -35,6 +36,9 @@ from vicinal.distributed._messages import DeleteVotes, VoteRequest
 from vicinal.neighbours import _scan
 
 BLOCK = 256
+REFERENCE = 20_000
+"""Public points: enough to tell the radius of one record in 10,000."""
+
 _PATIENCE = MissingShardPolicy(deadline=600.0)
 _MEMORY = 256 << 20
 _MANY = 1_000_000
@@ -169,12 +173,13 @@ def added(times: dict[str, list[float]], more: str, less: str) -> float:
 
 def small(n: int, d: int, repeats: int, known: dict[str, float] | None = None) -> dict[str, Any]:
     """Return what shards add, and the constants of the model; those that need Ray may be known."""
-    whole, tiny = Scene(n, d, 1, max(10, n // 1000)), Scene(2_000, d, 1, 20)
+    whole = Scene(n, d, 1, max(10, n // 10_000), reference=REFERENCE)
+    tiny = Scene(2_000, d, 1, 10, reference=REFERENCE)
     scenes = {"local": (whole, False), "tiny": (tiny, False)}
     if known is None:
         scenes |= {
-            "ray": (whole, True), "two": (Scene(n, d, 2, whole.neighbours), True),
-            "tiny_ray": (tiny, True), "tiny_three": (Scene(2_000, d, 3, 20), True),
+            "ray": (whole, True), "two": (dataclasses.replace(whole, shards=2), True),
+            "tiny_ray": (tiny, True), "tiny_three": (dataclasses.replace(tiny, shards=3), True),
         }  # fmt: skip
     with running(**scenes) as clusters:
         times = interleaved(clusters, repeats)
@@ -194,7 +199,7 @@ def small(n: int, d: int, repeats: int, known: dict[str, float] | None = None) -
 
     constants = Constants(
         product=more("search_seconds") * _scan.THREADS / ((n - tiny.records) * d * BLOCK),
-        hit=more("charge_seconds") / ((whole.neighbours - tiny.neighbours) * BLOCK),
+        charge=more("charge_seconds") / (n - tiny.records),
         block=middle["tiny"],
         engine=known["engine"],
         shard=known["shard"],
@@ -243,7 +248,7 @@ def memory_of_a_record(d: int) -> float:
 
 def large(n: int, d: int, repeats: int) -> dict[str, Any]:
     """Return memory and time of two actors that hold `n` records."""
-    scene = Scene(n, d, 2, max(10, n // 10_000), reference=20_000)
+    scene = Scene(n, d, 2, max(10, n // 10_000), reference=REFERENCE)
     start = time.perf_counter()
     with running(large=(scene, True)) as clusters:
         made = time.perf_counter() - start

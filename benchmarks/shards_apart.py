@@ -58,11 +58,10 @@ def apart(records: int, d: int, repeats: int, constants: Constants) -> dict[str,
                     kind = "one block at a time" if together == 1 else "two under way"
                     said = {
                         delay: constants.seconds_apart(
-                            records, actors, delay, scene.neighbours / records,
-                            together=together > 1,
+                            records, actors, delay, together=together > 1
                         )
                         for delay in DELAYS
-                    }  # fmt: skip
+                    }
                     for name, seconds in (("measured_ms", took), ("model_ms", said)):
                         part = figures.setdefault(f"{name}, {kind}", {})
                         part[f"{actors} actors"] = {
