@@ -156,7 +156,7 @@ def methods(
     yield "IndKNNRegressor", neighbors
     yield "  by a trend", partial(neighbors, trend=True)
     if table.typical is not None:
-        typical = {"typical_range": table.typical}
+        typical: dict[str, Any] = {"typical_range": table.typical}
         yield "  typical range", partial(neighbors, **typical)
         yield "  and usage", partial(neighbors, **typical, noise_schedule="usage")
         yield "  typical, by a trend", partial(neighbors, **typical, trend=True)

@@ -120,12 +120,12 @@ class AnswerTrend:
         Weights and the variance beyond the trend are settled in turns.
         """
         noise, excess = variances.mean(axis=1), np.maximum(values.var(axis=0), _TINY)
-        for _ in range(_ROUNDS):
-            trend, residuals, freedom = cls._round(centres, values, noise + excess.mean(), excess)
+        for _ in range(_ROUNDS - 1):
+            _, residuals, freedom = cls._round(centres, values, noise + excess.mean(), excess)
             weights = np.square(1 / (variances + excess))
             beyond = np.square(residuals) / (1 - freedom / len(values)) - variances
             excess = np.maximum((weights * beyond).sum(axis=0) / weights.sum(axis=0), _TINY)
-        return trend
+        return cls._round(centres, values, noise + excess.mean(), excess)[0]
 
     @classmethod
     def _round(
