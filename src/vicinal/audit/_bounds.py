@@ -153,12 +153,8 @@ def _bounded(
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Return bounds on both rates, and the pair of equal errors that bounds their difference.
 
-    Parameters
-    ----------
-    detections, alarms : float64 (t,)
-        How often presence was claimed in the worlds with and without the subject.
-    runs : float
-        Of each world.
+    `detections`, `alarms`, float64 (t,): how often presence was claimed in the worlds with and
+    without the subject. `runs`: of each world.
     """
     power = _rates_at_least(detections, runs, failure / 2)
     error = 1 - _rates_at_least(runs - alarms, runs, failure / 2)

@@ -56,14 +56,8 @@ def _source(damage: Damage) -> NoiseSource:
 class NoisySGDTrial(AuditTrial):
     """Gradients of sampled batches, each subject alone.
 
-    Parameters
-    ----------
-    gamma, sigma : float
-        Sampling rate and noise multiplier.
-    steps : int
-        Gradients of one run.
-    delta : float
-        Of the claim.
+    `gamma`, `sigma`: sampling rate and noise multiplier. `steps`: gradients of one run. `delta`: of
+    the claim.
     """
 
     mechanism = "NoisySGD"
@@ -108,12 +102,8 @@ class NoisySGDTrial(AuditTrial):
 class PrivateModelTrial(AuditTrial):
     """Gradients that Ind-KNN trains its private model by, charged to each subject.
 
-    Parameters
-    ----------
-    parameters : mapping
-        Of :class:`~vicinal.predictors.IndKNNClassifier`.
-    share : float
-        Of every budget, which training may take: that is all that it may show.
+    `parameters`: of :class:`~vicinal.predictors.IndKNNClassifier`. `share`: of every budget, which
+    training may take: that is all that it may show.
     """
 
     mechanism = "Ind-KNN private model"

@@ -25,13 +25,8 @@ _CATEGORY = math.sqrt(0.5)
 class _DeclaredColumn(TableColumn):
     """A column of declared values.
 
-    Attributes
-    ----------
-    values : tuple of str or float
-        All declared values.
-    shares : tuple of float
-        How often each is met, as far as the public knows; all alike without it. A category with
-        "other" has a share more.
+    `values`: all declared values. `shares`: how often each is met, as far as the public knows; all
+    alike without it. A category with "other" has a share more.
     """
 
     values: tuple[Any, ...] = ()
@@ -107,10 +102,7 @@ class LevelsColumn(_DeclaredColumn):
 class CategoryColumn(_DeclaredColumn):
     """A category, one-hot.
 
-    Attributes
-    ----------
-    other : bool
-        Whether all that is not declared is one more value, "other".
+    `other`: whether all that is not declared is one more value, "other".
     """
 
     kind: ClassVar[str] = "category"

@@ -19,12 +19,8 @@ Number = TypeVar("Number", int, float)
 class Check(ABC):
     """What a parameter must be: calling it returns the checked value or raises InvalidInput.
 
-    Attributes
-    ----------
-    type_name : str
-        The type, as numpydoc writes it after the parameter's name.
-    refused : tuple
-        Some values that it refuses, one on each side of every bound.
+    `type_name`: the type, as numpydoc writes it after the parameter's name. `refused`: some values
+    that it refuses, one on each side of every bound.
     """
 
     @property
@@ -141,12 +137,7 @@ class Choice(Check):
 class Unless(Check):
     """What another check asks for, or a value in its place (None, or a word); None stands for it.
 
-    Attributes
-    ----------
-    automatic : str or None
-        The value in its place.
-    check : Check
-        What all other values must be.
+    `automatic`: the value in its place. `check`: what all other values must be.
     """
 
     automatic: str | None

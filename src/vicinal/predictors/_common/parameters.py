@@ -100,16 +100,10 @@ Auto: TypeAlias = Given[Value | str, Value | None]
 def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool = True) -> Any:
     """Return the declaration of a parameter: a field of a table.
 
-    Parameters
-    ----------
-    check : Check
-        What it must be.
-    default : object
-        Left out for a parameter that must be given.
-    doc : str
-        What it means, in numpydoc. The first sentence is the help of a command's option.
-    kw_only : bool
-        Whether it can be passed by name only.
+    - `check`: what it must be.
+    - `default`: left out for a parameter that must be given.
+    - `doc`: what it means, in numpydoc. The first sentence is the help of a command's option.
+    - `kw_only`: whether it can be passed by name only.
     """
     return field(
         default=default, kw_only=kw_only, metadata={"check": check, "doc": " ".join(doc.split())}

@@ -127,19 +127,9 @@ def settled_model(
 ) -> tuple[AnySettings, PrivateModel | None]:
     """Return settings with size and share settled, and the model that the subjects have paid for.
 
-    Parameters
-    ----------
-    X : array (n, d)
-        Features of the records of `subjects`.
-    account : Account
-        Where the budgets are: `people.remaining` is its own.
-
-    Returns
-    -------
-    settings : SharedSettings
-        With the number of records, declared or estimated, and a share, 0 for none.
-    model : PrivateModel or None
-        None for a share of 0.
+    `X`, array (n, d): features of the records of `subjects`. `account`: where the budgets are:
+    `people.remaining` is its own. Returns `settings`: with the number of records, declared or
+    estimated, and a share, 0 for none. `model`: None for a share of 0.
     """
     if settings.n_records is None:
         size = _estimated_size(settings, subjects, account, noise, slack, interaction)

@@ -19,14 +19,8 @@ from vicinal.predictors.ind_knn._shard import LocalShardBase, MappedIndex, Shard
 class MetricShard(LocalShardBase):
     """A shard as one of several accounts sees it, in a metric that is this account's own.
 
-    Attributes
-    ----------
-    shard : Shard
-        The records, which all accounts share, followed by `mapped`.
-    ledger : Account
-        The budgets that answers through this object are charged to.
-    mapped : MappedIndex
-        What is searched.
+    `shard`: the records, which all accounts share, followed by `mapped`. `ledger`: the budgets that
+    answers through this object are charged to. `mapped`: what is searched.
     """
 
     shard: Shard

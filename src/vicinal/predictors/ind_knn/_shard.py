@@ -58,19 +58,10 @@ class Shards(Protocol):
     ) -> Steps:
         """Charge the neighbours of the queries; return the sums of their votes.
 
-        Parameters
-        ----------
-        release : BlockRelease
-            Of the whole block: what contributions and charges follow from.
-        queries : int8 or float32 (q, d)
-            Integer features.
-        thresholds : int64 (q,)
-            Radii as similarities.
-
-        Returns
-        -------
-        int64 (q, c)
-            In grid steps. Private: nothing may leave before ``release.publish`` has added noise.
+        `release`: of the whole block: what contributions and charges follow from. `queries`, int8
+        or float32 (q, d): integer features. `thresholds`, int64 (q,): radii as similarities.
+        Returns int64 (q, c): in grid steps. Private: nothing may leave before ``release.publish``
+        has added noise.
         """
 
     def rounds(
@@ -279,14 +270,9 @@ class Shard(LocalShardBase):
     ) -> None:
         """Take in records whose subjects the register already knows, into an empty shard.
 
-        Parameters
-        ----------
-        parts : iterable of (m, d)
-            Integer features in consecutive parts, together n rows.
-        targets : int32 (n,) or RecordVectors
-            What the records carry: class indices, or vectors.
-        slots : int32 (n,)
-            Subject of every record.
+        `parts`, iterable of (m, d): integer features in consecutive parts, together n rows.
+        `targets`, int32 (n,) or RecordVectors: what the records carry: class indices, or vectors.
+        `slots`, int32 (n,): subject of every record.
         """
         with self._changing():
             for part in parts:
@@ -323,12 +309,8 @@ class Shard(LocalShardBase):
 class SharedShard(LocalShardBase):
     """A shard as one of several accounts sees it: the same records, budgets of its own.
 
-    Attributes
-    ----------
-    shard : Shard
-        The records, which all accounts share.
-    ledger : Account
-        The budgets that answers through this object are charged to.
+    `shard`: the records, which all accounts share. `ledger`: the budgets that answers through this
+    object are charged to.
     """
 
     shard: Shard
@@ -358,12 +340,8 @@ class SharedShard(LocalShardBase):
 class MappedIndex:
     """An index of what a public map makes of records: the same records in another metric.
 
-    Attributes
-    ----------
-    index : Index
-        Holds what was made.
-    made_of : callable
-        Returns the integer rows of this index for integer rows (m, d) of the shard, each by itself.
+    `index`: holds what was made. `made_of`: returns the integer rows of this index for integer rows
+    (m, d) of the shard, each by itself.
     """
 
     index: Index

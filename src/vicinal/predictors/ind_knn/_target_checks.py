@@ -22,10 +22,7 @@ from vicinal.predictors._common.parameter_checks import Check, listed, number_or
 class ClassNumbers(Check):
     """A positive number for every class, in the order of `classes`, or a word in their place.
 
-    Attributes
-    ----------
-    word : str or None
-        The word, which is left as it is.
+    `word`: the word, which is left as it is.
     """
 
     word: str | None = None
@@ -61,12 +58,8 @@ class ClassNumbers(Check):
 class TargetBounds:
     """Between which values each target lies; public.
 
-    Attributes
-    ----------
-    names : tuple of str or None
-        Names of several targets; None for a single one without a name.
-    low, high : float64 (p,)
-        Bounds of each target.
+    `names`: names of several targets; None for a single one without a name. `low`, `high`, float64
+    (p,): bounds of each target.
     """
 
     names: tuple[str, ...] | None
