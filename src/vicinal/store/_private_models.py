@@ -24,10 +24,9 @@ from vicinal.predictors.ind_knn._engine_factory import (
     slack_meter,
 )
 from vicinal.predictors.ind_knn._index_options import first_index
-from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
-from vicinal.predictors.ind_knn._shard import MappedIndex
+from vicinal.predictors.ind_knn._shard import MappedIndex, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
 
@@ -61,12 +60,12 @@ class StoredModel:
         """Return what joins the votes on queries, given as the store's integers."""
         return self.model.prior(_numbers(rows))
 
-    def shard(self, parts: OpenStore, audience: Audience, settings: SharedSettings) -> MetricShard:
+    def shard(self, parts: OpenStore, audience: Audience, settings: SharedSettings) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""
         index = first_index(settings.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.integers)
         parts.shard.follow(mapped, parts.record_files.features_in_parts(len(parts.shard)))
-        return MetricShard(parts.shard, audience.account, mapped)
+        return SharedShard(parts.shard, audience.account, mapped)
 
 
 def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) -> IndKNNSettings:

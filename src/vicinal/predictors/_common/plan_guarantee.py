@@ -141,17 +141,16 @@ def guarantee_of(
     )
 
 
-def affordable_noise(plan: Plan, epsilon: float, noise: str) -> float:
-    """Return the least value of the field `noise`, of the last release, that keeps `epsilon`.
+def affordable_noise(plan: Plan, epsilon: float, noise: str, release: int = -1) -> float:
+    """Return the least value of the field `noise`, of a release, that keeps `epsilon`.
 
     `plan`: the JSON of a plan, for all interactions together. `epsilon`: the target at the plan's
     delta. The plan never costs more, and hardly less. Raises PrivacyRefused if no value keeps it.
     """
-    return _affordable(json.dumps(plan, sort_keys=True), epsilon, noise)
+    place = release % len(plan["releases"])
+    return _affordable(json.dumps(plan, sort_keys=True), epsilon, noise, place)
 
 
 @lru_cache(maxsize=64)
-def _affordable(plan: str, epsilon: float, noise: str) -> float:
-    releases = json.loads(plan)
-    last = len(releases["releases"]) - 1
-    return float(calibrate(releases, epsilon, noise, last).value)
+def _affordable(plan: str, epsilon: float, noise: str, release: int) -> float:
+    return float(calibrate(json.loads(plan), epsilon, noise, release).value)

@@ -51,7 +51,6 @@ from vicinal.predictors.ind_knn._answer_reuse import (
 )
 from vicinal.predictors.ind_knn._engine import BLOCK, AnswerReuse, NoReuse, QueryEngine
 from vicinal.predictors.ind_knn._index_options import CENTROIDS, first_index, options_of
-from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._noise_schedule import (
     GatedNoiseSchedule,
     NoiseSchedule,
@@ -151,7 +150,7 @@ def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccou
 
 
 def engine_on(
-    shard: Shard | SharedShard | MetricShard,
+    shard: Shard | SharedShard,
     kernel: Kernel,
     settings: SharedSettings,
     n_features: int,

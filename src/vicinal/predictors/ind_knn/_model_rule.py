@@ -29,8 +29,3 @@ USUAL = ModelRule()
 
 LOUD_SHARE = 0.9
 """p where the gradients' noise is loud: a model of less would be poor."""
-
-
-def chosen_rule() -> ModelRule:
-    """Return the rule; where training is loud its share is :data:`LOUD_SHARE` instead."""
-    return USUAL

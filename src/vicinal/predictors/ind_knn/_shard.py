@@ -81,17 +81,21 @@ class LocalShardBase(ABC):
         """Labels, subjects and budgets as the mechanisms see them."""
 
     @abstractmethod
+    def searched(self) -> Index:
+        """Return the index of the records, after a check that they stand beside their subjects."""
+
     def search(self, queries: IntegerMatrix, thresholds: Steps) -> NeighbourLists:
         """Return the records inside each query's radius."""
+        return self.searched().search(queries, thresholds)
 
-    @abstractmethod
     def parts(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
+        return self.searched().parts(queries, thresholds)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge the neighbours and sum their votes, see :meth:`Shards.carry`.
+        """Charge the neighbours and sum their votes, see :meth:`Shards.charge_and_sum`.
 
         How the search cuts a block into parts follows from private counts, and decides nothing:
         the release was priced as a whole, and no contribution depends on the order of subjects.
@@ -191,17 +195,10 @@ class Shard(LocalShardBase):
         """Return the same people with the budgets of another account."""
         return SubjectTable(self._targets, self._slots, self._records, account.remaining)
 
-    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
-        """Return the records inside each query's radius."""
+    def searched(self) -> Index:
+        """Return the index of all records."""
         self.check_consistent()
-        return self.index.search(queries, thresholds)
-
-    def parts(
-        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
-    ) -> Iterator[NeighbourLists]:
-        """Yield the same for consecutive queries, as many at a time as memory allows."""
-        self.check_consistent()
-        return self.index.parts(queries, thresholds)
+        return self.index
 
     def add(
         self,
@@ -310,30 +307,30 @@ class SharedShard(LocalShardBase):
     """A shard as one of several accounts sees it: the same records, budgets of its own.
 
     `shard`: the records, which all accounts share. `ledger`: the budgets that answers through this
-    object are charged to.
+    object are charged to. `mapped`: what is searched, in a metric that is this account's own; it
+    follows the shard.
     """
 
     shard: Shard
     ledger: Account
+    mapped: MappedIndex | None = None
 
     @property
     def subject_table(self) -> SubjectTable:
         """Labels and subjects of the shard, budgets of the account."""
         return self.shard.subject_table_of(self.ledger)
 
-    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
-        """Return the records inside each query's radius."""
-        return self.shard.search(queries, thresholds)
+    def searched(self) -> Index:
+        """Return the index in this account's metric, else that of the shard."""
+        index = self.shard.searched()
+        return index if self.mapped is None else self.mapped.index
 
     def replace_index(self, factory: IndexFactory) -> None:
-        """Move all records, for every account, into another index."""
-        self.shard.replace_index(factory)
-
-    def parts(
-        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
-    ) -> Iterator[NeighbourLists]:
-        """Yield the same for consecutive queries, as many at a time as memory allows."""
-        return self.shard.parts(queries, thresholds)
+        """Move what is searched into another index; in the shard's metric, for every account."""
+        if self.mapped is None:
+            self.shard.replace_index(factory)
+        else:
+            self.mapped.index = moved_index(self.mapped.index, factory)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable
-from functools import lru_cache
 
-from vicinal.accounting._calibrate import calibrate
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms._gradients import (
     NoisyGradient,
@@ -24,7 +21,7 @@ from vicinal.predictors._common.parameter_checks import (
     Unless,
 )
 from vicinal.predictors._common.parameters import parameter, table
-from vicinal.predictors._common.plan_guarantee import Plan, summed
+from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 SIZE_NOISE = 50.0
 """The noise on the number of subjects has scale 50 / epsilon: less than 1 % of the cost."""
@@ -88,8 +85,8 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
     @property
     def noise_multiplier(self) -> float:
         """The noise multiplier with which the plan just keeps (epsilon, delta)."""
-        plan = json.dumps(self.together(self._releases(1.0)), sort_keys=True)
-        return _calibrated(plan, self.epsilon)
+        plan = self.together(self._releases(1.0))
+        return affordable_noise(plan, self.epsilon, "sigma", release=0)
 
     def releases(self) -> list[Plan]:
         """Return the planned releases as in the JSON of a plan."""
@@ -116,8 +113,3 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
         )  # fmt: skip
         size = self.n_records or NoisySize(SIZE_NOISE / self.epsilon, noise)
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
-
-
-@lru_cache(maxsize=64)
-def _calibrated(plan: str, epsilon: float) -> float:
-    return float(calibrate(json.loads(plan), epsilon, "sigma").value)

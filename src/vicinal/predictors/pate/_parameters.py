@@ -20,8 +20,7 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms import fresh_key, randomness
 from vicinal.mechanisms._noisy_max import GaussianMax, LaplaceMax, NoisyMax
 from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import bernoulli_source
-from vicinal.mechanisms._screening import FINEST, NoisyThreshold
+from vicinal.mechanisms._screening import FINEST
 from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
 from vicinal.mechanisms._teachers import PATERelease, train_teachers
 from vicinal.predictors._common.fixed_plan import (
@@ -286,11 +285,3 @@ class PATESettings(PATEParameters, AnsweringSettings):
             return total.add(Composition.of(noise, len(votes)))
         name = LNMAX if self.mechanism == LNMAX else GNMAX
         return total.add(Composition.of(PrivateMaxima(name, self.vote_noise, tuple(votes))))
-
-    def screening(self) -> NoisyThreshold | None:
-        """Return the screening, with a fresh quota, or None."""
-        if self.sigma_screen is None or self.threshold is None:
-            return None
-        quota = ReleaseCounter(self.n_queries, "screenings")
-        noise, coins = randomness(self.simulation_seed), bernoulli_source(self.simulation_seed)
-        return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)

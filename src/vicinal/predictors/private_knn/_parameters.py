@@ -15,7 +15,7 @@ from vicinal.mechanisms._noisy_max import GaussianMax
 from vicinal.mechanisms._private_knn import PrivateKNNRelease
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
-from vicinal.mechanisms._screening import FINEST, NoisyThreshold
+from vicinal.mechanisms._screening import FINEST
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes, VoteEncoding
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
 from vicinal.predictors._common import inputs
@@ -190,11 +190,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
 
     def start(self, records: FitInputs, targets: npt.NDArray[Any]) -> PrivateKNNRelease:
         """Return what gives the planned answers, with fresh quotas."""
-        coins, screening = bernoulli_source(self.simulation_seed), None
-        if self.sigma_screen is not None and self.threshold is not None:
-            quota = ReleaseCounter(self.n_queries, "screenings")
-            noise = randomness(self.simulation_seed)
-            screening = NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
+        coins = bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *subject_slots(records.names),
@@ -202,7 +198,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             k=self.k,
             gamma=self.gamma,
             grid=self.kernel,
-            screening=screening,
+            screening=self.screening(coins),
             voting=self._voting(self.planned_answers),
             coins=coins,
             planned=ReleaseCounter(self.n_queries, "queries"),
