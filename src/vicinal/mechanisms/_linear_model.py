@@ -117,9 +117,9 @@ class GradientRelease:
         """Charge every subject for its gradient and return the sum; still private.
 
         `weights`, float64 (d, c): public weights, finite; taken on their grid. `remaining`, int64
-        (subjects,): units of budget left, by slot; charged in place. Returns `sums`: in grid steps.
-        They must not leave before :meth:`publish` has added noise. `spent`: all charges together,
-        in units; private.
+        (subjects,): units of budget left, by slot; charged in place. Returns sums in grid steps,
+        which must not leave before :meth:`publish` has added noise, and all charges together, in
+        units; private.
         """
         integer_weights = whole_weights(weights)
         gradient, records = self.mechanism, self.mechanism._records

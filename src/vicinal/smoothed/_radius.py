@@ -63,12 +63,14 @@ class RadiusVotes(ComparedMechanism):
         object.__setattr__(self, "types", classes + 1)
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+        """Return gamma, for every n."""
         return self.gamma
 
     attains_touched = True
     """A lone record inside the radius shows whenever it is drawn."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield the changes of a record's class, or of its being inside the radius."""
         for i, j, own, other in self._changes(database):
             yield (
                 f"{self._name(i)} -> {self._name(j)}",

@@ -127,8 +127,8 @@ def settled_model(
     """Return settings with size and share settled, and the model that the subjects have paid for.
 
     `X`, array (n, d): features of the records of `subjects`. `account`: where the budgets are:
-    `people.remaining` is its own. Returns `settings`: with the number of records, declared or
-    estimated, and a share, 0 for none. `model`: None for a share of 0.
+    `subjects.remaining` is its own. The settings have the number of records, declared or estimated,
+    and a share, 0 for none; then there is no model.
     """
     if settings.n_records is None:
         size = _estimated_size(settings, subjects, account, noise, slack, interaction)
