@@ -99,10 +99,7 @@ def rate_at_most(happened: int, total: int, failure: float) -> float:
 
 
 def rate_bounds(
-    present: Floats,
-    absent: Floats,
-    confidence: float,
-    worth: Callable[[RateBounds], float],
+    present: Floats, absent: Floats, confidence: float, worth: Callable[[RateBounds], float]
 ) -> RateBounds:
     """Return bounds on the rates of the test that looks best on a first part of the scores.
 
@@ -163,10 +160,7 @@ def _bounded(
 
 
 def _best_test(
-    present: Floats,
-    absent: Floats,
-    failure: float,
-    worth: Callable[[RateBounds], float],
+    present: Floats, absent: Floats, failure: float, worth: Callable[[RateBounds], float]
 ) -> tuple[float, bool]:
     """Return the threshold, and whether its errors are bounded together, that look best."""
     both = np.concatenate([present, absent])

@@ -106,11 +106,7 @@ class FixedPlanTrial(AuditTrial):
     """
 
     def __init__(
-        self,
-        classifier: Any,
-        law: AnswerLaw,
-        world: str,
-        damages: Damages = NO_DAMAGES,
+        self, classifier: Any, law: AnswerLaw, world: str, damages: Damages = NO_DAMAGES
     ) -> None:
         self.world = world
         self.claim = PlanClaim(classifier.plan())

@@ -64,11 +64,7 @@ class NoisySGDTrial(AuditTrial):
     world = "gradients of one subject, alone in its batch"
 
     def __init__(
-        self,
-        gamma: float = 0.15,
-        sigma: float = 0.6,
-        steps: int = 3,
-        delta: float = 1e-5,
+        self, gamma: float = 0.15, sigma: float = 0.6, steps: int = 3, delta: float = 1e-5
     ) -> None:
         self._gamma, self._sigma, self._steps = gamma, sigma, steps
         self._damage = HONEST

@@ -217,9 +217,5 @@ def _text(result: dict[str, Any], scores: ClassFigures | None) -> str:
         f"{result['questions']:,} questions, {result['answered']:,} answered, {result['kept']:,} "
         f"kept to learn from; written to {result['out']}"
     )
-    lines = [
-        first,
-        f"Answers by class: {shares}",
-        *([] if scores is None else scores.lines()),
-    ]
+    lines = [first, f"Answers by class: {shares}", *([] if scores is None else scores.lines())]
     return "\n".join([*lines, "", result["guarantee"]["text"]])

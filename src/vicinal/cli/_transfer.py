@@ -90,11 +90,7 @@ def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dic
     from vicinal import __version__
 
     rounds = [
-        {
-            "questions": len(asked_round.labels),
-            "kept": len(selected),
-            "share_of_budget": part.share,
-        }
+        {"questions": len(asked_round.labels), "kept": len(selected), "share_of_budget": part.share}
         for asked_round, selected, part in zip(
             outcome.rounds, outcome.selected, plan.rounds, strict=True
         )

@@ -17,11 +17,7 @@ from collections import Counter
 from typing import ClassVar, Self
 
 from vicinal import _checks
-from vicinal.accounting._certificate import (
-    WorstCasePair,
-    gaussian_worst_case,
-    threshold_worst_case,
-)
+from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._label_only import NoisyLabel

@@ -16,16 +16,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import (
-    Any,
-    Generic,
-    NoReturn,
-    Self,
-    TypeAlias,
-    TypeVar,
-    dataclass_transform,
-    overload,
-)
+from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar, dataclass_transform, overload
 
 import numpy as np
 import numpy.typing as npt

@@ -186,9 +186,7 @@ class IndKNNParameters:
         "public": the records need no protection, nothing is counted, and the guarantee is void.""",
     )
     simulation_seed: int | None = parameter(
-        SEED,
-        default=None,
-        doc="Makes noise repeatable for experiments, and the guarantee void.",
+        SEED, default=None, doc="Makes noise repeatable for experiments, and the guarantee void."
     )
 
 

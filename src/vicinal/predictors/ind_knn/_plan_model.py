@@ -19,12 +19,7 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._descent import STEPS, Descent
 from vicinal.predictors.ind_knn._model_features import Floats, ModelFeatures, scores_of, softmax
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
-from vicinal.predictors.ind_knn._private_model import (
-    CLIP,
-    LinearModel,
-    PrivateModel,
-    release_cost,
-)
+from vicinal.predictors.ind_knn._private_model import CLIP, LinearModel, PrivateModel, release_cost
 
 Places = npt.NDArray[np.int64]
 

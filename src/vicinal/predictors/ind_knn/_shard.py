@@ -201,10 +201,7 @@ class Shard(LocalShardBase):
         return self.index
 
     def add(
-        self,
-        integers: IntegerMatrix,
-        targets: RecordTargets,
-        subjects: Sequence[SubjectId],
+        self, integers: IntegerMatrix, targets: RecordTargets, subjects: Sequence[SubjectId]
     ) -> None:
         """Add records; a subject that is known, or was, continues with the budget it has left.
 
@@ -260,10 +257,7 @@ class Shard(LocalShardBase):
         return np.flatnonzero(np.isin(self._slots, self._register.slots(subjects)))
 
     def resume(
-        self,
-        parts: Iterable[IntegerMatrix],
-        targets: RecordTargets,
-        slots: npt.NDArray[np.int32],
+        self, parts: Iterable[IntegerMatrix], targets: RecordTargets, slots: npt.NDArray[np.int32]
     ) -> None:
         """Take in records whose subjects the register already knows, into an empty shard.
 

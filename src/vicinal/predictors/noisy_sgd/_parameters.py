@@ -15,11 +15,7 @@ from vicinal.mechanisms._gradients import (
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
 from vicinal.predictors._common.fixed_plan import FixedPlanParameters, FixedPlanSettings
-from vicinal.predictors._common.parameter_checks import (
-    Integer,
-    Real,
-    Unless,
-)
+from vicinal.predictors._common.parameter_checks import Integer, Real, Unless
 from vicinal.predictors._common.parameters import parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
@@ -55,9 +51,7 @@ class NoisySGDParameters(FixedPlanParameters):
         doc="The clipping bound on a subject's gradient; features have length 1.",
     )
     learning_rate: float = parameter(
-        Real(above=0),
-        default=4.0,
-        doc="Step on the clipped mean gradient, in units of `clip`.",
+        Real(above=0), default=4.0, doc="Step on the clipped mean gradient, in units of `clip`."
     )
     momentum: float = parameter(
         Real(least=0, below=1),

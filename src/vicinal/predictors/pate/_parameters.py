@@ -32,14 +32,7 @@ from vicinal.predictors._common.fixed_plan import (
     check_one_noise,
 )
 from vicinal.predictors._common.inputs import FitInputs
-from vicinal.predictors._common.parameter_checks import (
-    AUTO,
-    Check,
-    Choice,
-    Integer,
-    Real,
-    Unless,
-)
+from vicinal.predictors._common.parameter_checks import AUTO, Check, Choice, Integer, Real, Unless
 from vicinal.predictors._common.parameters import Auto, parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 

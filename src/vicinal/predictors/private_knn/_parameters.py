@@ -28,13 +28,7 @@ from vicinal.predictors._common.fixed_plan import (
     subject_slots,
 )
 from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
-from vicinal.predictors._common.parameter_checks import (
-    AUTO,
-    Choice,
-    Integer,
-    Real,
-    Unless,
-)
+from vicinal.predictors._common.parameter_checks import AUTO, Choice, Integer, Real, Unless
 from vicinal.predictors._common.parameters import Auto, parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
@@ -50,10 +44,7 @@ class PrivateKNNParameters(AnsweringParameters):
     """What Private-kNN takes besides."""
 
     k: int = parameter(
-        Integer(least=1, most=10**6),
-        default=300,
-        kw_only=False,
-        doc="How many nearest vote.",
+        Integer(least=1, most=10**6), default=300, kw_only=False, doc="How many nearest vote."
     )
     gamma: float = parameter(
         Real(above=0, most=1),
