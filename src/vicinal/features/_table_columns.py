@@ -202,10 +202,7 @@ class NumberColumn(TableColumn):
     def _value(self, code: float) -> object:
         return code
 
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        """One feature."""
-        return ("",)
+    value_names = ("",)
 
     def n_bins(self, most: int) -> int:
         """Return `most`."""

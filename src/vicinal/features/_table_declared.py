@@ -92,10 +92,7 @@ class LevelsColumn(_DeclaredColumn):
         k = len(self.values)
         return np.nan_to_num((codes - (k - 1) / 2) / math.sqrt((k * k - 1) / 12))[:, None]
 
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        """One feature."""
-        return ("",)
+    value_names = ("",)
 
 
 @dataclass(frozen=True)
@@ -143,10 +140,7 @@ class YesNoColumn(_DeclaredColumn):
     def _encode(self, codes: Codes) -> Floats:
         return np.nan_to_num(codes - 0.5)[:, None]
 
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        """One feature."""
-        return ("",)
+    value_names = ("",)
 
 
 def all_numbers(values: tuple[Any, ...]) -> bool:

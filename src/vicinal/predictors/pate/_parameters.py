@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -50,15 +50,8 @@ DEFAULT_NOISE = {"sigma_votes": 40.0, "scale": 20.0}
 class TeacherModel(Check):
     """A scikit-learn classifier; logistic regression where none is given."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "scikit-learn classifier, optional"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """What is no classifier."""
-        return ("a teacher", 3, [])
+    type_name = "scikit-learn classifier, optional"
+    refused: ClassVar[tuple[object, ...]] = ("a teacher", 3, [])
 
     def __call__(self, name: str, value: Any) -> Any:
         """Return it."""
@@ -77,15 +70,8 @@ class TeacherModel(Check):
 class SmoothCostNumbers(Check):
     """Order, beta and sigma of a published cost."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "tuple of float (order, beta, sigma), optional"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Not three numbers."""
-        return ((2.0, 0.1), 3.0, "auto", (2.0, 0.1, 1.0, 1.0))
+    type_name = "tuple of float (order, beta, sigma), optional"
+    refused: ClassVar[tuple[object, ...]] = ((2.0, 0.1), 3.0, "auto", (2.0, 0.1, 1.0, 1.0))
 
     def __call__(self, name: str, value: Any) -> tuple[float, float, float] | None:
         """Return the three numbers, or None."""
