@@ -26,14 +26,9 @@ Floats = npt.NDArray[np.float64]
 class NumberAnswers:
     """Predictions of p targets for q queries, with what is known of them.
 
-    Attributes
-    ----------
-    settings : RegressorSettings
-        How numbers became vectors.
-    averages : NoisyAverages
-        Of what records said, (q, p), or (q, p J) with J thresholds.
-    means, errors : float64 (q, p)
-        Predictions and their standard errors from the noise, in units of the targets.
+    `settings`: how numbers became vectors. `averages`: of what records said, (q, p), or (q, p J)
+    with J thresholds. `means`, `errors`, float64 (q, p): predictions and their standard errors from
+    the noise, in units of the targets.
     """
 
     settings: RegressorSettings
@@ -118,12 +113,8 @@ def checked_levels(settings: RegressorSettings, quantiles: Sequence[float]) -> l
 class KeywordAnswers:
     """The m words with the largest noisy sums of q queries.
 
-    Attributes
-    ----------
-    places : int64 (q, m)
-        Of the words in the vocabulary, the heaviest first.
-    sums : float64 (q, m)
-        Their noisy sums.
+    `places`, int64 (q, m): of the words in the vocabulary, the heaviest first. `sums`, float64 (q,
+    m): their noisy sums.
     """
 
     places: npt.NDArray[np.int64]
@@ -158,16 +149,9 @@ class KeywordAnswers:
 class LabelAnswers:
     """Which of c labels q queries have.
 
-    Attributes
-    ----------
-    averages : NoisyAverages
-        Of what records said of each label.
-    centred : bool
-        Whether they said 1 and -1, and not 1 and 0.
-    present : bool (q, c)
-        Whether a label's noisy share is at least one half.
-    shares, errors : float64 (q, c)
-        Shares of the neighbours with each label, in 0..1, and their standard errors.
+    `averages`: of what records said of each label, 1 and -1 where `centred`, and 1 and 0 elsewhere.
+    `present`, bool (q, c): whether a label's noisy share is at least one half. `shares`, `errors`,
+    float64 (q, c): shares of the neighbours with each label, in 0..1, and their standard errors.
     """
 
     averages: NoisyAverages
