@@ -65,7 +65,7 @@ def charge_neighbours(
         single, several = charge_vectors, charge_vectors_of_several
     budgets = SubjectArrays(subjects.slots, subjects.records, subjects.remaining)
     threads = max(1, min(_scan.THREADS, len(neighbours.rows) // _ALONE))
-    bounds = _bounds(neighbours, len(subjects.slots), threads)
+    bounds = tile_bounds(neighbours, len(subjects.slots), threads)
 
     def charged(kernel: Callable[..., Any], part: Steps, *share: object) -> tuple[Any, Steps]:
         sums = np.zeros((len(neighbours), width), dtype=np.int64)
@@ -86,7 +86,7 @@ def _cuts(tiles: int, threads: int) -> list[npt.NDArray[np.int64]]:
     return np.array_split(np.arange(tiles), min(tiles, threads))
 
 
-def _bounds(neighbours: NeighbourLists, size: int, threads: int) -> Steps:
+def tile_bounds(neighbours: NeighbourLists, size: int, threads: int) -> Steps:
     """Return where the hits of each query begin in each tile, (tiles + 1, q).
 
     One tile holds all rows where a query's rows do not ascend.

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal._prefetch import prefetch
-from vicinal.accounting._budget import MAX_NORM, afford, charge
-from vicinal.accounting._label_only import label_afford, label_charge
+from vicinal.accounting._budget import MAX_NORM
+from vicinal.accounting._charges import afford, charge, label_afford, label_charge
 from vicinal.mechanisms._record_vectors import towards_zero
 from vicinal.neighbours._kernels import LEVELS
 
