@@ -46,7 +46,7 @@ def make_store(path: Path) -> None:
     people = [f"person-{number}" for number in range(500)]
     labels = rng.integers(0, 3, 500)
     Store.init(path, rows, labels, people, classes=range(3), epsilon=4.0, public=public).close()
-    np.savez(path.with_suffix(".npz"), X=rng.normal(size=(20, 16)))
+    np.savez(path.with_suffix(".npz"), x_train=rng.normal(size=(20, 16)))
 
 
 def line(name: str, arguments: list[str]) -> str:

@@ -65,22 +65,22 @@ def _log_gap_series(power: Array, log_ratio: Array) -> Array:
 
 def log_expected_gap(power: float, log_mass: Array, log_ratio: Array) -> float:
     """Return log of the sum of mass * G_b(log ratio) over nodes (m,)."""
-    terms = log_mass + log_gaps(np.float64(power), log_ratio)
+    terms = log_mass + log_gaps(np.full_like(log_ratio, power), log_ratio)
     top = float(terms.max())
     if not np.isfinite(top):
         return top
     return top + float(np.log(np.exp(terms - top).sum()))
 
 
-def largest_sums(
-    powers: Array, log_q: Array, log_miss: Array, up: Array, down: Array, block: int
-) -> Array:
-    """Return, for every power b (m,), the largest log(q G_b(U) + (1-q) G_b(V)) over positions (n,).
+def largest_sums(powers: Array, laws: tuple[Array, ...], block: int) -> Array:
+    """Return, for every power b (m,), the largest log(q G_b(U) + (1-q) G_b(V)) over positions.
 
+    `laws` are log q, log(1 - q), U and V at the n positions, see `_screening.Screening.laws`.
     Positions ascend within blocks of `block`, of which n is a multiple; a block is left out where
     the bound of `_screening` for all of it, from its two ends, does not exceed what was found at
     the first positions of blocks.
     """
+    log_q, log_miss, up, down = laws
     low = np.arange(0, len(log_q), block)
     high, b = low + block - 1, powers[:, None]
     answer = _log_sums(b, log_q[low], log_miss[low], up[low], down[low]).max(axis=1)
@@ -88,8 +88,8 @@ def largest_sums(
     row, left = np.nonzero(bound > answer[:, None])
     if len(row):
         inside = low[left][:, None] + np.arange(block)
-        laws = (law[inside] for law in (log_q, log_miss, up, down))
-        np.maximum.at(answer, row, _log_sums(powers[row][:, None], *laws).max(axis=1))
+        values = _log_sums(powers[row][:, None], *(law[inside] for law in laws))
+        np.maximum.at(answer, row, values.max(axis=1))
     return np.asarray(answer)
 
 
