@@ -22,12 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.accounting._divergence import (
-    LARGEST_ORDER,
-    Array,
-    GaussianPair,
-    checked_orders,
-)
+from vicinal.accounting._divergence import LARGEST_ORDER, Array, GaussianPair, checked_orders
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._three_way_divergence import ThreeWayComparison
 from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds

@@ -66,14 +66,8 @@ def bernoulli_source(simulation_seed: int | None = None) -> BernoulliSource:
 class NearestOfSample:
     """The k nearest subjects of a Poisson sample of all subjects, anew for every draw.
 
-    Parameters
-    ----------
-    knn : PoissonKNN
-        The records, their subjects, and k.
-    gamma : float
-        The probability with which each subject takes part in a sample.
-    source : BernoulliSource
-        Where draws come from.
+    `knn`: the records, their subjects, and k. `gamma`: the probability with which each subject
+    takes part in a sample. `source`: where draws come from.
     """
 
     def __init__(self, knn: PoissonKNN, gamma: float, source: BernoulliSource) -> None:

@@ -148,17 +148,11 @@ class NoisyVotes(VoteMechanism):
 class BlockRelease(ABC):
     """Contribution, charge and noise of one block of queries, which cannot disagree.
 
-    Attributes
-    ----------
-    scales : int64 (q,)
-        Noise scale of each query, in grid steps.
-    rates : float64 (q,)
-        Units that a squared step costs under that scale, rounded up.
-    table_scale : float64 (q,)
-        Cells of `price_table` that a step goes up by under that scale.
-    price_table : float64 (m,)
-        What moving one coordinate costs, as shares of that price, by cells; unused
-        where votes leave.
+    - `scales`, int64 (q,): noise scale of each query, in grid steps.
+    - `rates`, float64 (q,): units that a squared step costs under that scale, rounded up.
+    - `table_scale`, float64 (q,): cells of `price_table` that a step goes up by under that scale.
+    - `price_table`, float64 (m,): what moving one coordinate costs, as shares of that price, by
+      cells; unused where votes leave.
     """
 
     mechanism: VoteMechanism
