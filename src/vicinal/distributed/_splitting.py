@@ -20,6 +20,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed._folders import (
     COORDINATOR,
+    COPIES,
     MOST_SHARDS,
     READY,
     SPLITTING,
@@ -30,6 +31,7 @@ from vicinal.distributed._folders import (
 )
 from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
+from vicinal.distributed._shard_copies import write_copies
 from vicinal.distributed._shard_server import append_records
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount, exact_sum
@@ -56,6 +58,7 @@ def split(
     shards: int,
     *,
     place: Place | None = None,
+    copies: int = 1,
 ) -> None:
     """Spread the records of a closed store over the shards of a new cluster.
 
@@ -70,6 +73,8 @@ def split(
         How many.
     place : callable, optional
         The shard of every subject, 0 to ``shards - 1``; by a keyed hash of the id, if left out.
+    copies
+        How many copies each shard has: 1 or 2. With 2 it is not lost when one of them is.
 
     Raises
     ------
@@ -91,6 +96,7 @@ def split(
     19
     """
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
+    copies = _checks.integer("copies", copies, least=1, most=len(COPIES))
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidInput(f"{target} must be a new folder, or an empty one.")
@@ -98,6 +104,8 @@ def split(
     try:
         identity = fresh_key(16).hex()
         records = _write_shards(source, target, identity, _places(source, shards, place), shards)
+        if copies > 1:
+            write_copies(target, identity, records)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
         source_path = str(Path(store).absolute())
