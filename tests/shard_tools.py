@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
+from itertools import count
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from vicinal.distributed import (
 )
 from vicinal.distributed._folders import COORDINATOR, ShardFolder, shard_paths, witness_of
 from vicinal.distributed._splitting import ready_cluster
+from vicinal.errors import ShardUnreachable
 
 PATIENCE = MissingShardPolicy(deadline=480.0)
 
@@ -97,3 +99,34 @@ def local(path, policy=PATIENCE):
 def on_ray(engine):
     """Return what opens a cluster whose shards are actors of this engine."""
     return lambda path: Coordinator.open(path, engine.transports, PATIENCE)
+
+
+class Away:
+    """The ways to all copies, of which one is away for tasks of some kinds, from a number on."""
+
+    def __init__(self, place, kinds, first=0):
+        self.place, self.kinds, self.first, self.seen = place, kinds, first, count()
+        self.away = True
+
+    def __call__(self, paths):
+        ways = list(local_transports(paths))
+        ways[self.place] = self._wrapped(ways[self.place])
+        return ways
+
+    def _wrapped(self, way):
+        outer = self
+
+        class Way:
+            def send(self, message):
+                kind = type(message.task).__name__
+                if outer.away and kind in outer.kinds and next(outer.seen) >= outer.first:
+                    return self
+                return way.send(message)
+
+            def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
+                raise ShardUnreachable("It is away.")
+
+            def close(self):
+                way.close()
+
+        return Way()

@@ -32,7 +32,6 @@ from vicinal.errors import (
     InvalidInput,
     PrivacyRefused,
     ShardDamaged,
-    ShardUnreachable,
     StoreDamaged,
     StoreInUse,
     StoreOutdated,
@@ -103,37 +102,6 @@ def bring_back(path, number, copy, place, old=None):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(place / copy_path(path, number, old or copy).name, folder)
     shard_tools.moved(folder, place / "witness", witness_of(path, folder.name))
-
-
-class Away:
-    """The ways to all copies, of which one is away for tasks of some kinds, from a number on."""
-
-    def __init__(self, place, kinds, first=0):
-        self.place, self.kinds, self.first, self.seen = place, kinds, first, count()
-        self.away = True
-
-    def __call__(self, paths):
-        ways = list(local_transports(paths))
-        ways[self.place] = self._wrapped(ways[self.place])
-        return ways
-
-    def _wrapped(self, way):
-        outer = self
-
-        class Way:
-            def send(self, message):
-                kind = type(message.task).__name__
-                if outer.away and kind in outer.kinds and next(outer.seen) >= outer.first:
-                    return self
-                return way.send(message)
-
-            def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
-                raise ShardUnreachable("It is away.")
-
-            def close(self):
-                way.close()
-
-        return Way()
 
 
 def opened(path, connect=local_transports, policy=SOON):
@@ -279,7 +247,7 @@ def test_what_there_is_not_is_not_promoted(path, shard, copy):
 @pytest.mark.parametrize("again", [True, False])
 def test_a_copy_that_missed_a_block_is_made_the_same(path, twin, lost, again):
     """One block is charged on one copy alone; asked again, or never, both have it in the end."""
-    connect = Away(lost - 1, {"VoteRequest"})
+    connect = shard_tools.Away(lost - 1, {"VoteRequest"})
     with opened(path, connect) as cluster:
         with pytest.raises(ShardMissing, match=f"copy {lost} of shard 0"):
             cluster.predict(tools.Q[6:12])
@@ -295,7 +263,7 @@ def test_a_copy_that_missed_a_block_is_made_the_same(path, twin, lost, again):
 def test_the_coordinator_dies_between_two_copies(path, twin, lost):
     """Its successor knows nothing of the block that one copy has charged."""
     with pytest.raises(ShardMissing):  # noqa: SIM117
-        with opened(path, Away(lost - 1, {"VoteRequest", "DeleteVotes"})) as cluster:
+        with opened(path, shard_tools.Away(lost - 1, {"VoteRequest", "DeleteVotes"})) as cluster:
             cluster.predict(tools.Q[6:12])
     assert len(set(heads(path))) == 2
     with opened(path) as cluster:
@@ -308,7 +276,7 @@ def test_the_coordinator_dies_between_two_copies(path, twin, lost):
 def test_without_a_copy_its_shard_is_missing_and_its_votes_are_not_used(path, lost):
     """Fails if an answer leaves that one copy was not charged for: promoted, it would refill."""
     policy = MissingShardPolicy(deadline=0.1, answer_without=True)
-    with opened(path, Away(lost - 1, {"VoteRequest"}), policy) as cluster:
+    with opened(path, shard_tools.Away(lost - 1, {"VoteRequest"}), policy) as cluster:
         assert cluster.predict(tools.Q[6:12]).missing == (0,)
     promote_copy(path, 0, lost)
     with opened(path) as cluster:
@@ -320,7 +288,7 @@ def test_without_a_copy_its_shard_is_missing_and_its_votes_are_not_used(path, lo
 @pytest.mark.parametrize("what", ["Erase", "Add"])
 def test_a_change_that_one_copy_missed_is_finished_before_anything(path, lost, survivor, what):
     """Fails if erased people come back, or new ones are forgotten, with the copy that was away."""
-    with pytest.raises(ShardMissing), opened(path, Away(lost - 1, {what})) as cluster:
+    with pytest.raises(ShardMissing), opened(path, shard_tools.Away(lost - 1, {what})) as cluster:
         cluster.erase(["person-3", "person-4"]) if what == "Erase" else cluster.add(
             NEW_X, NEW_Y, NEW
         )

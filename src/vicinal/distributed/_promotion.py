@@ -23,7 +23,7 @@ from vicinal.errors import InvalidInput
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 
-_PATIENCE = MissingShardPolicy(deadline=60.0)
+_PATIENCE = MissingShardPolicy(deadline=30.0)
 
 
 def promote_copy(
