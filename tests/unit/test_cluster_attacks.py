@@ -314,7 +314,7 @@ def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
 ):
     """Fails if a folder that was replaced while the cluster runs is waited for, or taken."""
     with shard_tools.local(path, unwaiting) as cluster:
-        cluster._transports[1].transport.close()  # as when its process has died
+        cluster._transports[1].transports[0].close()  # as when its process has died
         shutil.copytree(path / "shard-1", tmp_path / "right")
         damage(path)
         for _ in range(2):
