@@ -336,6 +336,33 @@ def test_a_ledger_that_does_not_fit_the_records_is_not_taken_over(path):
     assert len(set(heads(path))) == 1
 
 
+def test_copies_behind_inner_nodes_are_compared_and_made_the_same(tmp_path, monkeypatch):
+    """Every copy has nodes of its own; one that missed a block is asked, and helped, directly."""
+    path = shard_tools.clustered(tmp_path, 4, copies=2)
+    aligned, real = [], CheckedTransport.align
+    monkeypatch.setattr(
+        CheckedTransport, "align", lambda *a: aligned.append(a[0].record.number) or real(*a)
+    )
+    away = shard_tools.Away(1, {"VoteRequest"})
+    with Coordinator.open(path, away, SOON, fan_out=2) as cluster:
+        assert [len(group.nodes) for group in cluster._tree._groups] == [2, 2]
+        with pytest.raises(ShardMissing, match="copy 2 of shard 0"):
+            cluster.predict(tools.Q[:6])
+        assert not aligned
+        away.away = False
+        cluster.predict(tools.Q[6:12])
+        assert aligned == [0]
+        cluster.predict(tools.Q[12:18])
+        assert aligned == [0]
+    promote_copy(path, 0, 2)
+    with Coordinator.open(path, local_transports, SOON, fan_out=2) as cluster:
+        assert [len(group.nodes) for group in cluster._tree._groups] == [2]
+        cluster.predict(tools.Q[18:20])
+        assert cluster.verify()
+    for number in (1, 2, 3):
+        assert len(set(heads(path, number))) == 1
+
+
 def test_copies_that_give_different_sums_are_not_believed(path, monkeypatch):
     real = ShardServer.charge_and_sum
     calls = count()
