@@ -81,12 +81,8 @@ UNKNOWN = -1
 class PublicVotes:
     """Public votes for a block of queries, which join the private ones.
 
-    Attributes
-    ----------
-    votes : int64 (q, c)
-        Sums of kernel weights, in grid steps.
-    counts : int64 (q,)
-        How many earlier answers took part.
+    `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): how many
+    earlier answers took part.
     """
 
     votes: Steps
@@ -154,34 +150,20 @@ class NoReuse(AnswerReuse):
 class QueryEngine:
     """Everything that a fitted classifier answers with; scales and radii are public.
 
-    Attributes
-    ----------
-    shard : Shards
-        The private records and the accounts that answers are charged to: one shard, or several.
-    radius : Radius
-        Which records take part.
-    votes : VoteMechanism
-        The mechanism whose noisy votes, or labels, are the answer.
-    count : NoisyCount or None
-        The paper's private count; None if counts are public estimates.
-    schedule : NoiseSchedule
-        sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
-    reuse : AnswerReuse
-        What earlier answers do for later queries.
-    slack : DeltaSlackAccountant
-        What the grid of counts and votes costs.
-    decision : ClassDecision
-        How noisy votes become labels and probabilities.
-    least_noise : float
-        No vote ever has a smaller noise scale, whatever is counted.
-    sequential : bool
-        Whether queries are answered one by one where counts are private.
-    interaction : Interaction or None
-        The claim on the records; None where none is needed, or the store remembers.
-    model_gate : ModelGate or None
-        The private model whose scores join the votes.
-    lock : ForkSafeLock
-        Held by whoever touches the records or their budgets.
+    - `shard`: the private records and the accounts that answers are charged to: one shard, or
+      several.
+    - `radius`: which records take part.
+    - `votes`: the mechanism whose noisy votes, or labels, are the answer.
+    - `count`: the paper's private count; None if counts are public estimates.
+    - `schedule`: sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
+    - `reuse`: what earlier answers do for later queries.
+    - `slack`: what the grid of counts and votes costs.
+    - `decision`: how noisy votes become labels and probabilities.
+    - `least_noise`: no vote ever has a smaller noise scale, whatever is counted.
+    - `sequential`: whether queries are answered one by one where counts are private.
+    - `interaction`: the claim on the records; None where none is needed, or the store remembers.
+    - `model_gate`: the private model whose scores join the votes.
+    - `lock`: held by whoever touches the records or their budgets.
     """
 
     shard: Shards
@@ -210,11 +192,9 @@ class QueryEngine:
         `prior`, float64 (q, c), is what the model of :attr:`model_gate` adds to the votes,
         in units of their noise; public.
 
-        Raises
-        ------
-        PrivacyRefused
-            Before anything is charged or drawn, if the grid's cost of all answers does not fit.
-            It is taken at the smallest count, so that no noisy count decides whether it does.
+        Raises PrivacyRefused before anything is charged or drawn, if the grid's cost of all answers
+        does not fit. It is taken at the smallest count, so that no noisy count decides whether it
+        does.
         """
         self.slack.check(len(queries) * self._slack_of_one())
         if self.interaction is not None:
