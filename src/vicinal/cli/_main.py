@@ -41,7 +41,7 @@ class Commands(CommandGroup):
         "plan": "vicinal.cli._plan:plan",
         "predict": "vicinal.cli._store:predict",
         "receipt": "vicinal.cli._receipt:app",
-        "refresh": "vicinal.cli._refresh:refresh",
+        "refresh": "vicinal.cli._store:refresh",
         "restore": "vicinal.cli._store:restore",
         "schema": "vicinal.cli._schema:schema",
         "serve": "vicinal.cli._serve:serve",
