@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.accounting._budget import MAX_SCALE, UNITS, charge, unit_rate
+from vicinal.accounting._budget import MAX_SCALE, UNITS, unit_rate
+from vicinal.accounting._charges import charge
 from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
 from vicinal.mechanisms._votes import FINE, FINEST, DeltaSlackAccountant
 from vicinal.noise import NoiseSource

@@ -115,7 +115,7 @@ class HyperplaneLSH(RowIndex):
             hits = [part for part in scanned if part is not None]
             return hits if len(hits) == len(scanned) else None
 
-        scanned = list(_scan.map_in_threads(scan, range(len(queries))))
+        scanned = _scan.map_in_threads(scan, range(len(queries)))
         parts = [part for part in scanned if part is not None]
         return [_scan.in_turn(parts)] if len(parts) == len(scanned) else None
 
