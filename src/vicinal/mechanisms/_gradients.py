@@ -252,11 +252,7 @@ class NoisyTraining:
     """
 
     def __init__(
-        self,
-        gradient: NoisyGradient,
-        size: int | NoisySize,
-        learning_rate: float,
-        momentum: float,
+        self, gradient: NoisyGradient, size: int | NoisySize, learning_rate: float, momentum: float
     ) -> None:
         self._gradient, self._size = gradient, size
         self._learning_rate, self._momentum = learning_rate, momentum
