@@ -71,6 +71,6 @@ def local(path, policy=PATIENCE):
     return Coordinator.open(path, local_transports, policy)
 
 
-def on_ray(engine):
+def on_ray(engine, **options):
     """Return what opens a cluster whose shards are actors of this engine."""
-    return lambda path: Coordinator.open(path, engine.transports, PATIENCE)
+    return lambda path: Coordinator.open(path, engine.transports, PATIENCE, **options)

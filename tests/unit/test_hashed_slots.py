@@ -1,4 +1,4 @@
-"""Who is here by hashes: the same as a dict of ids, whatever hashes say, and in 8 bytes a subject."""
+"""Who is here by hashes: the same as a dict of ids, whatever hashes say, in 8 bytes a subject."""
 
 from __future__ import annotations
 

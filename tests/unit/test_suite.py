@@ -172,7 +172,7 @@ def test_what_luck_could_decide_is_noticed():
 
 @cache
 def nodes():
-    """Return all nodes of all files; not while tests are collected, which both workers do."""
+    """Return all nodes of all files; not while tests are collected, which every worker does."""
     return [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
 
 
@@ -226,7 +226,23 @@ def test_no_assertion_bounds_a_time_from_above():
     assert hurried
 
 
-# ---------------------------------------------------------------- two workers
+FOREIGN = {"benchmark", "cov", "event_loop", "mocker", "snapshot", "testdir", "worker_id"}
+"""Fixtures of plugins that a user may have: a plugin may end the run if its fixture is another."""
+
+
+def test_no_fixture_has_the_name_of_a_plugins():
+    made = {
+        node.name for _, node in nodes() if isinstance(node, ast.FunctionDef) and is_fixture(node)
+    }
+    assert "benchmark_data" in made
+    assert made & FOREIGN == set()
+
+
+def is_fixture(node):
+    return any("pytest.fixture" in ast.unparse(one) for one in node.decorator_list)
+
+
+# ---------------------------------------------------------------- several workers
 
 
 def test_files_are_where_the_distribution_names_them():

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._answers import (
-    answer_table,
-    check_format,
-    local_file,
-    summary,
-    write_answers,
-)
+from vicinal.cli._answers import answer_table, check_format, local_file, summary, write_answers
 from vicinal.cli._options import (
     Audience,
     Data,
@@ -63,11 +57,7 @@ def add(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
-    with (
-        warnings_said(),
-        progress_shown(),
-        opened_at(store, accept_loss=accept_loss) as opened,
-    ):
+    with warnings_said(), progress_shown(), opened_at(store, accept_loss=accept_loss) as opened:
         target, extractor = opened.schema.target, opened.schema.extractor
         columns, documents = target_columns(target, label), document_column(target, extractor, text)
         dataset = read_records(data, extractor, label, subject, columns, documents)

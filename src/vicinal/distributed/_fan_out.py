@@ -64,13 +64,17 @@ class CheckedTransport:
     cluster: str
     clock: Callable[[], int]
 
+    def message(self, task: Task) -> Message:
+        """Return a task in a message for this shard as it was seen last."""
+        one = self.record
+        return Message(
+            task, self.cluster, one.identity, one.number, self.clock(), one.epochs, one.state
+        )
+
     def send(self, task: Task) -> CheckedReply:
         """Send a task in a message, without waiting."""
-        record, state = self.record, self.record.state
-        message = Message(
-            task, self.cluster, record.identity, record.number, self.clock(), record.epochs, state
-        )
-        return CheckedReply(record, state, self.transport.send(message))
+        message = self.message(task)
+        return CheckedReply(self.record, message.seen, self.transport.send(message))
 
     def close(self) -> None:
         """Let go of the shard."""
@@ -174,11 +178,25 @@ def gather(
     }
     for one in waiting.values():
         one.send()
+    return results_of(waiting, until, work, policy)
+
+
+def results_of(
+    waiting: Mapping[int, RetriedTask],
+    until: float,
+    work: float,
+    policy: MissingShardPolicy,
+    others: int = 0,
+) -> dict[int, Any]:
+    """Return what comes of tasks that were sent, by shard; see :func:`gather`.
+
+    `others` is how many shards have answered besides.
+    """
     results = {number: one.result(until, work) for number, one in waiting.items()}
     answered = {number: result for number, (result, came) in results.items() if came}
     missing = {number: waiting[number] for number in waiting if number not in answered}
-    if missing and (not policy.answer_without or not answered):
-        raise _refusal(missing, len(waiting), policy)
+    if missing and (not policy.answer_without or not (answered or others)):
+        raise _refusal(missing, len(waiting) + others, policy)
     return answered
 
 

@@ -29,7 +29,8 @@ from vicinal.distributed._messages import (
     Task,
     VoteRequest,
 )
-from vicinal.distributed._vote_charging import charge, charge_tally
+from vicinal.distributed._search_ahead import SearchedBlock
+from vicinal.distributed._vote_charging import charge, charge_tally, shard_of
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.ledger._memory import ForkSafeLock
@@ -80,6 +81,7 @@ class ShardServer:
         self._parts = parts
         self._cluster = cluster
         self._journal = VoteJournal(parts.database)
+        self._ahead = SearchedBlock()
         self._lock = ForkSafeLock()
         self._failed = False
         self._changed = int(parts.database.get(_CHANGED) or 0)
@@ -185,8 +187,16 @@ class ShardServer:
                     charged = self._tally(request)
                 else:
                     charged = self._charge_durably(request)
-                self._journal.note_durable(request.clock)
+                self._journal.note_charged(request)
         return charged.sums
+
+    def search_ahead(self, search: tasks.SearchAhead) -> None:
+        """Search a block that may be charged next, and keep who was found, in memory alone."""
+        with self._serving():
+            state = self._audience_states.get(search.audience)
+            if state is None:
+                raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+            self._ahead.search(shard_of(state), search, self._parts.ledger.version)
 
     def delete_votes(self, task: tasks.DeleteVotes) -> None:
         """Delete the votes of all blocks before a clock."""
@@ -295,6 +305,7 @@ class ShardServer:
         if known_epoch(database) != message.epochs[-1]:
             with self._durable():
                 write_epoch(database, message.epochs[-1])
+                self._journal.begin_epoch()
 
     def _write_clock(self, clock: int) -> None:
         """Write, inside a transaction, that a change is made and earlier blocks are over."""
@@ -303,6 +314,7 @@ class ShardServer:
 
     def _note_change(self, clock: int) -> None:
         self._journal.note_durable(clock)
+        self._ahead.forget()  # nothing of an erased record stays, not even that it was near
         self._changed = clock
         self._parts.mark_change()
 
@@ -315,7 +327,7 @@ class ShardServer:
     def _charge_durably(self, request: VoteRequest) -> ChargedVotes:
         state, ledger = self._audience_states[request.audience], self._parts.ledger
         try:
-            votes = charge(state, request, self._journal)
+            votes = charge(state, request, self._journal, self._ahead, ledger.version)
         except BaseException:
             state.drop_answers()
             ledger.keep_charges(state.audience, state.audience.slack)
@@ -369,6 +381,7 @@ _UNCHECKED = (tasks.Join, tasks.Ping)
 _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     VoteRequest: ShardServer.charge_and_sum,
     TallyRequest: ShardServer.charge_and_sum,
+    tasks.SearchAhead: ShardServer.search_ahead,
     tasks.DeleteVotes: ShardServer.delete_votes,
     tasks.Add: ShardServer.add,
     tasks.Erase: ShardServer.erase,

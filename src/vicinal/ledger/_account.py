@@ -11,7 +11,6 @@ from vicinal.ledger._memory import grown
 from vicinal.ledger._protocols import Slots, Units
 from vicinal.ledger._schema import PAGE
 
-
 _AT_ONCE = 1 << 16
 """Numbers that are added up at a time, so that no copy of all is made."""
 

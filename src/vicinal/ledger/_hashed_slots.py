@@ -1,9 +1,9 @@
 """Who is here, by hashes of ids; the ids themselves lie in the database alone.
 
-A subject takes 8 bytes of memory where a dict of ids takes some 140: 32 bits of a hash of its framed
-id, then its slot, as one number, all numbers sorted. A hash only tells where to look. What it finds
-is compared with the id that stands at that slot in the database, so that two ids of one hash are two
-subjects.
+A subject takes 8 bytes of memory where a dict of ids takes some 140: 32 bits of a hash of its
+framed id, then its slot, as one number, all numbers sorted. A hash only tells where to look. What
+it finds is compared with the id that stands at that slot in the database, so that two ids of one
+hash are two subjects.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Ledger:
         return np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
 
     def leaving(self, subjects: Iterable[SubjectId]) -> LeavingSubjects:
-        """Return what :meth:`take_out` takes of those of `subjects` that are enrolled, each once."""
+        """Return for :meth:`take_out` those of `subjects` that are enrolled, each once."""
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
         here = slots != NOBODY

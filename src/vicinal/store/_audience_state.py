@@ -23,7 +23,6 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
-from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._noise_schedule import ProxyLedger, ProxyNoiseSchedule, Shares
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
@@ -148,8 +147,9 @@ class AudienceState:
 
     def close(self, shard: Shard) -> None:
         """Let go of the records in this audience's own metric, if it has one."""
-        if isinstance(self.engine.shard, MetricShard):
-            shard.unfollow(self.engine.shard.mapped)
+        own = self.engine.shard
+        if isinstance(own, SharedShard) and own.mapped is not None:
+            shard.unfollow(own.mapped)
 
     def drop_answers(self) -> None:
         """Forget answers that nobody will see; their charges and their slack stay."""

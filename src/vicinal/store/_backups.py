@@ -29,10 +29,7 @@ _PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
 def pack(parts: OpenStore, path: Path) -> None:
     """Write a backup into a new folder; the ledger as SQLite, whatever it lies in.
 
-    Raises
-    ------
-    InvalidInput
-        If there is something in that place already.
+    Raises InvalidInput if there is something in that place already.
     """
     _make(path)
     _copy_files(parts.folder.path, path)
@@ -51,12 +48,8 @@ def unpack(
 ) -> None:
     """Make a closed store of a backup.
 
-    Raises
-    ------
-    InvalidInput
-        If `backup` is none, or there is something at `path` already.
-    PrivacyRefused
-        Without `accept_loss`, if the backup is not known to be the store's last state.
+    Raises InvalidInput if `backup` is none, or there is something at `path` already. Raises
+    PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
     """
     config = read_config(backup)
     if not config["backup"]:

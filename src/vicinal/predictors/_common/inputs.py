@@ -50,14 +50,8 @@ def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
 class FitInputs:
     """What ``fit`` was given besides labels, checked.
 
-    Attributes
-    ----------
-    features : float (n, d)
-        Private, finite.
-    ids : list or None
-        The subject of every record; None where every record is a subject of its own.
-    reference : float (m, d) or None
-        Public rows.
+    `features`, float (n, d): private, finite. `ids`: the subject of every record; None where every
+    record is a subject of its own. `reference`, float (m, d) or None: public rows.
     """
 
     features: FloatMatrix
@@ -82,10 +76,7 @@ def records(
 ) -> FitInputs:
     """Check the arguments of a ``fit``; the estimator takes note of the features' shape and names.
 
-    Raises
-    ------
-    InvalidInput, TypeError
-        Naming the first bad argument.
+    Raises InvalidInput, TypeError naming the first bad argument.
     """
     rows = features(estimator, X, reset=True)
     refuse_same_memory(X, public)
@@ -99,10 +90,7 @@ def records(
 def features(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False) -> FloatMatrix:
     """Return a finite float matrix (n, d) in C order; `reset` records its shape and names.
 
-    Raises
-    ------
-    InvalidInput, TypeError
-        In scikit-learn's words, less everything that quotes values.
+    Raises InvalidInput, TypeError in scikit-learn's words, less everything that quotes values.
     """
     try:
         checked = validate_data(

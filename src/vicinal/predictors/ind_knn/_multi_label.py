@@ -17,9 +17,7 @@ from vicinal.predictors.ind_knn._engine_factory import PlannedEngine
 from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
 from vicinal.predictors.ind_knn._parameter_tables import MultiLabelParameters
 from vicinal.predictors.ind_knn._vector_answers import LabelAnswers
-from vicinal.predictors.ind_knn._vector_settings import (
-    MultiLabelSettings,
-)
+from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings
 
 Floats = npt.NDArray[np.float64]
 

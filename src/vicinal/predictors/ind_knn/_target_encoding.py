@@ -38,10 +38,8 @@ _SHORTEST = 2
 class TypicalScale:
     """Where numbers in -1..1 typically lie: their middle and how far from it.
 
-    Attributes
-    ----------
-    centre, half : float64 (p,)
-        Typical numbers z of a target have |z - centre| <= half. By default all are typical.
+    `centre`, `half`, float64 (p,): typical numbers z of a target have |z - centre| <= half. By
+    default all are typical.
     """
 
     centre: Floats
@@ -78,10 +76,8 @@ def parts(weight_share: float) -> tuple[float, float]:
 def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
     """Return targets on a scale from -1, the lower bound, to 1, (n, p); beyond them they are cut.
 
-    Raises
-    ------
-    InvalidInput
-        If they are not finite numbers, one for each record and target; no value is quoted.
+    Raises InvalidInput if they are not finite numbers, one for each record and target; no value is
+    quoted.
     """
     if y is None:
         raise InvalidInput(

@@ -25,14 +25,9 @@ Floats = npt.NDArray[np.float64]
 class NumberAnswers:
     """Predictions of p targets for q queries, with what is known of them.
 
-    Attributes
-    ----------
-    settings : RegressorSettings
-        How numbers became vectors.
-    averages : NoisyAverages
-        Of what records said, (q, p), or (q, p J) with J thresholds.
-    means, errors : float64 (q, p)
-        Predictions and their standard errors from the noise, in units of the targets.
+    `settings`: how numbers became vectors. `averages`: of what records said, (q, p), or (q, p J)
+    with J thresholds. `means`, `errors`, float64 (q, p): predictions and their standard errors from
+    the noise, in units of the targets.
     """
 
     settings: RegressorSettings
@@ -107,12 +102,8 @@ def checked_levels(settings: RegressorSettings, quantiles: Sequence[float]) -> l
 class KeywordAnswers:
     """The m words with the largest noisy sums of q queries.
 
-    Attributes
-    ----------
-    places : int64 (q, m)
-        Of the words in the vocabulary, the heaviest first.
-    sums : float64 (q, m)
-        Their noisy sums.
+    `places`, int64 (q, m): of the words in the vocabulary, the heaviest first. `sums`, float64 (q,
+    m): their noisy sums.
     """
 
     places: npt.NDArray[np.int64]
@@ -147,14 +138,9 @@ class KeywordAnswers:
 class LabelAnswers:
     """Which of c labels q queries have.
 
-    Attributes
-    ----------
-    averages : NoisyAverages
-        Of what records said of each label.
-    present : bool (q, c)
-        Whether a label's noisy share is at least one half.
-    shares, errors : float64 (q, c)
-        Shares of the neighbours with each label, in 0..1, and their standard errors.
+    `averages`: of what records said of each label. `present`, bool (q, c): whether a label's noisy
+    share is at least one half. `shares`, `errors`, float64 (q, c): shares of the neighbours with
+    each label, in 0..1, and their standard errors.
     """
 
     averages: NoisyAverages
