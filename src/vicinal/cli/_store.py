@@ -81,6 +81,10 @@ def predict(
     audience: Audience = "default",
     analyst: Annotated[str, typer.Option(help="Whose quota.")] = "anyone",
     key: Annotated[str | None, typer.Option(help="Idempotency key: sent again, free.")] = None,
+    trend: Annotated[
+        bool,
+        typer.Option("--trend", help="Of numbers and labels: by a trend through these answers."),
+    ] = False,
     out: Annotated[
         str | None, typer.Option(help="Write answers here: .csv, .parquet, .npy, or - (stdout).")
     ] = None,
@@ -104,7 +108,9 @@ def predict(
         first, dataset = read_queries(path, opened.schema.extractor, name)
         with naming(path):
             rows, keys = opened.extracted(dataset.features)
-        reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
+        reply = opened.predict(
+            rows, audience=audience, analyst=analyst, idempotency_key=key, trend=trend
+        )
     table = answer_table(reply, opened.schema.target.names, first)
     if out is not None or not json:
         write_answers(table, out)
@@ -231,6 +237,10 @@ def allow(
 
 def _described(facts: dict[str, Any]) -> str:
     lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    lines += [
+        f"Shard {number}: copy {' and '.join(map(str, copies))}"
+        for number, copies in enumerate(facts.get("copies", ()))
+    ]
     for name, audience in facts["audiences"].items():
         counts = audience["queries"]
         lines.append(

@@ -31,12 +31,14 @@ from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import (
     CentroidCells,
     ExactIndex,
+    Kernel,
     NeighbourLists,
     Radius,
     Reference,
     learn_cells,
 )
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings
 from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._planning import ASKED_SHARE, GATE_OPENS, asked_of, usage
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
@@ -238,6 +240,19 @@ class ProxyLedger:
     def search(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
         return self._index.search(queries, thresholds)
+
+    def surroundings(
+        self, queries: IntegerMatrix, kernel: Kernel, weights: npt.NDArray[np.int64]
+    ) -> PublicSurroundings:
+        """Return where the points inside each query's radius lie, by a kernel's weights."""
+        near = self.search(queries, self._radius.thresholds(queries))
+        return PublicSurroundings.of(
+            queries.astype(np.float64),
+            self._points.points.astype(np.float64),
+            near.starts,
+            near.rows,
+            weights[kernel.levels(near.similarities)].astype(np.float64),
+        )
 
     def add_query(self, neighbours: NeighbourLists) -> None:
         """Count who takes part in the queries of a block, before it is answered."""
