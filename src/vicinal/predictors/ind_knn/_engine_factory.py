@@ -95,7 +95,7 @@ def plan_engine(
     """
     slack, noise = slack_meter(settings), randomness(settings.simulation_seed)
     ledger, model = MemoryLedger(), None
-    kernel_for(settings, public)  # refuses what is missing, before anything is drawn
+    kernel = kernel_for(settings, public)  # refuses what is missing, before anything is drawn
     if settings.may_train and public is not None:
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
@@ -104,7 +104,7 @@ def plan_engine(
         )
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
-    kernel = kernel_for(settings, public)
+        kernel = kernel_for(settings, public)
     shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings.index))
     shard.ledger = ledger
     shard.add(kernel.encode(X), targets, subjects)
