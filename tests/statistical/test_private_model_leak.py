@@ -8,6 +8,7 @@ exactly, and the victim's charges must not be below it. Broken controls fail tha
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,7 +84,7 @@ def without(subjects, victim, step):
 def loss_and_price(subjects, victim, monkeypatch, **parameters):
     """Return the zCDP that the training loses about the victim, and what the victim paid."""
     fitted, steps = trained(subjects, monkeypatch, **parameters)
-    assert len(steps) == _descent.STEPS
+    assert len(steps) == _descent.PLAIN.steps
     loss = 0.0
     for step in steps:
         difference = (step.sums - without(subjects, victim, step)).astype(float)
@@ -141,7 +142,7 @@ def most_wrong(monkeypatch):
 @pytest.mark.parametrize("control", [uncharged, unclipped])
 def test_broken_trainings_are_caught(control, monkeypatch):
     victim = most_wrong(monkeypatch)
-    monkeypatch.setattr(_private_model, "CLIP", 0.3)
+    monkeypatch.setattr(_descent, "PLAIN", dataclasses.replace(_descent.PLAIN, clip=0.3))
     loss, paid = loss_and_price(SINGLE, victim, monkeypatch)
     assert loss <= paid * (1 + 1e-9)
     control(monkeypatch)
