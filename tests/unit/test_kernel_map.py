@@ -55,7 +55,7 @@ def test_private_means_are_caught():
 
 
 def test_a_stored_map_is_the_same():
-    again = KernelMap.of_arrays(MAP.arrays())
+    again = KernelMap(**MAP.arrays())
     assert (again.components(unit_vectors(X)) == ROWS).all()
     assert all(array.dtype == np.int16 for array in MAP.arrays().values())
 

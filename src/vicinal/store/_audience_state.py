@@ -118,7 +118,7 @@ class AudienceState:
         """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
         if (model := self.private_model) is None:
             return self.engine.answer(rows)
-        mapped, prior = model.integers(rows), model.prior(rows)
+        mapped, prior = model.mapped(rows)
         return self.engine.answer(mapped, prior=prior)
 
     def released(self, answers: QueryAnswers) -> npt.NDArray[Any]:
@@ -261,7 +261,8 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     become durable together.
     """
     plan = json.loads(audience.plan)
-    settings, pinned = _settings(parts.schema, plan["asked"]), {}
+    pinned: dict[str, Any] = {}
+    settings = _settings(parts.schema, plan["asked"])
     if isinstance(settings, IndKNNSettings):
         settings = train_model(parts, audience, settings)
         pinned["model_share"] = settings.model_share

@@ -68,9 +68,10 @@ class StoredModel:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""
         return self.kernel.encode(self.model.features(_numbers(rows)))
 
-    def prior(self, rows: IntegerMatrix) -> npt.NDArray[np.float64]:
-        """Return what joins the votes on queries, given as the store's integers."""
-        return self.model.prior(_numbers(rows))
+    def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, npt.NDArray[np.float64]]:
+        """Return the same for queries, and what joins the votes on them."""
+        features, prior = self.model.mapped(_numbers(rows))
+        return self.kernel.encode(features), prior
 
     def shard(self, parts: OpenStore, audience: Audience, settings: SharedSettings) -> MetricShard:
         """Return the records in this metric, which from now on change with the store's."""
@@ -181,7 +182,7 @@ def _stored_kernel(parts_of: Mapping[str, str]) -> KernelMap | None:
     width = int(parts_of[_SHAPE])
     projection = arrays["projection"].reshape(-1, width)
     landmarks = arrays["landmarks"].reshape(len(projection), -1)
-    return KernelMap.of_arrays({**arrays, "projection": projection, "landmarks": landmarks})
+    return KernelMap(**{**arrays, "projection": projection, "landmarks": landmarks})
 
 
 def _numbers(rows: IntegerMatrix) -> FloatMatrix:

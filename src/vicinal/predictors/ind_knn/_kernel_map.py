@@ -11,8 +11,6 @@ docs/decisions/0119-kernel-components.md has what was measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -38,13 +36,12 @@ _LARGEST = 1 << 14
 _CHUNK = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class KernelMap:
     """A kernel's likeness to public rows, projected on its principal components; public.
 
-    Attributes
+    Parameters
     ----------
-    landmarks : float32 (L, d)
+    landmarks : int16 (L, d)
         Public integer rows of length one.
     projection : int16 (L, D)
         From likenesses to components, in steps of its column.
@@ -56,13 +53,21 @@ class KernelMap:
     >>> import numpy as np
     >>> from vicinal.predictors.ind_knn._kernel_map import KernelMap
     >>> kernel = KernelMap.of(np.random.default_rng(0).normal(size=(100, 30)), 40)
-    >>> kernel.components(kernel.landmarks[:2]).shape
-    (2, 40)
+    >>> kernel.width, kernel.components(kernel._landmarks[:2]).shape
+    (40, (2, 40))
     """
 
-    landmarks: IntegerRows
-    projection: npt.NDArray[np.int16]
-    shifts: npt.NDArray[np.int16]
+    def __init__(
+        self,
+        landmarks: npt.NDArray[np.int16],
+        projection: npt.NDArray[np.int16],
+        shifts: npt.NDArray[np.int16],
+    ) -> None:
+        self._landmarks = landmarks.astype(np.float32)
+        self._projection = projection.astype(np.float64)
+        self._shifts = shifts
+        everywhere = _likeness(self._landmarks, self._landmarks).sum(axis=0, dtype=np.float64)
+        self._center = np.rint(everywhere @ self._projection / len(landmarks))
 
     @classmethod
     def of(cls, public: FloatMatrix, n_components: int = COMPONENTS) -> Self:
@@ -78,37 +83,30 @@ class KernelMap:
         projection *= (along[0] / along) ** 0.25
         shifts = np.ceil(np.log2(np.abs(projection).max(axis=0) / _LARGEST)).astype(np.int16)
         whole = np.rint(projection / 2.0 ** shifts.astype(float)).astype(np.int16)
-        return cls(landmarks, whole, shifts)
+        return cls(landmarks.astype(np.int16), whole, shifts)
 
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
-        """Return what :meth:`of_arrays` takes, to be stored. Public."""
-        landmarks = self.landmarks.astype(np.int16)
-        return dict(zip(KERNEL_ARRAYS, (landmarks, self.projection, self.shifts), strict=True))
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, npt.NDArray[np.int16]]) -> Self:
-        """Return the map that was stored; another factorisation would not fit its weights."""
-        landmarks = arrays["landmarks"].astype(np.float32)
-        return cls(landmarks, arrays["projection"], arrays["shifts"])
+        """Return the parameters by name, to be stored: another factorisation would not fit."""
+        parts = self._landmarks, self._projection, self._shifts
+        wholes = (part.astype(np.int16) for part in parts)
+        return dict(zip(KERNEL_ARRAYS, wholes, strict=True))
 
     @property
     def width(self) -> int:
         """D, the number of components."""
-        return self.projection.shape[1]
+        return len(self._shifts)
 
     def components(self, unit: IntegerRows) -> npt.NDArray[np.float64]:
         """Return the components of integer rows of length one, float64 (n, D), each by itself.
 
         Sums stay below 2^16 2^14 L steps, exact in any order.
         """
-        whole = self.projection.astype(np.float64)
-        offset = _likeness(self.landmarks, self.landmarks).sum(axis=0, dtype=np.float64) @ whole
-        center = np.rint(offset / len(self.landmarks))
         found = np.empty((len(unit), self.width))
         for start in range(0, len(unit), _CHUNK):
             part = slice(start, start + _CHUNK)
-            found[part] = _likeness(unit[part], self.landmarks).astype(np.float64) @ whole - center
-        return found * 2.0 ** self.shifts.astype(float)
+            likeness = _likeness(unit[part], self._landmarks).astype(np.float64)
+            found[part] = likeness @ self._projection - self._center
+        return found * 2.0 ** self._shifts.astype(float)
 
 
 def _likeness(left: IntegerRows, right: IntegerRows) -> npt.NDArray[np.float32]:

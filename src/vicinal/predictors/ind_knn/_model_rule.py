@@ -1,7 +1,7 @@
 """How a private model is trained and used, chosen from public facts alone.
 
-docs/decisions/0053-private-model.md, 0107-rule-of-the-model.md and 0119-kernel-components.md have the
-measurements.
+docs/decisions/0053-private-model.md, 0107-rule-of-the-model.md and 0119-kernel-components.md have
+the measurements.
 """
 
 from __future__ import annotations

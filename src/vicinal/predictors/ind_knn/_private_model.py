@@ -114,19 +114,28 @@ class PrivateModel:
 
     def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
+        return self.mapped(X)[0]
+
+    def mapped(self, X: FloatMatrix) -> tuple[npt.NDArray[np.float32], Floats]:
+        """Return what :meth:`features` and :meth:`prior` return."""
         n_features, n_classes = X.shape[1], self.model.weights.shape[1]
         features = np.empty((len(X), n_features + n_classes), dtype=np.float32)
+        prior = np.empty((len(X), n_classes))
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
             features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             features[part, n_features:] = (scores - self._center) * (
                 self.rule.metric / self._length
             )
-        return features
+            prior[part] = self._prior_of(scores)
+        return features, prior
 
     def prior(self, X: FloatMatrix) -> Floats:
         """Return what joins the votes, float64 (n, c), in units of their noise."""
-        prior = self.model.scores(X) * (self.rule.prior / self._spread)
+        return self._prior_of(self.model.scores(X))
+
+    def _prior_of(self, scores: Floats) -> Floats:
+        prior = scores * (self.rule.prior / self._spread)
         return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
     def shares(self, prior: Floats) -> Floats:
@@ -201,8 +210,8 @@ def resolved(settings: AnySettings, n_features: int, n_public: int) -> AnySettin
 def fitting_share(settings: SharedSettings, n_features: int) -> float:
     """Return the share of budgets for the model: the rule's, or 0 where noise would win.
 
-    The noise on the mean gradient of 40, over all weights of `n_features`, must be below :data:`LOUDEST` clipping bounds;
-    from :data:`LOUD` on the share is :data:`LOUD_SHARE`.
+    The noise on the mean gradient, were there 40 of them, over all weights of `n_features`, must
+    be below :data:`LOUDEST` clipping bounds; from :data:`LOUD` on the share is :data:`LOUD_SHARE`.
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
     root = math.sqrt((n_features + 1) * len(settings.class_names))
