@@ -15,9 +15,10 @@ CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 DOCS := $(VENV)/.docs-installed
 
-# Each file of tests goes to one of two workers whole and in the order of its name, so that what its
-# tests share is made once and drawn from in one order. A worker multiplies on one thread.
-WORKERS ?= 2
+# Each file of tests goes to one worker whole and in the order of its name, so that what its tests
+# share is made once and drawn from in one order. A worker multiplies on one thread. Three fill two
+# cores: a quarter of the time they wait, for processes that start, are killed, or serve.
+WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 SPREAD = --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compiles every module
@@ -38,7 +39,7 @@ demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in ou
 
 # The order of a set of names is luck, too. Soaks take any.
 test: export PYTHONHASHSEED = 0
-test: $(DEV) ## run every test but the soaks, in two processes
+test: $(DEV) ## run every test but the soaks, in three processes (WORKERS=2: less memory)
 	@$(PYTEST) $(SPREAD) --durations=20 $(ARGS)
 
 soak: $(DEV) ## hours: the long forms of tests, and the statistical ones on real entropy
@@ -101,7 +102,7 @@ $(DEV): pyproject.toml requirements/core.txt requirements/dev.txt requirements/t
 	@$(HASHED)core.txt --requirement requirements/dev.txt
 	@$(TORCH)
 	@[ $(CORE) -nt pyproject.toml ] || $(ITSELF)
-	@[ -e $(CORE) ] || $(BIN)/python -m vicinal.reports._compile # or both workers compile the same
+	@[ -e $(CORE) ] || $(BIN)/python -m vicinal.reports._compile # or all workers compile the same
 	@touch $(CORE) $@
 
 $(DOCS): $(DEV) requirements/docs.txt

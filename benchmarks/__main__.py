@@ -1,11 +1,12 @@
 """Measure what an answer costs on this machine, next to the bare products of its block.
 
 `python -m benchmarks [--short] [--json]`; `--goals` prints every goal of speed with its figure,
-`--parts` what a prediction is made of, `--growth` how cost grows with work. Works that are compared
-run in turn, so that a machine that slows down slows all of them; times are medians. `vicinal bench`
-has more sizes and all indexes, `python -m benchmarks.rivals` what other libraries offer; here is
-the way from the product to the private answer. Private-kNN has a table of its own:
-`python -m benchmarks.private_knn`. So has the smoothed wing: `python -m benchmarks.smoothed`.
+`--parts` what a prediction is made of, `--growth` how cost grows with work, `--commands` what every
+command loads. Works that are compared run in turn, so that a machine that slows down slows all of
+them; times are medians. `vicinal bench` has more sizes and all indexes, `python -m
+benchmarks.rivals` what other libraries offer; here is the way from the product to the private
+answer. Private-kNN has a table of its own: `python -m benchmarks.private_knn`. So has the smoothed
+wing: `python -m benchmarks.smoothed`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from benchmarks import goals, growth, parts
+from benchmarks import commands, goals, growth, parts
 from benchmarks.rivals import float32_works
 from vicinal import IndKNNClassifier
 from vicinal.reports._search_benchmark import BenchmarkData, SearchBenchmark, interleaved
@@ -63,6 +64,7 @@ def main() -> None:
     tables.add_argument("--goals", action="store_true", help="every goal with its figure")
     tables.add_argument("--parts", action="store_true", help="what a prediction is made of")
     tables.add_argument("--growth", action="store_true", help="how cost grows with work")
+    tables.add_argument("--commands", action="store_true", help="what every command loads")
     parser.add_argument("--only", choices=goals.GROUPS, help="one group of goals")
     arguments = parser.parse_args()
     if arguments.goals or arguments.only:
@@ -73,6 +75,9 @@ def main() -> None:
         return
     if arguments.growth:
         _print(growth.report(arguments.short))
+        return
+    if arguments.commands:
+        _print(commands.report())
         return
     rows = []
     for n, d in ((20_000, 128),) if arguments.short else SIZES:

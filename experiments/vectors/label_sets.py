@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,8 @@ def scores(table: LabelTable, seed: int, epsilons: tuple[float, ...]) -> Iterato
             right = (np.asarray(predict()) == truth).mean(axis=0)
         return LabelScore(table.name, method, epsilon, seed, right)
 
-    def fitted(model: Any, **more: Any) -> Any:
-        return model.fit(records, carried, **more).predict(queries)
+    def fitted(model: Any, asked: dict[str, Any] | None = None, **more: Any) -> Any:
+        return model.fit(records, carried, **more).predict(queries, **asked or {})
 
     common = carried.mean(axis=0) >= 0.5
     yield score("commonest value", None, lambda: np.tile(common, (len(queries), 1)))
@@ -123,13 +124,17 @@ def scores(table: LabelTable, seed: int, epsilons: tuple[float, ...]) -> Iterato
     names = list(table.labels)
     shared: dict[str, Any] = {"n_queries": N_QUERIES, "simulation_seed": seed, "delta": DELTA}
     for epsilon in epsilons:
-        for tau in (None, len(names) / 2):
+        for method, tau, trend in (
+            ("Ind-KNN", None, False),
+            ("Ind-KNN, by a trend", None, True),
+            (f"Ind-KNN, tau {len(names) / 2:g}", len(names) / 2, False),
+        ):
             own = IndKNNMultiLabelClassifier(
                 names, epsilon, kernel="rbf", tau=tau, n_records=len(records),
                 interactions="public", **shared,
             )  # fmt: skip
-            method = "Ind-KNN" if tau is None else f"Ind-KNN, tau {tau:g}"
-            yield score(method, epsilon, lambda own=own: fitted(own, public=public))  # type: ignore[misc]
+            predict = partial(fitted, own, {"trend": trend}, public=public)
+            yield score(method, epsilon, predict)
         for k, gamma in ((100, 0.05), (300, 0.05), (300, 0.15)):
             other = PrivateKNNClassifier(
                 names, k, gamma, epsilon=epsilon, tau=len(names), interactions="public", **shared

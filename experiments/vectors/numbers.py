@@ -141,23 +141,25 @@ def methods(
         linear = AdaSSP.fit(records, scaled, bound, epsilon, DELTA, seed).predict(queries)
         return np.asarray((linear + 1) / 2 * (high - low) + low)
 
-    def neighbors(**more: Any) -> Floats:
+    def neighbors(*, trend: bool = False, **more: Any) -> Floats:
         model = IndKNNRegressor(
             table.bounds, epsilon, DELTA, n_queries, scale=table.scale, kernel="rbf",
             simulation_seed=seed, n_records=len(records), interactions="public", **more,
         )  # fmt: skip
         model.fit(records, target, public=public)
-        return onto(model.predict(queries))
+        return onto(model.predict(queries, trend=trend))
 
     yield "AdaSSP", ada
     linear = linear_regression(epsilon, CUT, (float(low), float(high)), seed)
     if linear is not None:
         yield "diffprivlib", partial(_fitted, linear, records, values, queries)
     yield "IndKNNRegressor", neighbors
+    yield "  by a trend", partial(neighbors, trend=True)
     if table.typical is not None:
-        typical = {"typical_range": table.typical}
+        typical: dict[str, Any] = {"typical_range": table.typical}
         yield "  typical range", partial(neighbors, **typical)
         yield "  and usage", partial(neighbors, **typical, noise_schedule="usage")
+        yield "  typical, by a trend", partial(neighbors, **typical, trend=True)
 
 
 def _fitted(model: Any, records: Floats, values: Floats, queries: Floats) -> Floats:

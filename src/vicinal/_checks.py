@@ -119,17 +119,9 @@ def label_indices(y: npt.ArrayLike, classes: npt.NDArray[Any]) -> npt.NDArray[np
 def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:
     """Return subject ids in their one form, see :func:`subject_id`; ids are never echoed.
 
-    Parameters
-    ----------
-    name : str
-        What the caller calls them.
-    subjects : flat sequence or column
-        Lists, NumPy arrays, pandas and Arrow columns; integers and text in any mixture.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the fault of the first id that has one.
+    `name`: what the caller calls them. `subjects`: lists, NumPy arrays, pandas and Arrow columns;
+    integers and text in any mixture. Raises InvalidInput naming the fault of the first id that has
+    one.
     """
     values = _flat(name, subjects)
     if _whole_numbers(subjects):
@@ -144,11 +136,9 @@ def subject_id(name: str, subject: object) -> SubjectId:
     person. Anything else is text in Unicode's composed form (NFC). Case, leading zeros and signs
     count: "a7" is not "A7", and "05", "-0" and "+5" are texts of their own.
 
-    Raises
-    ------
-    InvalidInput
-        Naming the fault: an empty or missing id; blanks around it; a control, invisible or unknown
-        character; text that is not Unicode; a floating-point number, also as text ("5.0").
+    Raises InvalidInput naming the fault: an empty or missing id; blanks around it; a control,
+    invisible or unknown character; text that is not Unicode; a floating-point number, also as text
+    ("5.0").
     """
     return _spelling(name, subject)
 

@@ -17,15 +17,9 @@ def lazy_exports(
 ) -> tuple[Attributes, Directory]:
     """Return `__getattr__` and `__dir__` of a package (PEP 562).
 
-    Parameters
-    ----------
-    package : str
-        The package's `__name__`.
-    namespace : dict
-        Its `globals()`, where a name is kept once it was used.
-    modules : mapping of str to str
-        Every public name, and the module that defines it. A module without a name of its own is
-        given by its place: ``{"errors": "vicinal.errors"}``.
+    `package`: the package's `__name__`. `namespace`: its `globals()`, where a name is kept once it
+    was used. `modules`: every public name, and the module that defines it. A module without a name
+    of its own is given by its place: ``{"errors": "vicinal.errors"}``.
     """
 
     def attribute(name: str) -> Any:

@@ -151,3 +151,45 @@ def test_no_two_options_of_a_command_have_one_flag():
     ]
     assert twice == []
     assert "vicinal init" in dict(commands(get_command(app)))
+
+
+def with_an_argument_too_many(name, command):
+    """Return words that give a command all that it requires, and something else."""
+    required = [
+        each for each in command.params if each.required or each.param_type_name != "option"
+    ]
+    words = name.split()[1:]
+    for each in required:
+        words += ["1"] if each.param_type_name == "argument" else [each.opts[0], "1"]
+    return [*words, "5"]
+
+
+def test_an_argument_too_many_is_answered_with_the_options_that_it_may_belong_to():
+    """The natural mistake is `erase STORE 5`; no other command leaves anybody alone, either."""
+    silent = []
+    for name, command in commands(get_command(app)):
+        if any(each.nargs == -1 for each in command.params):
+            continue
+        result = CliRunner().invoke(app, with_an_argument_too_many(name, command))
+        assert result.exit_code == 2, name
+        assert "extra argument" in result.stderr, name
+        if "Put the option's name before it: --" not in result.stderr:
+            silent.append(name)
+    flags_alone = "backup", "doctor", "inspect", "keys list", "keys revoke", "merge-subjects"
+    pictures = "account", "receipt key", "smoothed audit"
+    assert silent == [f"vicinal {name}" for name in sorted((*flags_alone, *pictures))]
+
+
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        ("erase STORE 5", ("--subject (", "--subjects (")),
+        ("verify STORE 5", ("--erased (", "--erased-list (")),
+        ("export-guarantee STORE everybody", ("--audience (",)),
+        ("receipt erasure STORE 5 --key k", ("--subject (", "--subjects (")),
+    ],
+)
+def test_the_likeliest_options_are_named(words, flags):
+    said = CliRunner().invoke(app, words.split()).stderr
+    assert all(flag in said for flag in flags)
+    assert "--out" not in said

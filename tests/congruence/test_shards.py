@@ -62,6 +62,10 @@ class Several:
     def charge_and_sum(self, release, queries, thresholds):
         return summed(shard.charge_and_sum(release, queries, thresholds) for shard in self.shards)
 
+    def expect(self, following):
+        for shard in self.shards:
+            shard.expect(following)
+
     def rounds(self, queries, thresholds, *, together):
         every = (shard.rounds(queries, thresholds, together=together) for shard in self.shards)
         for rounds in zip(*every, strict=True):
@@ -256,7 +260,8 @@ def test_ray_answers_as_a_store(tmp_path, ray_engine):
         "counts": (PLANS["private count"], short),
         "counts one by one": (PLANS["private count, one by one"], short),
     }
-    check_like_store(tmp_path, shard_tools.on_ray(ray_engine), 3, long, others, **LONG)
+    opened = shard_tools.on_ray(ray_engine, fan_out=2)
+    check_like_store(tmp_path, opened, 3, long, others, **LONG)
 
 
 def check_500(tmp_path, opened, shards, release):

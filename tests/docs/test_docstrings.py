@@ -89,6 +89,14 @@ def documented(docstring, heading):
     return {name for name in names if name.isidentifier()}
 
 
+def described(docstring):
+    """Return the names that a paragraph or a list describes, as "`name`, float (n,): what"."""
+    lists = re.findall(
+        r"(?:^|(?<=[.;] ))(?:- )?((?:`\w+`(?:, )?)+)(?:[^`:;.]|\.\.)*?:\s", docstring, re.MULTILINE
+    )
+    return {name for each in lists for name in re.findall(r"`(\w+)`", each)}
+
+
 def declared(node):
     """Return the names of a function's parameters, or of a class's fields and methods."""
     if isinstance(node, ast.ClassDef):
@@ -110,6 +118,7 @@ def strangers(source):
             listed = documented(text, "Parameters")
             if isinstance(node, ast.ClassDef) and not node.bases:
                 listed |= documented(text, "Attributes")
+            listed |= described(text)
             if names and not getattr(getattr(node, "args", None), "kwarg", None):
                 yield from (f"{node.name}.{name}" for name in listed - names)
 
@@ -124,6 +133,10 @@ def test_a_name_that_is_gone_is_noticed():
         'def f(a):\n    """Do.\n\n    Parameters\n    ----------\n    b : int\n        It.\n    """'
     )
     assert list(strangers(source)) == ["f.b"]
+    source = (
+        'def f(a):\n    """Do.\n\n    `a`, int (n,): this. `b`: that: `c`.\n    - `d`: no.\n    """'
+    )
+    assert sorted(strangers(source)) == ["f.b", "f.d"]
 
 
 def test_headings_stand_on_their_own_line():

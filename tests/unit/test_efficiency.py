@@ -16,18 +16,18 @@ CLASSES, D = 3, 12
 
 
 @pytest.fixture(scope="module")
-def benchmark():
+def benchmark_data():
     rng = np.random.default_rng(0)
     y = rng.integers(0, CLASSES, 1400)
     X = (3 * np.eye(CLASSES, D)[y] + rng.normal(size=(1400, D))).astype(np.float32)
     return Benchmark(range(CLASSES), X[:700], y[:700], X[700:], y[700:])
 
 
-def test_every_index_and_every_reuse_has_a_row(benchmark, monkeypatch):
+def test_every_index_and_every_reuse_has_a_row(benchmark_data, monkeypatch):
     monkeypatch.setattr(efficiency, "N_REFERENCE", 300)
     monkeypatch.setattr(efficiency, "N_QUERIES", 150)
     told = []
-    indexes, reuses = efficiency.measure(benchmark, 2, 0.5, 0.5, told.append)
+    indexes, reuses = efficiency.measure(benchmark_data, 2, 0.5, 0.5, told.append)
     assert sum(told) == efficiency.work(2)
     assert len(indexes) == 2 * len(efficiency.INDEXES)
     assert [row.reuse for row in reuses] == list(efficiency.REUSES)
@@ -42,12 +42,12 @@ def test_every_index_and_every_reuse_has_a_row(benchmark, monkeypatch):
     assert "gate" in table
 
 
-def test_every_release_has_a_row_in_every_setting(benchmark, monkeypatch):
+def test_every_release_has_a_row_in_every_setting(benchmark_data, monkeypatch):
     settings = Setting(4.0, 100), Setting(8.0, 200)
     monkeypatch.setattr(releases, "N_REFERENCE", 300)
     monkeypatch.setattr(releases, "SETTINGS", settings)
     told = []
-    rows = releases.measure(benchmark, 2, told.append)
+    rows = releases.measure(benchmark_data, 2, told.append)
     assert sum(told) == releases.work(2)
     assert len(rows) == len(settings) * len(releases.WAYS)
     assert all(0.5 < accuracy <= 1 for row in rows for accuracy in row.accuracies)
@@ -56,8 +56,8 @@ def test_every_release_has_a_row_in_every_setting(benchmark, monkeypatch):
     assert table.count("100% asked") >= 4
 
 
-def test_the_commands_print_tables_and_json(benchmark, monkeypatch, tmp_path):
-    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark)
+def test_the_commands_print_tables_and_json(benchmark_data, monkeypatch, tmp_path):
+    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark_data)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
     monkeypatch.setattr(efficiency, "N_REFERENCE", 300)
     monkeypatch.setattr(efficiency, "N_QUERIES", 100)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from vicinal.accounting._budget import UNITS, afford, charge, gdp_delta, unit_rate
+from vicinal.accounting._budget import UNITS, gdp_delta, unit_rate
+from vicinal.accounting._charges import afford, charge
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._charging_kernels import OnePrice, scale_down
 

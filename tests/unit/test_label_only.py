@@ -15,15 +15,14 @@ from scipy.special import log_ndtr
 
 from vicinal.accounting import _three_way_divergence, _threshold_divergence
 from vicinal.accounting._budget import UNITS, budget, unit_rate
+from vicinal.accounting._charges import label_afford, label_charge
 from vicinal.accounting._label_only import (
     LINE_GRID,
     PLANE_GRID,
     LabelBudget,
     charge_table,
     grid_excess,
-    label_afford,
     label_budget,
-    label_charge,
     one_coordinate_rdp,
     two_coordinate_rdp,
 )

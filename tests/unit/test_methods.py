@@ -43,13 +43,13 @@ def data(seed, n=1500):
 
 
 @pytest.fixture(scope="module")
-def benchmark():
+def benchmark_data():
     return data(0)
 
 
 @pytest.fixture(scope="module")
-def trial(benchmark):
-    return grid.trial_of(benchmark, Table((), (4.0,), (200,), 1), 0)
+def trial(benchmark_data):
+    return grid.trial_of(benchmark_data, Table((), (4.0,), (200,), 1), 0)
 
 
 @pytest.fixture
@@ -200,15 +200,15 @@ def test_nan_is_not_a_result(tmp_path):
 # ---------------------------------------------------------------- the table
 
 
-def test_a_table_is_filled_once(benchmark, tmp_path):
+def test_a_table_is_filled_once(benchmark_data, tmp_path):
     table = Table(("default", "noisy-sgd", "not-private"), (2.0, 8.0), (100, 200), 2)
     cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
     told = []
-    grid.measure("toy", benchmark, table, cells, told.append)
+    grid.measure("toy", benchmark_data, table, cells, told.append)
     assert sum(told) == grid.work(table)
     assert len(cells) == 2 * (4 + 4 + 2)
     before = (tmp_path / "x.cells.jsonl").read_bytes()
-    grid.measure("toy", benchmark, table, cells, told.append)
+    grid.measure("toy", benchmark_data, table, cells, told.append)
     assert (tmp_path / "x.cells.jsonl").read_bytes() == before
     found = entries(cells)
     assert {len(entry.scores) for entry in found} == {2}
@@ -259,13 +259,13 @@ def test_nothing_to_draw_is_refused():
 # ---------------------------------------------------------------- what goes wrong
 
 
-def test_what_goes_wrong_breaks_nothing(benchmark, tmp_path, monkeypatch):
+def test_what_goes_wrong_breaks_nothing(benchmark_data, tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "N_REFERENCE", 500)
     monkeypatch.setattr(robustness, "SIZES", (20,))
     monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 200),))
     cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
     told = []
-    robustness.measure("toy", benchmark, data(1), 1, cells, told.append)
+    robustness.measure("toy", benchmark_data, data(1), 1, cells, told.append)
     assert sum(told) == robustness.work(1, foreign=True)
     assert len(cells) == 7 * len(robustness.WAYS)
     scores = {place: found[0].accuracy for place, found in cells.runs().items()}
@@ -274,25 +274,25 @@ def test_what_goes_wrong_breaks_nothing(benchmark, tmp_path, monkeypatch):
     assert all(0 <= accuracy <= 1 for accuracy in scores.values())
 
 
-def test_foreign_rows_of_another_width_are_refused(benchmark, tmp_path, monkeypatch):
+def test_foreign_rows_of_another_width_are_refused(benchmark_data, tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "N_REFERENCE", 300)
     monkeypatch.setattr(robustness, "SIZES", ())
     monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 50),))
     narrow = Benchmark(
-        benchmark.classes, benchmark.records[:, :5], benchmark.labels, benchmark.test[:, :5],
-        benchmark.test_labels,
+        benchmark_data.classes, benchmark_data.records[:, :5], benchmark_data.labels,
+        benchmark_data.test[:, :5], benchmark_data.test_labels,
     )  # fmt: skip
     cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
     with pytest.raises(InvalidInput, match="as many features"):
-        robustness.measure("toy", benchmark, narrow, 1, cells, lambda _: None)
+        robustness.measure("toy", benchmark_data, narrow, 1, cells, lambda _: None)
 
 
 @pytest.mark.parametrize("case", ["foreign", "far away", "few records", "erased"])
 @pytest.mark.parametrize("release", ["votes", "label"])
-def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark, case, release):
+def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark_data, case, release):
     """No budget is overspent, and what is stated is what was asked for."""
     rng = np.random.default_rng(2)
-    X, y, public = benchmark.records, benchmark.labels, benchmark.test[:500]
+    X, y, public = benchmark_data.records, benchmark_data.labels, benchmark_data.test[:500]
     if case == "foreign":
         public = rng.normal(size=(500, D)).astype(np.float32)
     if case == "far away":
@@ -305,11 +305,11 @@ def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark, case, relea
         pytest.warns(UserWarning, match="do not look like") if case == "far away" else nullcontext()
     )
     with told:
-        labels = [classifier.predict(benchmark.test[600:650])]
+        labels = [classifier.predict(benchmark_data.test[600:650])]
     if case == "erased":
         assert classifier.erase(np.arange(len(X) // 20)) == len(X) // 20
     with pytest.warns(match="planned"):
-        labels.append(classifier.predict(benchmark.test[650:800]))
+        labels.append(classifier.predict(benchmark_data.test[650:800]))
     assert np.isin(np.concatenate(labels), range(CLASSES)).all()
     left = classifier._engine.shard.ledger
     assert left.remaining.min() >= 0
@@ -348,9 +348,9 @@ def test_keeping_up_has_a_row_for_every_way(trial, monkeypatch):
 
 
 @pytest.fixture
-def toy(benchmark, monkeypatch):
+def toy(benchmark_data, monkeypatch):
     monkeypatch.setattr(
-        "experiments.planning.feature_maps.FeatureMap.benchmark", lambda *_: benchmark
+        "experiments.planning.feature_maps.FeatureMap.benchmark", lambda *_: benchmark_data
     )
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
 
@@ -476,11 +476,11 @@ def test_the_losses_command_merges_files(tmp_path):
     assert CliRunner().invoke(experiments, wrong).exit_code == 2
 
 
-def test_features_of_a_file_are_a_benchmark(tmp_path, benchmark):
-    whole = np.round(benchmark.records * 8).astype(np.int8)
-    parts = {"x_train": whole, "y_train": benchmark.labels, "x_test": whole[:700]}
+def test_features_of_a_file_are_a_benchmark(tmp_path, benchmark_data):
+    whole = np.round(benchmark_data.records * 8).astype(np.int8)
+    parts = {"x_train": whole, "y_train": benchmark_data.labels, "x_test": whole[:700]}
     facts = {"steps": np.full(D, 0.125), "n_components": 10, "power": 0.5}
-    np.savez(tmp_path / "made.npz", **parts, y_test=benchmark.labels[:700], **facts)
+    np.savez(tmp_path / "made.npz", **parts, y_test=benchmark_data.labels[:700], **facts)
     arguments = [
         "accuracy", "--no-mnist", "--vectors", f"made={tmp_path / 'made.npz'}",
         "--methods", "linear", "--queries", "150", "--runs", "1", "--first-run", "3",

@@ -266,14 +266,14 @@ def test_points_without_labels_have_none_to_play_with(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def benchmark():
+def benchmark_data():
     (X, y), (Xt, yt) = data(0, 1500), data(1, 1500)
     return Benchmark(range(CLASSES), X, y, Xt, yt)
 
 
 @pytest.fixture
-def small(monkeypatch, benchmark):
-    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark)
+def small(monkeypatch, benchmark_data):
+    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark_data)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
     for module in (tuning, wear):
         monkeypatch.setattr(module, "N_REFERENCE", 600)
@@ -282,9 +282,9 @@ def small(monkeypatch, benchmark):
 
 
 @pytest.mark.usefixtures("small")
-def test_the_oracle_is_never_worse_than_the_plan(benchmark):
+def test_the_oracle_is_never_worse_than_the_plan(benchmark_data):
     told = []
-    (row,) = tuning.measure(benchmark, 2, told.append)
+    (row,) = tuning.measure(benchmark_data, 2, told.append)
     assert sum(told) == tuning.work(2)
     assert row.difference >= 0
     assert 0.5 < row.foretold <= 1
@@ -292,9 +292,9 @@ def test_the_oracle_is_never_worse_than_the_plan(benchmark):
 
 
 @pytest.mark.usefixtures("small")
-def test_every_stream_has_a_row_at_both_paces(benchmark):
+def test_every_stream_has_a_row_at_both_paces(benchmark_data):
     told = []
-    rows = wear.measure(benchmark, 1, told.append)
+    rows = wear.measure(benchmark_data, 1, told.append)
     assert sum(told) == wear.work(1)
     assert [(row.stream, row.pace) for row in rows] == [
         (stream, pace) for stream in wear.STREAMS for pace in wear.PACES
@@ -305,8 +305,8 @@ def test_every_stream_has_a_row_at_both_paces(benchmark):
     assert len(wear.text_table(rows).splitlines()) == 1 + len(rows)
 
 
-def test_skewed_streams_are_skewed(benchmark):
-    trial = benchmark.trial(tuning.PublicMap(n_components=4), wear.split(1500, 600, 300, 0))
+def test_skewed_streams_are_skewed(benchmark_data):
+    trial = benchmark_data.trial(tuning.PublicMap(n_components=4), wear.split(1500, 600, 300, 0))
     rng = np.random.default_rng(0)
     classes = trial.truth[wear.STREAMS["one class"](trial, 200, rng)]
     assert np.bincount(classes, minlength=CLASSES).max() >= 180
@@ -317,18 +317,19 @@ def test_skewed_streams_are_skewed(benchmark):
 
 
 @pytest.mark.usefixtures("small")
-def test_a_small_test_part_leaves_a_smaller_reference(benchmark):
-    few = replace(benchmark, test=benchmark.test[:500], test_labels=benchmark.test_labels[:500])
+def test_a_small_test_part_leaves_a_smaller_reference(benchmark_data):
+    test, labels = benchmark_data.test[:500], benchmark_data.test_labels[:500]
+    few = replace(benchmark_data, test=test, test_labels=labels)
     (row,) = tuning.measure(few, 1, lambda _: None)
     assert row.default > 0.5
 
 
 @pytest.mark.usefixtures("small")
-def test_planning_takes_texts_and_wants_both_files(tmp_path, monkeypatch, benchmark):
+def test_planning_takes_texts_and_wants_both_files(tmp_path, monkeypatch, benchmark_data):
     texts = []
     monkeypatch.setattr(
         "experiments.text_benchmark.text_benchmark",
-        lambda paths, *_: texts.append(paths) or benchmark,
+        lambda paths, *_: texts.append(paths) or benchmark_data,
     )
     monkeypatch.setattr("vicinal.datasets.load_table", lambda *_, **__: None)
     arguments = ["planning", "--runs", "1", "--out", str(tmp_path)]

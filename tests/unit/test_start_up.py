@@ -51,10 +51,18 @@ def test_one_command_loads_no_other():
     assert modules.isdisjoint({"vicinal.cli._store", "vicinal.cli._demo", "vicinal.cli._label"})
 
 
+@pytest.mark.parametrize("command", ["init", "audience"])
+def test_the_parameters_of_plans_are_known_without_scikit_learn(command):
+    modules = loaded(PROGRAM.format(arguments=[command, "--help"]))
+    assert "vicinal.predictors.ind_knn._parameters" in modules
+    assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
+
+
 def test_pricing_a_plan_loads_only_what_it_needs():
+    """Fails if a price needs a compiler, whose tables take longer to load than all the rest."""
     modules = loaded(PROGRAM.format(arguments=["account", str(PLAN)]))
     assert "vicinal.accounting._plan" in modules
-    unneeded = {"matplotlib", "pyarrow", "sklearn", "scipy.optimize", "scipy.stats"}
+    unneeded = {"matplotlib", "numba", "pyarrow", "sklearn", "scipy.optimize", "scipy.stats"}
     assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
 
 

@@ -110,6 +110,21 @@ def test_excess_equals_50_digits(mu, gamma):
         assert mpf(ours) == pytest.approx(truth, rel=1e-9, abs=1e-25)
 
 
+@pytest.mark.parametrize("power", [1 + 2e-6, 1 + 1e-3, 1.5, 40.0, 1e4, -1e-6, -0.5, -300.0])
+def test_sums_of_renyi_keep_13_digits_at_every_order(power):
+    """Fails for e^bL - 1 - b (e^L - 1) as it stands: near b = 1 that keeps 9 digits, or none."""
+    sizes = np.array([1e-9, 1e-4, 0.049, 0.051, 0.2, 1.0, 7.0, 29.0, 31.0, 300.0])
+    log_ratio = np.concatenate([sizes, -sizes])
+    with mp.workdps(80):
+        b = mpf(power)
+        exact = [mp.log(mp.expm1(b * mpf(x)) - b * mp.expm1(mpf(x))) for x in log_ratio.tolist()]
+        gaps = [
+            abs(mpf(x) - y)
+            for x, y in zip(_divergence.log_gap(power, log_ratio), exact, strict=True)
+        ]
+        assert all(gap <= 1e-13 * max(1, abs(y)) for gap, y in zip(gaps, exact, strict=True))
+
+
 def test_pld_agrees_with_an_independent_accountant():
     for sigma, gamma in settings(40):
         count = max(1, int(min(2000.0, (sigma / gamma) ** 2 / 3)))

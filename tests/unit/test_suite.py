@@ -170,9 +170,40 @@ def test_what_luck_could_decide_is_noticed():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+REPEATED = """
+import threading
+import pytest
+
+made = []
+
+@pytest.fixture(scope="module")
+def shared():
+    made.append(None)
+
+def test_lucky(shared):
+    threading.Thread(target=int).start()
+    print("lucky", len(made))
+
+def test_sure():
+    print("sure")
+"""
+
+
+def test_what_has_luck_is_repeated_with_all_that_tests_share_made_anew(tmp_path):
+    """Fails if a test that changes what its file shares could not be run twice in a row."""
+    (tmp_path / "test_it.py").write_text(REPEATED)
+    options = ("-p", "steady", "--steady=3", "-qs", "-p", "no:cacheprovider", "-c", os.devnull)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "test_it.py"],
+        cwd=tmp_path, check=True, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )  # fmt: skip
+    assert re.findall(r"lucky \d|sure", done.stdout) == ["lucky 1", "lucky 2", "lucky 3", "sure"]
+
+
 @cache
 def nodes():
-    """Return all nodes of all files; not while tests are collected, which both workers do."""
+    """Return all nodes of all files; not while tests are collected, which every worker does."""
     return [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
 
 
@@ -226,7 +257,23 @@ def test_no_assertion_bounds_a_time_from_above():
     assert hurried
 
 
-# ---------------------------------------------------------------- two workers
+FOREIGN = {"benchmark", "cov", "event_loop", "mocker", "snapshot", "testdir", "worker_id"}
+"""Fixtures of plugins that a user may have: a plugin may end the run if its fixture is another."""
+
+
+def test_no_fixture_has_the_name_of_a_plugins():
+    made = {
+        node.name for _, node in nodes() if isinstance(node, ast.FunctionDef) and is_fixture(node)
+    }
+    assert "benchmark_data" in made
+    assert made & FOREIGN == set()
+
+
+def is_fixture(node):
+    return any("pytest.fixture" in ast.unparse(one) for one in node.decorator_list)
+
+
+# ---------------------------------------------------------------- several workers
 
 
 def test_files_are_where_the_distribution_names_them():

@@ -189,13 +189,27 @@ SHORT = settings(
     max_examples=100, deadline=None, database=None, derandomize=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-LONG = settings(SHORT, max_examples=2000, derandomize=False)
+PARTS = 16
+"""Of the 2,000 tables of a soak: each is a test, so that as many processes can share them."""
+LONG = settings(SHORT, max_examples=2000 // PARTS, derandomize=False)
+
+
+def soak_of(check):
+    """Return the long form of a test: other tables in every part and every run."""
+
+    @pytest.mark.soak
+    @pytest.mark.slow
+    @pytest.mark.parametrize("part", range(PARTS))
+    @LONG
+    @given(data=st.data())
+    def long_form(part, data):  # noqa: ARG001 (a name for the process that runs it)
+        check(data)
+
+    return long_form
 
 
 test_generated_tables_are_read_or_refused_in_a_sentence = SHORT(given(st.data())(through_features))
-test_two_thousand_generated_tables = pytest.mark.soak(
-    pytest.mark.slow(LONG(given(st.data())(through_features)))
-)
+test_two_thousand_generated_tables = soak_of(through_features)
 
 
 # ------------------------------------------------------------------ stores
@@ -250,9 +264,7 @@ def through_a_store(data):
 test_generated_tables_through_a_store = settings(SHORT, max_examples=12)(
     given(st.data())(through_a_store)
 )
-test_many_generated_tables_through_a_store = pytest.mark.soak(
-    pytest.mark.slow(settings(LONG)(given(st.data())(through_a_store)))
-)
+test_two_thousand_generated_tables_through_a_store = soak_of(through_a_store)
 
 
 # ------------------------------------------------------------------ commands

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
+import store_tools
 from serving_tools import running
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.accounting._budget import UNITS
@@ -67,6 +68,35 @@ def test_a_store_answers_and_charges_as_the_estimator(tmp_path, kind):
     np.testing.assert_array_equal(reply.labels, found)
     np.testing.assert_array_equal(mine, like._shard.ledger.remaining)
     assert (mine < UNITS).any()
+
+
+@pytest.mark.parametrize("kind", ["numbers", "log", "labels"])
+def test_answers_by_a_trend_are_those_of_the_estimator_and_are_not_stored(tmp_path, kind):
+    """Fails if a store fits another trend, or replays it to whoever asks for plain answers."""
+    asked, like = R[:40] + 0.01, twin(kind, simulation_seed=3)
+    with made(tmp_path / "store", kind, simulation_seed=3) as store:
+        reply = store.predict(asked, trend=True)
+        plain, again = store.predict(asked), store.predict(asked, trend=True)
+        with pytest.raises(InvalidInput, match="fewer than 30 queries"):
+            store.predict(asked[:29] + 1, trend=True)
+        assert reply.left == again.left == 20
+    shape = reply.labels.shape
+    # The noise is known to the grid's steps there, and here as it was planned.
+    found = like.predict(asked, trend=True).reshape(shape)
+    np.testing.assert_allclose(reply.labels, found, rtol=1e-6)
+    np.testing.assert_array_equal(again.labels, reply.labels)
+    raw = twin(kind, simulation_seed=3).predict(asked).reshape(shape)
+    np.testing.assert_allclose(plain.labels, raw, rtol=1e-6)
+    assert (plain.charged, again.charged) == (0, 0)
+    assert (reply.errors != plain.errors).all()
+
+
+@pytest.mark.parametrize("target", [None, "words"])
+def test_classes_and_words_have_no_trend(tmp_path, target):
+    made_of = store_tools.make(tmp_path / "store", target)
+    with made_of as store, pytest.raises(InvalidInput, match="'trend' parameter must be False"):
+        store.predict(store_tools.Q[:40], trend=True)
+    assert made_of._audience_states["default"].left == 60
 
 
 @every_kind

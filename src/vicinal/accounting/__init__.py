@@ -12,15 +12,7 @@ if TYPE_CHECKING:
     from vicinal.accounting._guarantee import Guarantee
     from vicinal.accounting._plan import Plan, account
 
-__all__ = [
-    "CalibratedPlan",
-    "Guarantee",
-    "Plan",
-    "account",
-    "calibrate",
-    "from_event",
-    "to_event",
-]
+__all__ = ["CalibratedPlan", "Guarantee", "Plan", "account", "calibrate", "from_event", "to_event"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -133,9 +133,11 @@ class GaussianPair(Pair):
         return self.gamma == 1
 
     def gaussian(self) -> float | None:
+        """Return mu where there is no sampling."""
         return self.mu if self.gamma == 1 else None
 
     def excess(self, losses: Array) -> Array:
+        """Return the excess in closed form, (l,), sampled or not."""
         return sampled_excess(lambda inner: gaussian_excess(self.mu, inner), self.gamma, losses)
 
 

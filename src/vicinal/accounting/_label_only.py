@@ -8,8 +8,8 @@ of the label of continuous noise, so both are proven, and every bound here conta
   classes the shift counts as mu sqrt(1 - 1/c), because a label ignores what all votes share.
 - Two coordinates move apart (Private-kNN): the worst three-way comparison,
   :func:`two_coordinate_rdp`, exactly Poisson-subsampled.
-- :func:`label_budget`, :func:`charge_table`, :func:`label_charge` and :func:`label_afford` are the
-  individual filter at one fixed order (Feldman & Zrnic 2021, Theorem 3.1).
+- :func:`label_budget` and :func:`charge_table` are the individual filter at one fixed order
+  (Feldman & Zrnic 2021, Theorem 3.1); what it charges by the table stands in `_charges.py`.
 - :class:`NoisyLabel` and :class:`LabelFilter` are the same as terms of a composition.
 """
 
@@ -22,13 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._compiled import compiled
-from vicinal.accounting._divergence import (
-    LARGEST_ORDER,
-    Array,
-    GaussianPair,
-    checked_orders,
-)
+from vicinal.accounting._divergence import LARGEST_ORDER, Array, GaussianPair, checked_orders
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._three_way_divergence import ThreeWayComparison
 from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds
@@ -50,7 +44,6 @@ _PLANE_LIMIT = 12.0
 # Arithmetic: differences of logarithms, a quadrature, and the trapezium below 1e-3.
 _SAFETY = 1e-6
 _CELL_TOLERANCE = 1e-3
-_BEYOND = 2.0**62
 # The best order lies near 1 + 2 log(1/delta)/epsilon; this is a grid around it.
 _EXCESSES = 2 * np.exp(np.linspace(-3, 3, 145))
 
@@ -167,7 +160,7 @@ def label_budget(
 
 
 def charge_table(target: LabelBudget, classes: int | None = None, cells: int = 1024) -> ChargeTable:
-    """Return the shares by which :func:`label_charge` charges label releases.
+    """Return the shares by which `_charges.label_charge` charges label releases.
 
     Every share bounds D_alpha / (alpha mu^2 / 2) over its whole cell of shifts, from mu = 0 on;
     1,024 cells cost less than 1 % above the bound itself. Shifts that cost more than the budget
@@ -189,36 +182,6 @@ def charge_table(target: LabelBudget, classes: int | None = None, cells: int = 1
     upward = (1 + grid_excess(LINE_GRID, order, top)) * (1 + _SAFETY) * factor**2
     shares = np.maximum.accumulate(np.minimum(ratio * upward, 1.0))
     return ChargeTable(target, classes, cells / top, np.append(shares, 1.0))
-
-
-@compiled
-def label_charge(norm, rate, cells, shares):  # type: ignore[no-untyped-def]
-    """Return the cost in whole units of moving one vote by `norm` steps, rounded up.
-
-    For a noise of `scale` steps, `rate` is ``unit_rate(scale, table.zcdp)`` and `cells` is
-    ``table.density / scale``. Never decreases in `norm`. As in ``charge``, costs beyond
-    2^62 units are given as 2^62.
-    """
-    cell = int(min(norm * cells, len(shares) - 1.0))
-    return math.ceil(min(norm * norm * rate * shares[cell], _BEYOND))
-
-
-@compiled
-def label_afford(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
-    """Return the largest whole norm <= `norm` (steps) whose charge is at most `remaining`."""
-    if label_charge(norm, rate, cells, shares) <= remaining:
-        return norm
-    # Shares lie between the first one and 1, so the answer lies between these two.
-    affordable = math.sqrt(max(remaining, 0) / rate)
-    paid = int(affordable * (1 - 1e-9))
-    unpaid = min(norm, int(affordable / math.sqrt(shares[0]) * (1 + 1e-9)) + 2)
-    while unpaid - paid > 1:
-        middle = (paid + unpaid) // 2
-        if label_charge(middle, rate, cells, shares) <= remaining:
-            paid = middle
-        else:
-            unpaid = middle
-    return paid
 
 
 def grid_excess(scale: float, order: float, mu: float) -> float:

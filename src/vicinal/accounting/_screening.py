@@ -127,7 +127,7 @@ class Screening:
     def _largest(self, powers: Array) -> Array:
         """Return, for every power b (m,), log of the largest sum over t and sign, rounded up."""
         if self.k <= _FEW:
-            answer = _kernels.largest_sums(powers, *_all_laws(self), _SCANNED)
+            answer = _kernels.largest_sums(powers, _all_laws(self), _SCANNED)
         else:
             answer = self._searched(powers)
         return np.asarray(answer + 1e-11 + 1e-12 * np.abs(answer))

@@ -70,6 +70,7 @@ class ScreeningBatchPair(Pair):
         return self.screening.gamma == 1
 
     def excess(self, losses: Array) -> Array:
+        """Return the excess of a batch, (l,), read off its table."""
         step, values = _profiles(self.screening, BATCH)
         return np.asarray(interpolate(values[self.size], step, losses))
 

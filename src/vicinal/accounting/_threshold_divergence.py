@@ -156,8 +156,7 @@ class Thresholds(SampledTests):
             lost + log_psi(self._ratio(high, lose=True), order),
         )
         value = np.logaddexp(
-            self._weight(low, lose=False) + won,
-            lost + log_psi(self._ratio(low, lose=True), order),
+            self._weight(low, lose=False) + won, lost + log_psi(self._ratio(low, lose=True), order)
         )
         return upper, value
 

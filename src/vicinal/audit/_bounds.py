@@ -99,10 +99,7 @@ def rate_at_most(happened: int, total: int, failure: float) -> float:
 
 
 def rate_bounds(
-    present: Floats,
-    absent: Floats,
-    confidence: float,
-    worth: Callable[[RateBounds], float],
+    present: Floats, absent: Floats, confidence: float, worth: Callable[[RateBounds], float]
 ) -> RateBounds:
     """Return bounds on the rates of the test that looks best on a first part of the scores.
 
@@ -153,12 +150,8 @@ def _bounded(
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Return bounds on both rates, and the pair of equal errors that bounds their difference.
 
-    Parameters
-    ----------
-    detections, alarms : float64 (t,)
-        How often presence was claimed in the worlds with and without the subject.
-    runs : float
-        Of each world.
+    `detections`, `alarms`, float64 (t,): how often presence was claimed in the worlds with and
+    without the subject. `runs`: of each world.
     """
     power = _rates_at_least(detections, runs, failure / 2)
     error = 1 - _rates_at_least(runs - alarms, runs, failure / 2)
@@ -167,10 +160,7 @@ def _bounded(
 
 
 def _best_test(
-    present: Floats,
-    absent: Floats,
-    failure: float,
-    worth: Callable[[RateBounds], float],
+    present: Floats, absent: Floats, failure: float, worth: Callable[[RateBounds], float]
 ) -> tuple[float, bool]:
     """Return the threshold, and whether its errors are bounded together, that look best."""
     both = np.concatenate([present, absent])

@@ -276,10 +276,7 @@ def one_run_of_each(
 
 
 def run_trials(
-    trials: Trials,
-    minutes: float,
-    confidence: float = CONFIDENCE,
-    progress: Progress | None = None,
+    trials: Trials, minutes: float, confidence: float = CONFIDENCE, progress: Progress | None = None
 ) -> list[AuditResult]:
     """Carry out trials, each for a part of the time that follows from what its runs cost.
 

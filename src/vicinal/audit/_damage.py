@@ -15,20 +15,12 @@ from vicinal.mechanisms._sampling import BernoulliSource, Bools
 class Damage:
     """What a broken version does wrong; all False is the installed one.
 
-    Attributes
-    ----------
-    noise_divisor : int
-        Noise scales are divided by it.
-    skips_charges : bool
-        Budgets are put back after every round.
-    refills : bool
-        Who leaves is forgotten, and returns with a full budget.
-    forgets_subjects : bool
-        Every record counts as a subject of its own.
-    samples_all : bool
-        Coins are forgotten: everybody takes part.
-    peeks : bool
-        Reuse learns answers as they were before their noise.
+    - `noise_divisor`: noise scales are divided by it.
+    - `skips_charges`: budgets are put back after every round.
+    - `refills`: who leaves is forgotten, and returns with a full budget.
+    - `forgets_subjects`: every record counts as a subject of its own.
+    - `samples_all`: coins are forgotten: everybody takes part.
+    - `peeks`: reuse learns answers as they were before their noise.
     """
 
     noise_divisor: int = 1
@@ -45,10 +37,7 @@ HONEST = Damage()
 class WeakerNoise(NoiseSource):
     """A part of the noise that was paid for: a broken version, for audits to catch.
 
-    Parameters
-    ----------
-    divisor : int
-        Noise scales are divided by it.
+    `divisor`: noise scales are divided by it.
     """
 
     exact = False

@@ -47,18 +47,12 @@ NO_DAMAGES: Damages = {}
 class AnswerLaw:
     """The law of one answer in both worlds.
 
-    Attributes
-    ----------
-    votes, moved : float64 (c,)
-        Votes without the subject, and what it adds where it takes part.
-    gamma : float
-        How likely it takes part.
-    sigma : float
-        Noise on every vote.
-    label_only : bool
-        Whether only the first class's winning or not is seen, of two classes.
-    screen : tuple of float or None
-        Threshold and noise of the screening.
+    - `votes`, `moved`, float64 (c,): votes without the subject, and what it adds where it takes
+      part.
+    - `gamma`: how likely it takes part.
+    - `sigma`: noise on every vote.
+    - `label_only`: whether only the first class's winning or not is seen, of two classes.
+    - `screen`: threshold and noise of the screening.
     """
 
     votes: Floats
@@ -105,24 +99,14 @@ def _coin_ratio(happened: Bools, absent: float, present: float) -> Floats:
 class FixedPlanTrial(AuditTrial):
     """A plan of a few queries, carried out by one data set thousands of times.
 
-    Parameters
-    ----------
-    classifier : PrivateKNNClassifier or PATEClassifier
-        With the plan of one run, not fitted.
-    law : AnswerLaw
-        Of one answer.
-    world : str
-        Where the subject stands.
-    damages : mapping
-        What breaks a fitted classifier's release, by name.
+    - `classifier`: with the plan of one run, not fitted.
+    - `law`: of one answer.
+    - `world`: where the subject stands.
+    - `damages`: what breaks a fitted classifier's release, by name.
     """
 
     def __init__(
-        self,
-        classifier: Any,
-        law: AnswerLaw,
-        world: str,
-        damages: Damages = NO_DAMAGES,
+        self, classifier: Any, law: AnswerLaw, world: str, damages: Damages = NO_DAMAGES
     ) -> None:
         self.world = world
         self.claim = PlanClaim(classifier.plan())

@@ -56,25 +56,15 @@ def _source(damage: Damage) -> NoiseSource:
 class NoisySGDTrial(AuditTrial):
     """Gradients of sampled batches, each subject alone.
 
-    Parameters
-    ----------
-    gamma, sigma : float
-        Sampling rate and noise multiplier.
-    steps : int
-        Gradients of one run.
-    delta : float
-        Of the claim.
+    `gamma`, `sigma`: sampling rate and noise multiplier. `steps`: gradients of one run. `delta`: of
+    the claim.
     """
 
     mechanism = "NoisySGD"
     world = "gradients of one subject, alone in its batch"
 
     def __init__(
-        self,
-        gamma: float = 0.15,
-        sigma: float = 0.6,
-        steps: int = 3,
-        delta: float = 1e-5,
+        self, gamma: float = 0.15, sigma: float = 0.6, steps: int = 3, delta: float = 1e-5
     ) -> None:
         self._gamma, self._sigma, self._steps = gamma, sigma, steps
         self._damage = HONEST
@@ -108,12 +98,8 @@ class NoisySGDTrial(AuditTrial):
 class PrivateModelTrial(AuditTrial):
     """Gradients that Ind-KNN trains its private model by, charged to each subject.
 
-    Parameters
-    ----------
-    parameters : mapping
-        Of :class:`~vicinal.predictors.IndKNNClassifier`.
-    share : float
-        Of every budget, which training may take: that is all that it may show.
+    `parameters`: of :class:`~vicinal.predictors.IndKNNClassifier`. `share`: of every budget, which
+    training may take: that is all that it may show.
     """
 
     mechanism = "Ind-KNN private model"

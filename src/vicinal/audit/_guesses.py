@@ -81,12 +81,8 @@ def chance_under_mu(guesses: Guesses, mu: float) -> float:
 def chance_under_tradeoff(guesses: Guesses, tradeoff: Tradeoff) -> float:
     """Return a bound on the chance of guessing so well against a trade-off curve.
 
-    Parameters
-    ----------
-    guesses : Guesses
-        What came of it.
-    tradeoff : callable
-        The inverse of the largest power: the least false alarms at which a power can be had.
+    `guesses`: what came of it. `tradeoff`: the inverse of the largest power: the least false alarms
+    at which a power can be had.
     """
     low, high = 0.0, 1.0
     if _fits(guesses, 1.0, tradeoff):

@@ -187,11 +187,7 @@ def _parts(seconds: float, weights: Sequence[float]) -> list[float]:
 
 
 def _controls(
-    trial: AuditTrial,
-    seconds: float,
-    confidence: float,
-    runs: float,
-    progress: Progress | None,
+    trial: AuditTrial, seconds: float, confidence: float, runs: float, progress: Progress | None
 ) -> tuple[ControlResult, ...]:
     """Try every broken version of a trial, each for its part of the seconds that are left."""
     broken, end = trial.controls(), time.monotonic() + seconds

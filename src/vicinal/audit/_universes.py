@@ -92,18 +92,13 @@ def universes(
 ) -> Universes:
     """Lay out `count` equal universes.
 
-    Parameters
-    ----------
-    victim : sequence of (cosine, label)
-        The records of the one subject at risk.
-    others : sequence of (cosine, label)
-        Records of other people of a universe, a subject each; at least one.
-    rounds : int
-        How often each universe is asked; all universes are asked once before any is asked twice.
-    count : int
-        At most :data:`MOST`.
-    reference : float
-        Similarity of a universe's one reference point.
+    - `victim`, sequence of (cosine, label): the records of the one subject at risk.
+    - `others`, sequence of (cosine, label): records of other people of a universe, a subject each;
+      at least one.
+    - `rounds`: how often each universe is asked; all universes are asked once before any is asked
+      twice.
+    - `count`: at most :data:`MOST`.
+    - `reference`: similarity of a universe's one reference point.
     """
     return Universes(
         count,

@@ -39,20 +39,12 @@ class ChargedBlock:
 class Visits:
     """One data set of universes behind an estimator, asked round after round.
 
-    Attributes
-    ----------
-    parameters : mapping
-        Of the estimator.
-    world : Universes
-        Who is there, and what is asked.
-    rounds : int
-        How often every universe is asked.
-    returns : bool
-        Whether the subjects at risk leave and come back between rounds.
-    estimator : type
-        What is asked.
-    repeats : int
-        Runs that share one pass of charging.
+    - `parameters`: of the estimator.
+    - `world`: who is there, and what is asked.
+    - `rounds`: how often every universe is asked.
+    - `returns`: whether the subjects at risk leave and come back between rounds.
+    - `estimator`: what is asked.
+    - `repeats`: runs that share one pass of charging.
     """
 
     parameters: Mapping[str, Any]

@@ -27,16 +27,10 @@ _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
 class VotesTrial(AuditTrial):
     """Noisy votes of universes, scored by the likelihood ratio of all votes of a universe.
 
-    Parameters
-    ----------
-    visits : Visits
-        The worlds.
-    world : str
-        Where the subject stands, in words.
-    damages : mapping of str to Damage
-        Broken versions to try as well, by name.
-    damage : Damage
-        What is broken in this version.
+    - `visits`: the worlds.
+    - `world`: where the subject stands, in words.
+    - `damages`: broken versions to try as well, by name.
+    - `damage`: what is broken in this version.
     """
 
     mechanism = "Ind-KNN votes"

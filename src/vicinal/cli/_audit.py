@@ -28,8 +28,7 @@ INCONCLUSIVE = 4
 
 def audit(
     target: Annotated[
-        Path | None,
-        typer.Argument(metavar="[STORE | PLAN.json]", help="Default: every mechanism."),
+        Path | None, typer.Argument(metavar="[STORE | PLAN.json]", help="Default: every mechanism.")
     ] = None,
     minutes: Annotated[float, typer.Option(help="How long, all attacks together.")] = 2.0,
     confidence: Annotated[

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, ClassVar, NoReturn
 
 import typer
@@ -76,6 +77,30 @@ PLAIN: dict[str, Any] = {
 """How every program and every group of commands shows itself."""
 
 
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer gives it no public name
+_RESULTS = frozenset({"onnx", "out", "plot", "report"})
+_SHOWN = 2
+
+
+def with_hint(error: Any) -> None:
+    """Add to a complaint of an extra argument which of the command's options it may belong to.
+
+    Options that may be repeated come first, as ids do; files that a command writes are left out.
+    """
+    if error.ctx is None or "extra argument" not in error.message:
+        return
+    options = [
+        (not each.multiple, each.opts[0], each.help or "")
+        for each in error.ctx.command.params
+        if each.opts[0].startswith("--") and not each.is_flag and each.name not in _RESULTS
+        if error.ctx.get_parameter_source(each.name).name != "COMMANDLINE" or each.multiple
+    ]
+    likeliest = sorted(options, key=itemgetter(0))[:_SHOWN]
+    flags = [f"{flag} ({text.removesuffix('.')})" for _, flag, text in likeliest]
+    if flags:
+        error.message += f". Put the option's name before it: {', or '.join(flags)}."
+
+
 class CommandGroup(TyperGroup):
     """Commands that are imported when named, and whose errors end the program with a sentence.
 
@@ -114,6 +139,9 @@ class CommandGroup(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             _stop("interrupted.", INTERRUPTED)
+        except USAGE_ERROR as error:
+            with_hint(error)
+            raise
         except VicinalError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
             code = REFUSED if isinstance(error, PrivacyRefused) else BAD_INPUT

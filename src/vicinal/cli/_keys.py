@@ -28,10 +28,7 @@ def add(
 
 
 @app.command("list")
-def list_keys(
-    store: StorePath,
-    json: Json = False,
-) -> None:
+def list_keys(store: StorePath, json: Json = False) -> None:
     """Show ids, names and roles of all keys; never a key."""
     from vicinal.serving import KeyFile
 

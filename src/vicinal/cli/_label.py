@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli import _labellers
-from vicinal.cli._options import Delta, Json
+from vicinal.cli._labellers import LabelOptions, Price, tell_price
+from vicinal.cli._option_groups import grouped
+from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
@@ -28,49 +30,44 @@ if TYPE_CHECKING:
     from vicinal.labelling._labellers import FeatureExtractor
     from vicinal.reports._outcomes import ClassFigures
 
-Private = Annotated[Path, typer.Option(help="npz with x and y, perhaps subjects: the records.")]
 Public = Annotated[
     Path,
     typer.Option(
         help="npz with x: public examples of the same kind. With y, answers are compared with it."
     ),
 ]
-Classes = Annotated[str, typer.Option(help="All class names: '0-9', or 'cat,dog,horse'.")]
-Folder = Annotated[
-    Path, typer.Option(help="Private folder of the run; the same command goes on from there.")
-]
-Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss, of everything together.")]
-Records = Annotated[
-    int | None, typer.Option(help="Public number of records; else estimated, with noise.")
-]
 Seed = Annotated[int, typer.Option(help="Of the public order of questions and of training.")]
 
 
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """Who is asked, about what, and where answers are kept."""
+
+    private: Annotated[Path, typer.Option(help="npz with x and y, perhaps subjects: the records.")]
+    public: Public
+    classes: Annotated[str, typer.Option(help="All class names: '0-9', or 'cat,dog,horse'.")]
+    folder: Annotated[
+        Path, typer.Option(help="Private folder of the run; the same command goes on from there.")
+    ]
+
+    def read(self) -> tuple[list[Any], Dataset, Dataset, npt.NDArray[Any] | None]:
+        """Return class names, private records, public examples, and what these truly are."""
+        names, dataset, pool = class_names(self.classes), load(self.private), load(self.public)
+        return names, dataset, pool, truth_of(pool, names)
+
+
+@grouped
 def label(
-    private: Private,
-    public: Public,
-    classes: Classes,
-    folder: Folder,
+    *,
+    task: TaskOptions,
     out: Annotated[Path, typer.Option(help="Where to write the answers, npz. Publishable.")],
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-5,
     questions: Annotated[int | None, typer.Option(help="How many; 30 % if left out.")] = None,
     keep: Annotated[float, typer.Option(help="Share to learn from, by noisy margin.")] = 0.75,
     by_class: Annotated[
         bool, typer.Option("--by-class", help="Keep that share of each class: if they overlap.")
     ] = False,
-    release: Annotated[str, typer.Option(help="'votes', or 'label' for labels alone.")] = "votes",
-    records: Records = None,
-    records_per_subject: _labellers.RecordsPerSubject = None,
-    labeller: _labellers.Labeller = _labellers.IND_KNN,
-    neighbors: _labellers.Neighbors = None,
-    gamma: _labellers.Gamma = None,
-    teachers: _labellers.Teachers = None,
-    sigma_votes: _labellers.SigmaVotes = None,
-    sigma_screen: _labellers.SigmaScreen = None,
-    threshold: _labellers.Threshold = None,
-    model_share: _labellers.ModelShare = None,
-    price: _labellers.Price = False,
+    choice: LabelOptions,
+    price: Price = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -82,20 +79,14 @@ def label(
     """
     from vicinal import labelling
 
-    names = class_names(classes)
-    choice = _labellers.LabellerOptions(
-        labeller, epsilon, delta, release, records, records_per_subject, neighbors, gamma, teachers,
-        sigma_votes, sigma_screen, threshold, model_share,
-    )  # fmt: skip
-    dataset, pool = load(private), load(public)
-    truth = truth_of(pool, names)
+    names, dataset, pool, truth = task.read()
     size = questions or labelling.default_plan(1, len(pool)).questions
     plan = labelling.LabellingPlan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
-    answering = choice.labeller(dataset, names, plan)
+    answering = choice.labeller_of(dataset, names, plan)
     if price:
-        _labellers.tell_price(answering, plan, json=json)
+        tell_price(answering, plan, json=json)
         return
-    with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
+    with progress(silent=json) as begin, labelling.FileJournal(task.folder) as journal:
         asked_round, selected = labelling.label(
             make_job(dataset, pool), answering, plan, journal, begin
         )
@@ -226,9 +217,5 @@ def _text(result: dict[str, Any], scores: ClassFigures | None) -> str:
         f"{result['questions']:,} questions, {result['answered']:,} answered, {result['kept']:,} "
         f"kept to learn from; written to {result['out']}"
     )
-    lines = [
-        first,
-        f"Answers by class: {shares}",
-        *([] if scores is None else scores.lines()),
-    ]
+    lines = [first, f"Answers by class: {shares}", *([] if scores is None else scores.lines())]
     return "\n".join([*lines, "", result["guarantee"]["text"]])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal.cli._options import Delta
 from vicinal.cli._output import as_json
 from vicinal.errors import InvalidInput, PrivacyRefused
 
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
 IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)
 
-Labeller = Annotated[str, typer.Option(help="ind-knn, private-knn or pate.")]
-Neighbors = Annotated[int | None, typer.Option(help="private-knn: how many vote; 300.")]
-Gamma = Annotated[float | None, typer.Option(help="private-knn: sampling rate of people; .15.")]
-Teachers = Annotated[int | None, typer.Option(help="pate: how many teachers; 250.")]
-SigmaVotes = Annotated[
-    float | None,
-    typer.Option(help="private-knn, pate: noise on votes; else the least that keeps epsilon."),
-]
-SigmaScreen = Annotated[
-    float | None, typer.Option(help="private-knn, pate: noise of a screening; else none.")
-]
-Threshold = Annotated[float | None, typer.Option(help="private-knn, pate: of the screening.")]
-ModelShare = Annotated[
-    str | None,
-    typer.Option(help="ind-knn: share of budgets that trains a private model, or auto; 0."),
-]
-RecordsPerSubject = Annotated[
-    float | None, typer.Option(help="ind-knn: public mean number of records of a subject; 1.")
-]
 Price = Annotated[
     bool, typer.Option("--price", help="Tell what the plan costs; ask and write nothing.")
 ]
@@ -62,35 +44,58 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class LabellerOptions:
-    """Options of a labeller; those left out are None. One of another labeller is refused."""
+    """Who answers, and for how much. An option of another labeller is refused."""
 
-    kind: str
-    epsilon: float
-    delta: float
-    release: str = "votes"
-    records: int | None = None
-    records_per_subject: float | None = None
-    neighbors: int | None = None
-    gamma: float | None = None
-    teachers: int | None = None
-    sigma_votes: float | None = None
-    sigma_screen: float | None = None
-    threshold: float | None = None
-    model_share: str | None = None
+    labeller: Annotated[str, typer.Option(help="ind-knn, private-knn or pate.")] = IND_KNN
+    epsilon: Annotated[
+        float, typer.Option(help="Bound on the privacy loss, of everything together.")
+    ] = 1.0
+    delta: Delta = 1e-5
+    records: Annotated[
+        int | None, typer.Option(help="Public number of records; else estimated, with noise.")
+    ] = None
+    records_per_subject: Annotated[
+        float | None, typer.Option(help="ind-knn: public mean number of records of a subject; 1.")
+    ] = None
+    neighbors: Annotated[int | None, typer.Option(help="private-knn: how many vote; 300.")] = None
+    gamma: Annotated[
+        float | None, typer.Option(help="private-knn: sampling rate of people; .15.")
+    ] = None
+    teachers: Annotated[int | None, typer.Option(help="pate: how many teachers; 250.")] = None
+    sigma_votes: Annotated[
+        float | None,
+        typer.Option(help="private-knn, pate: noise on votes; else the least that keeps epsilon."),
+    ] = None
+    sigma_screen: Annotated[
+        float | None, typer.Option(help="private-knn, pate: noise of a screening; else none.")
+    ] = None
+    threshold: Annotated[
+        float | None, typer.Option(help="private-knn, pate: of the screening.")
+    ] = None
+
+    @property
+    def release(self) -> str:
+        """What leaves."""
+        return "votes"
+
+    @property
+    def model_share(self) -> str | None:
+        """The share of budgets that trains a private model."""
+        return None
 
     def __post_init__(self) -> None:
         from vicinal import _checks
 
-        _checks.choice("labeller", self.kind, KINDS)
+        _checks.choice("labeller", self.labeller, KINDS)
         _checks.real("epsilon", self.epsilon, above=0)
         for name, kinds in _OPTIONS.items():
-            if getattr(self, name) is not None and self.kind not in kinds:
+            if getattr(self, name) is not None and self.labeller not in kinds:
                 option = "--" + name.replace("_", "-")
                 raise InvalidInput(f"The option {option} is for {' and '.join(kinds)} only.")
         if (self.sigma_screen is None) != (self.threshold is None):
             raise InvalidInput("A screening needs both --sigma-screen and --threshold.")
 
-    def labeller(
+    def labeller_of(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> IndKNNLabeller | FixedPlanLabeller:
         """Return who answers; noise or screening that costs more than epsilon is refused."""
@@ -99,7 +104,7 @@ class LabellerOptions:
         labels = dataset.labels
         if labels is None:
             raise InvalidInput("The private file must have labels, called y.")
-        if self.kind != IND_KNN:
+        if self.labeller != IND_KNN:
             return self._planned(labels, dataset.subjects, classes, plan)
         return IndKNNLabeller(
             classes, labels, dataset.subjects, epsilon=self.epsilon, delta=self.delta,
@@ -138,7 +143,7 @@ class LabellerOptions:
             "delta": self.delta,
             "release": self.release,
         }
-        if self.kind == PATE:
+        if self.labeller == PATE:
             shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
             return PATEClassifier(classes, **shared, **self._set_options(n_teachers=self.teachers))
         return PrivateKNNClassifier(
@@ -148,6 +153,17 @@ class LabellerOptions:
     @staticmethod
     def _set_options(**options: float | None) -> dict[str, Any]:
         return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOptions(LabellerOptions):
+    """The same for a single round."""
+
+    release: Annotated[str, typer.Option(help="'votes', or 'label' for labels alone.")] = "votes"
+    model_share: Annotated[
+        str | None,
+        typer.Option(help="ind-knn: share of budgets that trains a private model, or auto; 0."),
+    ] = None
 
 
 def share_of(text: str | None) -> float | str:

@@ -134,10 +134,7 @@ _parts: dict[str, tuple[int, int]] = {}
 def progress(*, silent: bool = False) -> Iterator[Begin]:
     """Show bars on stderr if both stdout and stderr are terminals; else note the shares done.
 
-    Parameters
-    ----------
-    silent
-        Show no bars in any case, as with ``--json``.
+    `silent`: show no bars in any case, as with ``--json``.
     """
     if silent or not _terminal():
         yield _noted

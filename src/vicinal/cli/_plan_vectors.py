@@ -37,8 +37,7 @@ class TargetOptions:
     ] = None
     scale: Annotated[str | None, typer.Option(help="Of numbers: linear, or log.")] = None
     typical_range: Annotated[
-        str | None,
-        typer.Option(help="Where most numbers lie.", metavar="NAME=LOW..HIGH,..."),
+        str | None, typer.Option(help="Where most numbers lie.", metavar="NAME=LOW..HIGH,...")
     ] = None
     thresholds: Annotated[
         int | None, typer.Option(help="Of numbers: for quantiles and histograms.")

@@ -65,10 +65,7 @@ def document_column(
 ) -> str | None:
     """Return the column of texts whose words records carry; None where they carry no words.
 
-    Raises
-    ------
-    InvalidInput
-        If it is not known, or named where records carry something else.
+    Raises InvalidInput if it is not known, or named where records carry something else.
     """
     from vicinal.store._targets import WORDS
 
@@ -95,10 +92,7 @@ def vocabulary_of(public: Path | None, column: str, n_words: int) -> dict[str, f
 def target_columns(target: TargetSchema, label: str | None) -> list[str]:
     """Return the columns that numbers or several labels stand in; none where there are classes.
 
-    Raises
-    ------
-    InvalidInput
-        With a column of labels where each target is a column of its own.
+    Raises InvalidInput with a column of labels where each target is a column of its own.
     """
     from vicinal.store._targets import CLASSES, WORDS
 

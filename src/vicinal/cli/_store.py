@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._answers import (
-    answer_table,
-    check_format,
-    local_file,
-    summary,
-    write_answers,
-)
+from vicinal.cli._answers import answer_table, check_format, local_file, summary, write_answers
 from vicinal.cli._options import (
     Audience,
     Data,
@@ -63,11 +57,7 @@ def add(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
-    with (
-        warnings_said(),
-        progress_shown(),
-        opened_at(store, accept_loss=accept_loss) as opened,
-    ):
+    with warnings_said(), progress_shown(), opened_at(store, accept_loss=accept_loss) as opened:
         target, extractor = opened.schema.target, opened.schema.extractor
         columns, documents = target_columns(target, label), document_column(target, extractor, text)
         dataset = read_records(data, extractor, label, subject, columns, documents)
@@ -91,6 +81,10 @@ def predict(
     audience: Audience = "default",
     analyst: Annotated[str, typer.Option(help="Whose quota.")] = "anyone",
     key: Annotated[str | None, typer.Option(help="Idempotency key: sent again, free.")] = None,
+    trend: Annotated[
+        bool,
+        typer.Option("--trend", help="Of numbers and labels: by a trend through these answers."),
+    ] = False,
     out: Annotated[
         str | None, typer.Option(help="Write answers here: .csv, .parquet, .npy, or - (stdout).")
     ] = None,
@@ -114,7 +108,9 @@ def predict(
         first, dataset = read_queries(path, opened.schema.extractor, name)
         with naming(path):
             rows, keys = opened.extracted(dataset.features)
-        reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
+        reply = opened.predict(
+            rows, audience=audience, analyst=analyst, idempotency_key=key, trend=trend
+        )
     table = answer_table(reply, opened.schema.target.names, first)
     if out is not None or not json:
         write_answers(table, out)
@@ -241,6 +237,10 @@ def allow(
 
 def _described(facts: dict[str, Any]) -> str:
     lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    lines += [
+        f"Shard {number}: copy {' and '.join(map(str, copies))}"
+        for number, copies in enumerate(facts.get("copies", ()))
+    ]
     for name, audience in facts["audiences"].items():
         counts = audience["queries"]
         lines.append(

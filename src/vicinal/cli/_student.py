@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vicinal.cli._label import Public, Seed, extractor_of, figures, load, truth_of
+from vicinal.cli._option_groups import grouped
 from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
@@ -21,27 +22,54 @@ if TYPE_CHECKING:
     from vicinal.reports._outcomes import ClassFigures
     from vicinal.students import Recipe, Student
 
-Out = Annotated[Path, typer.Option(help="Where to write the student. Publishable.")]
-Onnx = Annotated[Path | None, typer.Option(help="Write it as ONNX, too.")]
-Method = Annotated[str, typer.Option(help="plain, vat, uda, or both.")]
 Network = Annotated[str, typer.Option(help="small, mnist, svhn, cifar10, or mlp for vectors.")]
-Augmentation = Annotated[str, typer.Option(help="none, digits, clothes or objects.")]
-Steps = Annotated[int, typer.Option(help="Steps of training in a round.")]
 Overlapping = Annotated[
     bool, typer.Option("--overlapping", help="Classes overlap: soft targets, by class.")
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class StudentOptions:
+    """How a student is trained, and where it is written."""
+
+    out: Annotated[Path, typer.Option(help="Where to write the student. Publishable.")]
+    onnx: Annotated[Path | None, typer.Option(help="Write it as ONNX, too.")] = None
+    method: Annotated[str, typer.Option(help="plain, vat, uda, or both.")] = "vat"
+    network: Network = "small"
+    augmentation: Annotated[str, typer.Option(help="none, digits, clothes or objects.")] = "none"
+    steps: Annotated[int, typer.Option(help="Steps of training in a round.")] = 800
+    overlapping: Overlapping = False
+
+    def recipe(self, dimensions: int, seed: int) -> Recipe:
+        """Return the recipe that options describe; vectors get the network for vectors."""
+        from vicinal.students import Recipe, for_overlapping
+
+        network, augmentation = self.network, self.augmentation
+        if self.overlapping and self.method not in ("uda", "both"):
+            raise InvalidInput("The option --overlapping needs --method uda, or both.")
+        if dimensions == 2:
+            if self.method in ("uda", "both"):
+                raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
+            network, augmentation = "mlp", "none"
+        recipe = Recipe(self.method, network, augmentation, self.steps, seed=seed)
+        return for_overlapping(recipe) if self.overlapping else recipe
+
+    def write(self, trained: Student) -> dict[str, str | None]:
+        """Write a student, and perhaps its ONNX form; return where, for JSON."""
+        from vicinal.students import save, save_onnx
+
+        save(trained, self.out)
+        if self.onnx is not None:
+            save_onnx(trained, self.onnx)
+        return {"out": str(self.out), "onnx": None if self.onnx is None else str(self.onnx)}
+
+
+@grouped
 def student(
     answers: Annotated[Path, typer.Argument(help="What `vicinal label` wrote.")],
+    *,
     public: Public,
-    out: Out,
-    onnx: Onnx = None,
-    method: Method = "vat",
-    network: Network = "small",
-    augmentation: Augmentation = "none",
-    steps: Steps = 800,
-    overlapping: Overlapping = False,
+    options: StudentOptions,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -57,9 +85,7 @@ def student(
     answers_given, dataset = load_answers(answers), load(public)
     names, pool = answers_given.classes, np.asarray(dataset.features)
     truth = truth_of(dataset, names)
-    recipe = make_recipe(
-        pool.ndim, method, network, augmentation, steps, seed, overlapping=overlapping
-    )
+    recipe = options.recipe(pool.ndim, seed)
     rows, labels = (
         answers_given.rows[answers_given.selected],
         answers_given.labels[answers_given.selected],
@@ -69,7 +95,7 @@ def student(
         step = begin("student", recipe.steps)
         trained = train_student(pool, rows, labels, names, recipe, step, guided)
     trained = replace(trained, guarantee=answers_given.guarantee)
-    write_student(trained, out, onnx)
+    places = options.write(trained)
     agreement = figures(trained.predict(pool[rows]), labels, names)
     scores = None if truth is None else student_figures(trained, pool, truth, answers_given.rows)
     result = {
@@ -77,8 +103,7 @@ def student(
         "agreement": round(agreement.overall.accuracy, 4),
         "agreement_by_class": {name: one.to_dict() for name, one in agreement.by_class.items()},
         "figures": scores and scores.to_dict(),
-        "out": str(out),
-        "onnx": None if onnx is None else str(onnx),
+        **places,
         "guarantee": answers_given.guarantee,
     }
     typer.echo(as_json(result) if json else _text(result, agreement, scores))
@@ -108,39 +133,6 @@ def _guide(answers_given: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray
     places = np.array([place_of[name] for name in answers_given.labels.tolist()], dtype=np.int64)
     mapped = PublicMap().fit(features).transform(features)
     return soft_labels(mapped, answers_given.rows, places, len(answers_given.classes))
-
-
-def make_recipe(
-    dimensions: int,
-    method: str,
-    network: str,
-    augmentation: str,
-    steps: int,
-    seed: int,
-    *,
-    overlapping: bool = False,
-) -> Recipe:
-    """Return the recipe that options describe; vectors get the network for vectors."""
-    from vicinal.students import Recipe, for_overlapping
-
-    if overlapping and method not in ("uda", "both"):
-        raise InvalidInput("The option --overlapping needs --method uda, or both.")
-
-    if dimensions == 2:
-        if method in ("uda", "both"):
-            raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
-        network, augmentation = "mlp", "none"
-    recipe = Recipe(method, network, augmentation, steps, seed=seed)
-    return for_overlapping(recipe) if overlapping else recipe
-
-
-def write_student(trained: Student, out: Path, onnx: Path | None) -> None:
-    """Write a student, and perhaps its ONNX form."""
-    from vicinal.students import save, save_onnx
-
-    save(trained, out)
-    if onnx is not None:
-        save_onnx(trained, onnx)
 
 
 def _text(result: dict[str, Any], agreement: ClassFigures, scores: ClassFigures | None) -> str:

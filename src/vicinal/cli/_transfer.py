@@ -8,35 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli import _labellers
-from vicinal.cli._label import (
-    Classes,
-    Epsilon,
-    Folder,
-    Private,
-    Public,
-    Records,
-    Seed,
-    class_names,
-    figures,
-    load,
-    make_job,
-    truth_of,
-)
-from vicinal.cli._options import Delta, Json
+from vicinal.cli._label import Seed, TaskOptions, figures, make_job
+from vicinal.cli._labellers import LabellerOptions, Price, tell_price
+from vicinal.cli._option_groups import grouped
+from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, progress, write_file
-from vicinal.cli._student import (
-    Augmentation,
-    Method,
-    Network,
-    Onnx,
-    Out,
-    Overlapping,
-    Steps,
-    make_recipe,
-    student_figures,
-    write_student,
-)
+from vicinal.cli._student import StudentOptions, student_figures
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,32 +23,15 @@ if TYPE_CHECKING:
     from vicinal.students import Student
 
 
+@grouped
 def transfer(
-    private: Private,
-    public: Public,
-    classes: Classes,
-    folder: Folder,
-    out: Out,
-    onnx: Onnx = None,
+    *,
+    task: TaskOptions,
     report: Annotated[Path | None, typer.Option(help="Write a report, HTML.")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of asking and learning.", min=1)] = 2,
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-5,
-    records: Records = None,
-    records_per_subject: _labellers.RecordsPerSubject = None,
-    labeller: _labellers.Labeller = _labellers.IND_KNN,
-    neighbors: _labellers.Neighbors = None,
-    gamma: _labellers.Gamma = None,
-    teachers: _labellers.Teachers = None,
-    sigma_votes: _labellers.SigmaVotes = None,
-    sigma_screen: _labellers.SigmaScreen = None,
-    threshold: _labellers.Threshold = None,
-    price: _labellers.Price = False,
-    method: Method = "vat",
-    network: Network = "small",
-    augmentation: Augmentation = "none",
-    steps: Steps = 800,
-    overlapping: Overlapping = False,
+    choice: LabellerOptions,
+    price: Price = False,
+    options: StudentOptions,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -84,35 +44,27 @@ def transfer(
     from vicinal import labelling, students
 
     start = time.perf_counter()
-    names = class_names(classes)
-    choice = _labellers.LabellerOptions(
-        labeller, epsilon, delta, "votes", records, records_per_subject, neighbors, gamma, teachers,
-        sigma_votes, sigma_screen, threshold,
-    )  # fmt: skip
-    dataset, pool = load(private), load(public)
-    truth = truth_of(pool, names)
+    names, dataset, pool, truth = task.read()
+    overlapping = options.overlapping
     plan = labelling.default_plan(rounds, len(pool), seed=seed, overlapping=overlapping)
-    answering = choice.labeller(dataset, names, plan)
+    answering = choice.labeller_of(dataset, names, plan)
     if price:
-        _labellers.tell_price(answering, plan, json=json)
+        tell_price(answering, plan, json=json)
         return
     job = make_job(dataset, pool)
-    recipe = make_recipe(
-        job.pool.ndim, method, network, augmentation, steps, seed, overlapping=overlapping
-    )
+    recipe = options.recipe(job.pool.ndim, seed)
     learner = students.StudentLearner(names, [recipe])
-    with progress(silent=json) as begin, labelling.FileJournal(folder) as journal:
+    with progress(silent=json) as begin, labelling.FileJournal(task.folder) as journal:
         outcome = labelling.transfer(job, answering, learner, plan, journal, begin)
         final = students.load(journal.folder / f"student-{rounds}.pt")
-    write_student(final, out, onnx)
+    places = options.write(final)
     figures_of = [] if truth is None else _figures(outcome, final, job.pool, truth)
     if report is not None:
         from vicinal.reports._transfer_page import transfer_page
 
         write_file(report, transfer_page(outcome, plan, job.pool, names, figures_of))
     result = _result(outcome, plan, time.perf_counter() - start)
-    result["figures"] = {name: one.to_dict() for name, one in figures_of}
-    result |= {"out": str(out), "onnx": None if onnx is None else str(onnx)}
+    result |= {"figures": {name: one.to_dict() for name, one in figures_of}, **places}
     typer.echo(as_json(result) if json else _text(result, figures_of))
 
 
@@ -138,11 +90,7 @@ def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dic
     from vicinal import __version__
 
     rounds = [
-        {
-            "questions": len(asked_round.labels),
-            "kept": len(selected),
-            "share_of_budget": part.share,
-        }
+        {"questions": len(asked_round.labels), "kept": len(selected), "share_of_budget": part.share}
         for asked_round, selected, part in zip(
             outcome.rounds, outcome.selected, plan.rounds, strict=True
         )

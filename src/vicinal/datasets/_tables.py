@@ -188,10 +188,7 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _features(
-    table: pa.Table,
-    columns: Sequence[str] | None,
-    text: str | None,
-    others: set[str],
+    table: pa.Table, columns: Sequence[str] | None, text: str | None, others: set[str]
 ) -> Features:
     if text is not None:
         return tuple(_strings(_column(table, "text", text), "text"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from vicinal._checks import SubjectId
 from vicinal.distributed._cluster_backups import pack_part, write_cluster
 from vicinal.distributed._cluster_changes import ADD, AUDIENCE, ERASE, ClusterChange, ClusterChanges
 from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
-from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
+from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, copy_path
 from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.distributed._membership import ShardRecord, ShardRecords
@@ -32,6 +33,7 @@ from vicinal.distributed._messages import (
     Join,
     KnownSubjects,
     Ping,
+    SearchAhead,
     Steps,
     Verify,
 )
@@ -44,6 +46,7 @@ from vicinal.distributed._sharded_audiences import (
 from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
 from vicinal.distributed._sharded_tally import tally_on_shards
 from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._sum_tree import SumTree
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import (
     PrivacyRefused,
@@ -57,7 +60,9 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.store import Presence, Verification
+from vicinal.predictors._common.parameter_checks import AUTO
+from vicinal.predictors.ind_knn._engine import NextSearch
+from vicinal.store import Presence, Query, Reply, Verification
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
@@ -66,6 +71,7 @@ from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._records import StoredRecords
 from vicinal.store._status import public_facts
+from vicinal.store._store_schema import ExtractedRows
 from vicinal.store._verify import verify
 
 _OPENING = 5.0
@@ -93,17 +99,22 @@ class Coordinator(BaseStore):
         self,
         parts: OpenStore,
         cluster: ClusterDescription,
-        transports: Sequence[ShardTransport],
+        transports: Sequence[Sequence[ShardTransport]],
         records: ShardRecords,
         policy: MissingShardPolicy,
+        fan_out: int | str = AUTO,
     ) -> None:
         self._cluster = cluster
         self._transports = [
-            CheckedTransport(transport, record, cluster.identity, self._clock)
-            for transport, record in zip(transports, records, strict=True)
+            CheckedTransport(ways, record, cluster.identity, self._clock)
+            for ways, record in zip(transports, records, strict=True)
         ]
         self._policy = policy
+        self._tree = SumTree(self._transports, policy, fan_out)
         self._lock = ForkSafeLock()
+        self._waiting: dict[int, Sequence[Query]] = {}
+        self._places, self._announced = count(1), 0
+        self._sequence = count(1)
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
         self._ledger = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
@@ -122,6 +133,7 @@ class Coordinator(BaseStore):
         connect: Connect,
         policy: MissingShardPolicy | None = None,
         *,
+        fan_out: int | str = AUTO,
         accept_loss: bool = False,
     ) -> Self:
         """Open the cluster in a folder.
@@ -135,6 +147,9 @@ class Coordinator(BaseStore):
             :meth:`RayCluster.transports`.
         policy
             What to do about shards that are missing.
+        fan_out
+            How many shards stand behind an inner node, which adds their votes, so that the
+            coordinator does not receive those of all; "auto" makes nodes for 16 shards and more.
         accept_loss
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
@@ -169,7 +184,10 @@ class Coordinator(BaseStore):
                     "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
                 )
             records = ShardRecords.of(parts.database, cluster)
-            transports = connect(shard_paths(place, cluster.shards))
+            copies = [one.copies for one in records] or [(1,)] * cluster.shards
+            transports = connect(
+                [copy_path(place, n, copy) for n, its in enumerate(copies) for copy in its]
+            )
             for transport in transports:
                 resources.callback(transport.close)
             policy = policy or MissingShardPolicy()
@@ -177,7 +195,9 @@ class Coordinator(BaseStore):
                 _learn_shards(parts.database, records, cluster, transports, policy)
             records.open()
             parts.mark()
-            coordinator = cls(parts, cluster, transports, records, policy)
+            each = iter(transports)
+            ways = [[next(each) for _ in its] for its in copies]
+            coordinator = cls(parts, cluster, ways, records, policy, fan_out)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
@@ -189,11 +209,51 @@ class Coordinator(BaseStore):
             if not self._failed:
                 self._delete_votes()
             self._failed = True
+            self._tree.close()
             for transport in self._transports:
                 transport.close()
             self._parts.resources.close()
 
     # ------------------------------------------------------------ answers
+
+    def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
+        """Answer many requests in one block an audience and one commit.
+
+        What several threads ask is answered one after the other, and shards search for the next
+        while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
+        """
+        asked = [self._extracted(query) for query in queries]
+        place = next(self._places)
+        self._waiting[place] = asked
+        try:
+            with self._lock:
+                del self._waiting[place]
+                return super().predict_many(asked)
+        finally:
+            self._waiting.pop(place, None)
+
+    def _extracted(self, query: Query) -> Query:
+        """Return a query whose rows are features, so that nothing is extracted twice."""
+        try:
+            rows = ExtractedRows(self.schema.vectors(query.queries))
+            return dataclasses.replace(query, queries=rows)
+        except VicinalError:
+            return query  # it is refused in its turn
+
+    def _next_batch(self) -> SearchAhead | None:
+        """Return what is searched first for the requests that wait, once; or None.
+
+        Who holds the lock asks for it.
+        """
+        key, queries = next(iter(list(self._waiting.items())), (0, ()))
+        if key == self._announced:
+            return None
+        self._announced = key
+        batch = ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
+        for name, rows in batch.new_rows(queries).items():
+            block = NextSearch(self._audience_states[name].engine, rows)()
+            return block and SearchAhead(name, *block)
+        return None
 
     def _batch(self) -> ShardedBatch:
         for shards in self._shards.values():
@@ -259,17 +319,19 @@ class Coordinator(BaseStore):
         with self._exclusive():
             facts = public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._transports)
+            facts["copies"] = [list(one.record.copies) for one in self._transports]
             if curator:
                 facts["private"] = self._changes.on_all(Facts())
         return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        own, of_shards = (
-            verify(self._parts, erased, rows),
-            self._changes.on_all(Verify(erased, rows)),
-        )
-        faults = [f"Shard {n}: {fault}" for n, one in of_shards.items() for fault in one.faults]
-        return Verification((*own.faults, *faults), own.checked)
+        own, faults = verify(self._parts, erased, rows), []
+        for place in range(max(len(one.transports) for one in self._transports)):
+            of_shards = self._changes.on_copies(place, Verify(erased, rows))
+            for n, one in of_shards.items():
+                name = f"Shard {n}, copy {self._transports[n].record.copies[place]}"
+                faults += [f"{name}: {fault}" for fault in one.faults]
+        return Verification((*own.faults, *faults), (*own.checked, "every copy of every shard"))
 
     def health(self, seconds: float = 1.0) -> dict[int, str]:
         """Return, for every shard, why it does not answer, in public words; "" if it does.
@@ -294,15 +356,18 @@ class Coordinator(BaseStore):
             place = Path(path).absolute()
             self._delete_votes()
             pack_part(self._parts, place / COORDINATOR)
-            paths = shard_paths(place, len(self._transports))
-            self._changes.on_all([Backup(one) for one in paths])
+            copies = [one.record.copies[0] for one in self._transports]
+            paths = [copy_path(place, n, copy) for n, copy in enumerate(copies)]
+            self._changes.on_copies(0, [Backup(one) for one in paths])
             write_cluster(self._cluster, place)
 
     # ------------------------------------------------------------ inside
 
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
-        return RemoteShards(cluster, name, self._transports, self._policy, self._clock)
+        return RemoteShards(
+            cluster, name, self._tree, self._clock, self._sequence.__next__, self._next_batch
+        )
 
     def _change(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""

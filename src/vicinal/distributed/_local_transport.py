@@ -9,6 +9,8 @@ from typing import Any
 
 from vicinal.distributed._messages import Message, Task
 from vicinal.distributed._reopening import ReopeningShard
+from vicinal.distributed._sum_tree import SumNode
+from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import VicinalError
 
 
@@ -28,6 +30,27 @@ class LocalTransport:
     def close(self) -> None:
         """Close the shard."""
         self.shard.close()
+
+    def sum_node(self, shards: Sequence[ShardTransport]) -> LocalSums:
+        """Return an inner node in this process."""
+        return LocalSums(SumNode(shards))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSums:
+    """The way to an inner node in this process."""
+
+    node: SumNode
+
+    def send(self, messages: Sequence[Message], seconds: float) -> LocalReply:
+        """Do a task."""
+        try:
+            return LocalReply(self.node.handle(messages, seconds))
+        except VicinalError as error:
+            return LocalReply(error=error)
+
+    def close(self) -> None:
+        """Do nothing: the shards are closed by themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ and makes a change once. What comes back is private; queries, radii and noise sc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._chain import ChainLink
-from vicinal.ledger._database import Database
+from vicinal.ledger._database import Database, Row
 from vicinal.neighbours._kernels import IntegerMatrix
 
 Steps = npt.NDArray[np.int64]
@@ -55,6 +55,9 @@ class VoteRequest:
         Radii as similarities.
     scales : int64 (q,)
         Noise scales of the votes in grid steps; empty where queries are counted.
+    sequence : int
+        Place of the block in the order of charges since the coordinator was opened. A shard charges
+        no block after one of a higher place; a block that comes again keeps its name.
     """
 
     name: bytes
@@ -64,6 +67,12 @@ class VoteRequest:
     queries: IntegerMatrix
     thresholds: Steps
     scales: Steps
+    sequence: int = 0
+
+    @property
+    def search(self) -> SearchAhead:
+        """What has to be searched for it."""
+        return SearchAhead(self.audience, self.queries, self.thresholds)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,9 +82,7 @@ class VoteRequest:
     def digest(self) -> bytes:
         """Return a digest of everything that charges follow from."""
         parts = [self.name, self.clock.to_bytes(8), self.audience.encode(), self.round.encode()]
-        for array in (self.queries, self.thresholds, self.scales):
-            parts += [f"{array.dtype} {array.shape}".encode(), array.tobytes()]
-        return _digest(parts)
+        return _digest([*parts, *_content(self.queries, self.thresholds, self.scales)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +136,38 @@ class TallyRequest:
 
 SumRequest = VoteRequest | TallyRequest
 """What a shard charges and sums, once for each name and round."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchAhead:
+    """Search a block that comes next, while answers to the last one are made; not answered.
+
+    It charges nothing and leaves nothing on the disk. Whether it was done changes no charge and no
+    vote: a shard that has not done it, or has other records since, searches when it charges.
+
+    Attributes
+    ----------
+    audience : str
+        Whose budgets will pay.
+    queries : int8 or float32 (q, d)
+        Integer features.
+    thresholds : int64 (q,)
+        Radii as similarities.
+    """
+
+    audience: str
+    queries: IntegerMatrix
+    thresholds: Steps
+
+    def digest(self) -> bytes:
+        """Return a digest of everything that the neighbours follow from, but the records."""
+        return _digest([self.audience.encode(), *_content(self.queries, self.thresholds)])
+
+
+def _content(*arrays: npt.NDArray[Any]) -> Iterator[bytes]:
+    for array in arrays:
+        yield f"{array.dtype} {array.shape}".encode()
+        yield array.tobytes()
 
 
 def _digest(parts: Iterable[bytes]) -> bytes:
@@ -224,11 +263,32 @@ class Backup:
     path: Path
 
 
+# ---------------------------------------------------------------- copies of a shard
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLedger:
+    """Return the rows of all tables, for another copy of the shard; links only after `seen`."""
+
+    seen: ShardState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplaceLedger:
+    """Go on with the rows of another copy, which was at `seen`, as this one was."""
+
+    seen: ShardState
+    rows: Mapping[str, Sequence[Row]]
+
+
 Task = (
-    VoteRequest | TallyRequest | DeleteVotes | Add | Erase | OpenAudience | Join | Ping
-    | KnownSubjects | Verify | Facts | Backup
+    VoteRequest | TallyRequest | SearchAhead | DeleteVotes | Add | Erase | OpenAudience | Join
+    | Ping | KnownSubjects | Verify | Facts | Backup | ReadLedger | ReplaceLedger
 )  # fmt: skip
 """What a shard does."""
+
+CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, Add, Erase, OpenAudience)
+"""What is done only when all copies of a shard have done it, and are the same afterwards."""
 
 
 # ---------------------------------------------------------------- what is around a task
@@ -296,3 +356,11 @@ class ShardAnswer:
 
     value: Any
     links: tuple[ChainLink, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupAnswer:
+    """The sum of what several shards sent, and the links of each; private."""
+
+    sums: Steps
+    links: tuple[tuple[ChainLink, ...], ...]

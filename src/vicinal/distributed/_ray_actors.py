@@ -24,6 +24,7 @@ from vicinal.distributed._ray_transport import (
     join_message,
 )
 from vicinal.distributed._reopening import ReopeningShard
+from vicinal.distributed._sum_tree import SumNode
 from vicinal.errors import (
     InvalidInput,
     MissingExtra,
@@ -71,6 +72,22 @@ class ShardActor:
     def close(self) -> CallResult:
         """Close the folder."""
         return run_quietly(self._shard.close)
+
+
+class SumActor:
+    """An inner node in a process of its own: adds for shards that it is told."""
+
+    def __init__(self) -> None:
+        self._node = SumNode(())
+
+    def connect(self, actors: Sequence[Any]) -> None:
+        """Add for the shards of these actors from now on."""
+        ray = ray_module()
+        self._node = SumNode([RayTransport(ray, actor) for actor in actors])
+
+    def handle(self, seconds: float, messages: Any, *more: IntegerMatrix) -> CallResult:
+        """Send shards their messages, whose queries may come in pieces; add what they send."""
+        return run_quietly(lambda: self._node.handle(join_message(messages, more), seconds))
 
 
 def run_quietly(work: Callable[[], Any]) -> CallResult:
@@ -156,12 +173,13 @@ class RayCluster:
         """Make an actor, and have a spare made where it finds the folder for certain."""
         # Ray looks for a free core when it places an actor, and counts none while it runs.
         options = self._ray.remote(ShardActor).options(max_restarts=-1, resources=place)
+        sums = self._ray.remote(SumActor).options(max_restarts=-1, resources=place)
 
         def make() -> Any:
             return options.remote(str(path.absolute()))
 
         alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
-        return RayTransport(self._ray, make(), make if place or alone else None)
+        return RayTransport(self._ray, make(), make if place or alone else None, sums.remote)
 
     def task(self, work: Callable[..., CallResult]) -> Any:
         """Return a function that does `work` on the engine; Ray does it again if it is lost."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import errors
-from vicinal.distributed._messages import Message, Task, VoteRequest
+from vicinal.distributed._messages import Message, SearchAhead, Task, VoteRequest
 from vicinal.errors import ShardUnreachable
 from vicinal.neighbours._kernels import IntegerMatrix
 
@@ -47,11 +47,14 @@ class RayTransport:
     start_spare : callable or None
         Starts a spare. It is called when the shard has answered for the first time: until then its
         machine has better things to do.
+    start_sums : callable or None
+        Starts an actor that adds for shards, on this shard's machine.
     """
 
     ray: Any
     actor: Any
     start_spare: Callable[[], Any] | None = None
+    start_sums: Callable[[], Any] | None = None
     _spare: Any = None
 
     def send(self, message: Message | Task) -> RayReply:
@@ -64,6 +67,11 @@ class RayTransport:
             with suppress(self.ray.exceptions.RayError):
                 self.ray.get(actor.close.remote(), timeout=_CLOSING)
             self.ray.kill(actor)
+
+    def sum_node(self, shards: Sequence[RayTransport]) -> RaySums:
+        """Return an inner node on this shard's machine."""
+        assert self.start_sums is not None  # noqa: S101 (whoever makes transports for a tree)
+        return RaySums(self.ray, self.start_sums(), list(shards))
 
     def note_answer(self) -> None:
         """Note that the shard has answered."""
@@ -80,7 +88,7 @@ class RayTransport:
 class RayReply:
     """A call under way."""
 
-    transport: RayTransport
+    transport: RayTransport | RaySums
     actor: Any
     call: Any
 
@@ -108,9 +116,47 @@ def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult
     return result
 
 
-def split_message(message: Message | Task) -> list[Any]:
-    """Return a message with the first queries of its vote request, and the others in pieces."""
-    if not (isinstance(message, Message) and isinstance(message.task, VoteRequest)):
+@dataclass(slots=True, eq=False)
+class RaySums:
+    """The way to an actor that adds for some shards.
+
+    It is told which actors those are, and again whenever one of them has changed places with its
+    spare, or it has failed, as it may have been started anew.
+    """
+
+    ray: Any
+    actor: Any
+    shards: list[RayTransport]
+    _known: list[Any] | None = None
+
+    def send(self, messages: Sequence[Message], seconds: float) -> RayReply:
+        """Send messages of one task without waiting."""
+        actors = [shard.actor for shard in self.shards]
+        if self._known != actors:
+            self.actor.connect.remote(actors)
+            self._known = actors
+        pieces = split_message(tuple(messages))
+        return RayReply(self, self.actor, self.actor.handle.remote(seconds, *pieces))
+
+    def note_answer(self) -> None:
+        """Do nothing: it has no spare."""
+
+    def switch_to_spare(self, actor: Any) -> None:  # noqa: ARG002 (there is none)
+        """Have the actor told again which shards are its own."""
+        self._known = None
+
+    def close(self) -> None:
+        """End the actor."""
+        self.ray.kill(self.actor)
+
+
+def split_message(message: Message | Task | tuple[Message, ...]) -> list[Any]:
+    """Return messages of one task with its first queries, and the other queries in pieces."""
+    if isinstance(message, tuple):
+        first, *more = split_message(message[0])
+        # One object for all of them, which travels once.
+        return [tuple(replace(one, task=first.task) for one in message), *more]
+    if not (isinstance(message, Message) and isinstance(message.task, VoteRequest | SearchAhead)):
         return [message]
     request = message.task
     rows = max(1, _PIECE * len(request.queries) // max(1, request.queries.nbytes))
@@ -123,6 +169,8 @@ def join_message(message: Any, more: Sequence[IntegerMatrix]) -> Any:
     """Return what :func:`split_message` has split, or any other message as it is."""
     if not more:
         return message
-    request = message.task
+    request = (message[0] if isinstance(message, tuple) else message).task
     joined = replace(request, queries=np.concatenate([request.queries, *more]))
+    if isinstance(message, tuple):
+        return tuple(replace(one, task=joined) for one in message)
     return replace(message, task=joined)

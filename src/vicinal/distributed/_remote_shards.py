@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
-from vicinal.distributed._messages import COUNT, COUNTED, VOTES, Steps, VoteRequest, block_name
+from vicinal.distributed._messages import (
+    COUNT,
+    COUNTED,
+    VOTES,
+    SearchAhead,
+    Steps,
+    VoteRequest,
+    block_name,
+)
+from vicinal.distributed._sum_tree import SumTree
 from vicinal.errors import ShardMissing, StorageFailed
 from vicinal.mechanisms import NoisyCount, fresh_key
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._shard import TwoRounds, summed
+from vicinal.predictors.ind_knn._shard import Following, TwoRounds, summed
 
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
@@ -35,27 +43,32 @@ class RemoteShards:
         The cluster's id.
     audience : str
         Whose budgets pay.
-    transports : sequence of CheckedTransport
-        The way to every shard.
-    policy : MissingShardPolicy
-        What to do if one is missing.
+    tree : SumTree
+        The ways to all shards.
     clock : callable
         Returns the coordinator's clock.
+    sequence : callable
+        Returns the place of a new block in the order of charges, for all audiences.
+    next_batch : callable
+        Returns what is searched first for the batch that comes next, or None.
     missing : set of int
         Shards that blocks since :meth:`begin_batch` were answered without. Public.
     """
 
     cluster: bytes
     audience: str
-    transports: Sequence[CheckedTransport]
-    policy: MissingShardPolicy
+    tree: SumTree
     clock: Callable[[], int]
+    sequence: Callable[[], int]
+    next_batch: Callable[[], SearchAhead | None]
     missing: set[int] = field(default_factory=set)
     _number: int = 0
+    _following: Following | None = None
 
     def begin_batch(self) -> None:
         """Begin a new batch of blocks."""
         self._number = 0
+        self._following = None
         self.missing = set()
 
     def charge_and_sum(
@@ -65,7 +78,9 @@ class RemoteShards:
         named = release.scales.tobytes()
         request = self._request(queries, thresholds, release.scales, named, VOTES)
         shape = (len(queries), release.mechanism.n_classes)
-        return _summed(self.gather(request, range(len(self.transports))), shape)
+        sums, missing = self.tree.gather(request, range(len(self.tree)), self._search_ahead)
+        self.missing |= missing
+        return _summed(sums, shape)
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
@@ -79,13 +94,20 @@ class RemoteShards:
                 self, part, self._request(queries[part], radii, _NO_SCALES, fresh_key(), COUNT)
             )
 
-    def gather(self, request: VoteRequest, shards: Sequence[int]) -> dict[int, Steps]:
-        """Send a request to some shards; return what came back, by shard."""
-        counts = gather(
-            {number: self.transports[number] for number in shards}, request, self.policy
-        )
-        self.missing.update(set(shards) - set(counts))
-        return counts
+    def expect(self, following: Following | None) -> None:
+        """Say what is searched while answers to the next block are made."""
+        self._following = following
+
+    def _search_ahead(self) -> None:
+        """Have all shards search the block that comes next, without waiting for them."""
+        following, self._following = self._following, None
+        if following is None:
+            search = self.next_batch()
+        else:
+            block = following()
+            search = block and SearchAhead(self.audience, *block)
+        if search is not None:
+            self.tree.search_ahead(search)
 
     def _request(
         self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
@@ -96,7 +118,9 @@ class RemoteShards:
         content = np.ascontiguousarray(queries).tobytes(), thresholds.tobytes()
         name = block_name(self.cluster, place, self.audience.encode(), *content, more)
         self._number += 1
-        return VoteRequest(name, clock, self.audience, kind, queries, thresholds, scales)
+        return VoteRequest(
+            name, clock, self.audience, kind, queries, thresholds, scales, self.sequence()
+        )
 
 
 @dataclass(slots=True)
@@ -106,25 +130,29 @@ class RemoteRounds:
     shards: RemoteShards
     queries: slice
     request: VoteRequest
-    _counted: Sequence[int] = ()
+    _counted: set[int] = field(default_factory=set)
 
     def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
         """Have every shard charge and count its neighbours. Private."""
-        counts = self.shards.gather(self.request, range(len(self.shards.transports)))
-        self._counted = sorted(counts)
+        every = set(range(len(self.shards.tree)))
+        counts, missing = self.shards.tree.gather(self.request, every)
+        self.shards.missing |= missing
+        self._counted = every - missing
         return _summed(counts, (len(self.request.queries),))
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Have every shard charge those who were counted, and sum their votes. Private."""
         request = replace(self.request, round=COUNTED, scales=release.scales)
         shape = (len(request.queries), release.mechanism.n_classes)
-        return _summed(self.shards.gather(request, self._counted), shape)
+        sums, missing = self.shards.tree.gather(request, self._counted)
+        self.shards.missing |= missing
+        return _summed(sums, shape)
 
 
-def _summed(counts: dict[int, Steps], shape: tuple[int, ...]) -> Steps:
+def _summed(sums: list[Steps], shape: tuple[int, ...]) -> Steps:
     """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
-    if not counts:
+    if not sums:
         raise ShardMissing("No shard came back, so the block is not answered.")
-    if any(one.dtype != np.int64 or one.shape != shape for one in counts.values()):
+    if any(one.dtype != np.int64 or one.shape != shape for one in sums):
         raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
-    return summed(counts.values())
+    return summed(sums)

@@ -20,6 +20,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed._folders import (
     COORDINATOR,
+    COPIES,
     MOST_SHARDS,
     READY,
     SPLITTING,
@@ -30,13 +31,16 @@ from vicinal.distributed._folders import (
 )
 from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
-from vicinal.distributed._shard_server import append_records
+from vicinal.distributed._placed_subjects import PlacedSubjects
+from vicinal.distributed._shard_copies import write_copies
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._audiences import Analyst, Audience
 from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._departed import SPELLINGS
 from vicinal.ledger._files import sync_folder
+from vicinal.ledger._protocols import Slots
+from vicinal.ledger._subject_pages import write_all
 from vicinal.mechanisms import fresh_key
 from vicinal.store._checksums import write_digests
 from vicinal.store._folder import copy_file, read_config, write_config
@@ -47,6 +51,9 @@ from vicinal.store._opening import OpenStore, create_store, open_store
 
 Place = Callable[[SubjectId], int]
 _MODELS = "models"
+_ROWS = 1 << 16
+"""Records in memory at a time."""
+
 _COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows", _MODELS)
 
 
@@ -56,6 +63,7 @@ def split(
     shards: int,
     *,
     place: Place | None = None,
+    copies: int = 1,
 ) -> None:
     """Spread the records of a closed store over the shards of a new cluster.
 
@@ -70,6 +78,8 @@ def split(
         How many.
     place : callable, optional
         The shard of every subject, 0 to ``shards - 1``; by a keyed hash of the id, if left out.
+    copies
+        How many copies each shard has: 1 or 2. With 2 it is not lost when one of them is.
 
     Raises
     ------
@@ -91,13 +101,19 @@ def split(
     19
     """
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
+    copies = _checks.integer("copies", copies, least=1, most=len(COPIES))
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidInput(f"{target} must be a new folder, or an empty one.")
     source = open_store(Path(store))
     try:
         identity = fresh_key(16).hex()
-        records = _write_shards(source, target, identity, _places(source, shards, place), shards)
+        subjects = PlacedSubjects.of(
+            source.database, source.ledger.size, shards, _checked_place(source, shards, place)
+        )
+        records = _write_shards(source, target, identity, subjects)
+        if copies > 1:
+            write_copies(target, identity, records)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
         source_path = str(Path(store).absolute())
@@ -144,15 +160,11 @@ def _retire(source: OpenStore) -> None:
     write_config(folder.path, folder.identity, folder.ledger, "", backup=True)
 
 
-def _places(source: OpenStore, shards: int, place: Place | None) -> npt.NDArray[np.int64]:
-    """Return the shard of every slot, int64 (slots,); -1 for free ones."""
-    where = np.full(source.ledger.size, -1, dtype=np.int64)
-    for subject, slot in source.ledger.slot_table.slot_of.items():
-        chosen = (
-            place_by_hash(source.ledger.hash(subject), shards) if place is None else place(subject)
-        )
-        where[slot] = _checks.integer("place", chosen, least=0, most=shards - 1)
-    return where
+def _checked_place(source: OpenStore, shards: int, place: Place | None) -> Place:
+    """Return what returns the shard of a subject, and refuses one that there is not."""
+    if place is None:
+        return lambda subject: place_by_hash(source.ledger.hash(subject), shards)
+    return lambda who: _checks.integer("place", place(who), least=0, most=shards - 1)
 
 
 def place_by_hash(hashed: bytes, shards: int) -> int:
@@ -161,14 +173,10 @@ def place_by_hash(hashed: bytes, shards: int) -> int:
 
 
 def _write_shards(
-    source: OpenStore,
-    target: Path,
-    cluster: str,
-    places: npt.NDArray[np.int64],
-    shards: int,
+    source: OpenStore, target: Path, cluster: str, subjects: PlacedSubjects
 ) -> list[ShardRecord]:
-    size = len(source.shard)
-    shard_of_row = places[source.record_files.column("slots", size)]
+    shards = len(subjects.ids)
+    slot_of_row = source.record_files.column("slots", len(source.shard))
     departed = source.database.execute("SELECT hash, audience, units FROM departed")
     respelled = source.database.get(SPELLINGS) == "1"
     records = []
@@ -180,7 +188,7 @@ def _write_shards(
             # Hashes of two spellings of one id must lie together, and they do not show which do.
             at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
             erased = [row for row, its in zip(departed, at, strict=True) if its == number]
-            _fill(source, parts, np.flatnonzero(shard_of_row == number), erased)
+            _fill(source, parts, subjects, number, slot_of_row, erased)
             with parts.database.transaction():
                 parts.database.put(SPELLINGS, "1" if respelled and number == 0 else "0")
                 join(parts.database, cluster, number)
@@ -198,30 +206,41 @@ def _write_shards(
 def _fill(
     source: OpenStore,
     parts: OpenStore,
-    rows: npt.NDArray[np.int64],
+    subjects: PlacedSubjects,
+    number: int,
+    slot_of_row: Slots,
     erased: list[tuple[Any, ...]],
 ) -> None:
-    """Move records, their subjects and budgets into an empty shard, in one change."""
-    size = len(source.shard)
-    integers = np.ascontiguousarray(source.record_files.features.rows(size)[rows])
-    slots = source.record_files.column("slots", size)[rows]
-    name_of = {slot: subject for subject, slot in source.ledger.slot_table.slot_of.items()}
-    subjects = [name_of[slot] for slot in slots.tolist()]
+    """Move records, their subjects and budgets into the files of an empty shard, in one change."""
+    slots = subjects.slots(number)
     with parts.ledger.change("split"):
         for audience in source.ledger.audiences.values():
             _open_like(parts, audience)
         _copy_tables(source, parts, [_MODELS])
-        if len(rows):
-            carried = np.array(source.record_files.labels.rows(size)[rows])
-            append_records(parts, integers.astype(source.schema.precision.dtype), carried, subjects)
-        else:
-            write_digests(parts.database, parts.record_files, 0)
+        rows = np.flatnonzero(subjects.shards[slot_of_row] == number)
+        _copy_records(source, parts, rows, subjects.new_slots[slot_of_row[rows]])
+        write_digests(parts.database, parts.record_files, len(rows))
+        parts.database.put("slots", str(write_all(parts.database, subjects.ids[number])))
         parts.database.execute_many(
             "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", erased
         )
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
-            _move_budgets(source, parts, audience, budgets)
+            _move_budgets(parts, audience, slots, budgets)
+
+
+def _copy_records(
+    source: OpenStore, parts: OpenStore, rows: npt.NDArray[np.int64], slots: Slots
+) -> None:
+    """Copy some rows of the record files, with the slots that their subjects have now."""
+    size = len(source.shard)
+    features, labels = (
+        column.rows(size) for column in (source.record_files.features, source.record_files.labels)
+    )
+    for start in range(0, len(rows), _ROWS):
+        part = rows[start : start + _ROWS]
+        new = slots[start : start + _ROWS]
+        parts.record_files.append(start, features[part], labels[part], new)
 
 
 def _open_like(parts: OpenStore, audience: Audience) -> None:
@@ -235,19 +254,17 @@ def _open_like(parts: OpenStore, audience: Audience) -> None:
 
 
 def _move_budgets(
-    source: OpenStore, parts: OpenStore, audience: Audience, erased: list[int]
+    parts: OpenStore, audience: Audience, slots: npt.NDArray[np.int64], erased: list[int]
 ) -> None:
     """Give every subject what it has left, and count what it had spent as spent.
 
-    For every subject that is on the shard, or was, a full budget counts as granted once.
+    `slots` are the earlier ones, by the new. For every subject that is on the shard, or was, a full
+    budget counts as granted once.
     """
-    here = parts.ledger.slot_table.slot_of
-    slots_before = [source.ledger.slot_table.slot_of[subject] for subject in here]
-    units = audience.account.durable[slots_before]
+    units = audience.account.durable[slots]
     copy = parts.ledger.audiences[audience.name]
-    slots = np.fromiter(here.values(), np.int32, len(here))
-    copy.account.assign(slots, units, parts.ledger.size)
-    copy.granted = len(here) + len(erased)
+    copy.account.assign(np.arange(len(slots), dtype=np.int32), units, len(slots))
+    copy.granted = len(slots) + len(erased)
     copy.checkpointed = copy.granted * UNITS - exact_sum(units) - sum(erased)
     copy.checkpoint(parts.database)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from vicinal.distributed._messages import Message, Task
@@ -25,3 +26,23 @@ class ShardTransport(Protocol):
 
     def close(self) -> None:
         """Let go of the shard."""
+
+    def sum_node(self, shards: Sequence[Any]) -> SumTransport:
+        """Return the way to a new inner node, beside this shard, that adds for some shards.
+
+        `shards` are the ways to them from here, of this type.
+        """
+
+
+class SumTransport(Protocol):
+    """The way to an inner node, which sends messages on to shards and adds what they send."""
+
+    def send(self, messages: Sequence[Message], seconds: float) -> PendingReply:
+        """Send a message for each shard, of one task, without waiting for what comes of it.
+
+        It is a :class:`~vicinal.distributed._messages.GroupAnswer`; or ShardUnreachable is raised,
+        also if a shard takes longer than so many seconds.
+        """
+
+    def close(self) -> None:
+        """End the node."""

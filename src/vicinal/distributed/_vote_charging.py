@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.distributed._messages import COUNT, COUNTED, TallyRequest, VoteRequest
+from vicinal.distributed._search_ahead import SearchedBlock
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._ledger import Ledger
@@ -19,8 +20,17 @@ _NOBODY = np.zeros(0, dtype=np.bool_)
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
-def charge(state: AudienceState, request: VoteRequest, journal: VoteJournal) -> ChargedVotes:
+def charge(
+    state: AudienceState,
+    request: VoteRequest,
+    journal: VoteJournal,
+    ahead: SearchedBlock,
+    version: int,
+) -> ChargedVotes:
     """Charge a block and return its sums; a request has noise scales only.
+
+    Who was found `ahead` is charged if the records have the same `version` still; else the search
+    is now.
 
     Raises
     ------
@@ -29,7 +39,7 @@ def charge(state: AudienceState, request: VoteRequest, journal: VoteJournal) -> 
     PrivacyRefused
         If it asks for the votes of a block that was not counted here.
     """
-    engine, shard = state.engine, _shard_of(state.engine)
+    engine, shard = state.engine, shard_of(state)
     if request.round == COUNT:
         return _counted(engine, shard, request)
     release = engine.votes.release(request.scales / engine.votes.grid.steps)
@@ -39,8 +49,8 @@ def charge(state: AudienceState, request: VoteRequest, journal: VoteJournal) -> 
         hits = shard.search(request.queries, request.thresholds)
         paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(_payers(request, journal)))
         return ChargedVotes(paid.charge_and_sum(release), _NOBODY)
-    sums = shard.charge_and_sum(release, request.queries, request.thresholds)
-    return ChargedVotes(sums, _NOBODY)
+    parts = ahead.parts(shard, request.search, version)
+    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts), _NOBODY)
 
 
 def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) -> ChargedVotes:
@@ -83,6 +93,8 @@ def _counted(engine: QueryEngine, shard: LocalShardBase, request: VoteRequest) -
     return ChargedVotes(counts, payers)
 
 
-def _shard_of(engine: QueryEngine) -> LocalShardBase:
-    assert isinstance(engine.shard, LocalShardBase)  # noqa: S101 (open_audience_state made it)
-    return engine.shard
+def shard_of(state: AudienceState) -> LocalShardBase:
+    """Return the records as an audience sees them."""
+    shard = state.engine.shard
+    assert isinstance(shard, LocalShardBase)  # noqa: S101 (open_audience_state made it)
+    return shard

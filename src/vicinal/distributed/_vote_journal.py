@@ -13,12 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.distributed._messages import Steps, SumRequest
+from vicinal.distributed._messages import Steps, SumRequest, VoteRequest
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._database import Database
 
 _CLOCK = "turn"
 """Where the database keeps how far the coordinator had come; so is the column of the table."""
+
+_SEQUENCE = "sequence"
+"""Where the database keeps the place of the last block that was charged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +47,14 @@ class VoteJournal:
     ----------
     clock : int
         How far the coordinator had come, as far as the shard knows; never goes back.
+    sequence : int
+        Place of the last block that was charged in this epoch of the coordinator.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.clock = int(database.get(_CLOCK) or 0)
+        self.sequence = int(database.get(_SEQUENCE) or 0)
 
     def find(self, request: SumRequest) -> ChargedVotes | None:
         """Return what a request gave when it came first, or None.
@@ -75,7 +81,8 @@ class VoteJournal:
 
     def check(self, request: SumRequest) -> None:
         """Raise PrivacyRefused for a late request of a block that is over: nobody is charged."""
-        if request.clock < self.clock:
+        late = isinstance(request, VoteRequest) and request.sequence < self.sequence
+        if request.clock < self.clock or late:
             raise PrivacyRefused(
                 "The block is over: the coordinator has gone on since. Nothing was charged for it."
             )
@@ -83,6 +90,8 @@ class VoteJournal:
     def write(self, request: SumRequest, votes: ChargedVotes) -> None:
         """Record votes, inside the transaction that writes their charges."""
         self.delete_before(request.clock)
+        if isinstance(request, VoteRequest):
+            self._database.put(_SEQUENCE, str(request.sequence))
         self._database.execute(
             "INSERT INTO carried (name, round, turn, digest, sums, part) VALUES (?, ?, ?, ?, ?, ?)",
             (
@@ -96,6 +105,17 @@ class VoteJournal:
         if clock > self.clock:
             self._database.execute("DELETE FROM carried WHERE turn < ?", (clock,))
             self._database.put(_CLOCK, str(clock))
+
+    def begin_epoch(self) -> None:
+        """Begin to count anew, inside the transaction that writes the coordinator's new epoch."""
+        self._database.put(_SEQUENCE, "0")
+        self.sequence = 0
+
+    def note_charged(self, request: SumRequest) -> None:
+        """Note that the transaction that wrote the votes of a request is durable."""
+        self.note_durable(request.clock)
+        if isinstance(request, VoteRequest):
+            self.sequence = request.sequence
 
     def note_durable(self, clock: int) -> None:
         """Note that the transaction that passed `clock` to :meth:`delete_before` is durable."""

@@ -24,12 +24,7 @@ FLOATS, WHOLE = _TYPES["float32"], _TYPES["int64"]
 class OnnxGraph:
     """Nodes and constants of a network, added one after the other.
 
-    Parameters
-    ----------
-    helper : module
-        ``onnx.helper``.
-    weights : dict of str to array
-        What its constants are made of.
+    `helper`: ``onnx.helper``. `weights`: what its constants are made of.
     """
 
     name: str

@@ -58,12 +58,8 @@ _YES, _NO = frozenset({"yes", "y", "true", "t", "1"}), frozenset({"no", "n", "fa
 class Reading:
     """A column as it was read.
 
-    Attributes
-    ----------
-    codes : float64 (n,)
-        NaN where the value is missing or at fault.
-    faults : uint8 (n,)
-        The kind of fault of every row; 0 for none.
+    `codes`, float64 (n,): NaN where the value is missing or at fault. `faults`, uint8 (n,): the
+    kind of fault of every row; 0 for none.
     """
 
     codes: Codes

@@ -39,16 +39,10 @@ _INNER = 2.5
 class TableColumn(ABC):
     """One declared column.
 
-    Attributes
-    ----------
-    name : str
-        As in the table.
-    weight : float
-        How much the column counts, 1 as a rule.
-    missing : bool
-        Whether values may be missing; then the column has a feature that says so.
-    missing_share : float
-        Share of rows without a value, as far as the public knows; for made-up rows.
+    - `name`: as in the table.
+    - `weight`: how much the column counts, 1 as a rule.
+    - `missing`: whether values may be missing; then the column has a feature that says so.
+    - `missing_share`: share of rows without a value, as far as the public knows; for made-up rows.
     """
 
     kind: ClassVar[str]
@@ -132,15 +126,9 @@ class TableColumn(ABC):
 class NumberColumn(TableColumn):
     """A number: clipped to its bounds, perhaps its logarithm, then centred and divided.
 
-    Attributes
-    ----------
-    low, high : float or None
-        Declared bounds.
-    center, spread : float or None
-        Of the public, after the logarithm if there is one; None: of a number that is uniform
-        between the bounds.
-    log : bool
-        Whether distances are those of log(x) (of log(1 + x) where `low` is 0).
+    `low`, `high`: declared bounds. `center`, `spread`: of the public, after the logarithm if there
+    is one; None: of a number that is uniform between the bounds. `log`: whether distances are those
+    of log(x) (of log(1 + x) where `low` is 0).
     """
 
     kind: ClassVar[str] = "number"
@@ -214,10 +202,7 @@ class NumberColumn(TableColumn):
     def _value(self, code: float) -> object:
         return code
 
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        """One feature."""
-        return ("",)
+    value_names = ("",)
 
     def n_bins(self, most: int) -> int:
         """Return `most`."""

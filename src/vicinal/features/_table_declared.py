@@ -25,13 +25,8 @@ _CATEGORY = math.sqrt(0.5)
 class _DeclaredColumn(TableColumn):
     """A column of declared values.
 
-    Attributes
-    ----------
-    values : tuple of str or float
-        All declared values.
-    shares : tuple of float
-        How often each is met, as far as the public knows; all alike without it. A category with
-        "other" has a share more.
+    `values`: all declared values. `shares`: how often each is met, as far as the public knows; all
+    alike without it. A category with "other" has a share more.
     """
 
     values: tuple[Any, ...] = ()
@@ -97,20 +92,14 @@ class LevelsColumn(_DeclaredColumn):
         k = len(self.values)
         return np.nan_to_num((codes - (k - 1) / 2) / math.sqrt((k * k - 1) / 12))[:, None]
 
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        """One feature."""
-        return ("",)
+    value_names = ("",)
 
 
 @dataclass(frozen=True)
 class CategoryColumn(_DeclaredColumn):
     """A category, one-hot.
 
-    Attributes
-    ----------
-    other : bool
-        Whether all that is not declared is one more value, "other".
+    `other`: whether all that is not declared is one more value, "other".
     """
 
     kind: ClassVar[str] = "category"
@@ -151,10 +140,7 @@ class YesNoColumn(_DeclaredColumn):
     def _encode(self, codes: Codes) -> Floats:
         return np.nan_to_num(codes - 0.5)[:, None]
 
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        """One feature."""
-        return ("",)
+    value_names = ("",)
 
 
 def all_numbers(values: tuple[Any, ...]) -> bool:

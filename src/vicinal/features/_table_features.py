@@ -123,10 +123,7 @@ class TableFeatures(FixedFeatures):
 def as_schema(schema: object) -> TableSchema:
     """Return a schema of a schema, of its JSON object, or of the path of its file.
 
-    Raises
-    ------
-    InvalidInput
-        If it is none of them.
+    Raises InvalidInput if it is none of them.
     """
     if isinstance(schema, TableSchema):
         return schema

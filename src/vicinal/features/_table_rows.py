@@ -21,20 +21,11 @@ def table_columns(
 ) -> tuple[dict[str, pa.ChunkedArray], int, list[str]]:
     """Return the required columns of a table by name, its number of rows, and all names it has.
 
-    Parameters
-    ----------
-    rows
-        Anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
-        list of mappings, a structured array; or a plain matrix if `names` are given.
-    required
-        Columns to return. Others are not looked at.
-    names
-        Names of the columns of a plain matrix.
-
-    Raises
-    ------
-    InvalidInput
-        If a required column is not there, or twice, or cannot be read; no message quotes a value.
+    `rows`: anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
+    list of mappings, a structured array; or a plain matrix if `names` are given. `required`:
+    columns to return. Others are not looked at. `names`: names of the columns of a plain matrix.
+    Raises InvalidInput if a required column is not there, or twice, or cannot be read; no message
+    quotes a value.
     """
     table, size = _by_name(rows, names)
     column_of: dict[str, Any] = {}

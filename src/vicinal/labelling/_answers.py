@@ -88,11 +88,7 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
     >>> load_answers("answers.npz").classes
     (0, 1)
     """
-    about = {
-        "version": _VERSION,
-        "classes": list(answers.classes),
-        "guarantee": answers.guarantee,
-    }
+    about = {"version": _VERSION, "classes": list(answers.classes), "guarantee": answers.guarantee}
     arrays: dict[str, npt.NDArray[Any]] = {
         "about": np.array(json.dumps(about)),
         "rows": answers.rows,

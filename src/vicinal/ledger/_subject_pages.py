@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
@@ -58,6 +59,34 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
         by_page[slot // PAGE_SLOTS][slot] = subject
     for page, new in sorted(by_page.items()):
         _write_page(database, page, new)
+
+
+def write_all(database: Database, ids: bytes | bytearray) -> int:
+    """Write subjects at the slots 0, 1, ... of a ledger that has none; return how many they are.
+
+    Parameters
+    ----------
+    ids : bytes or bytearray
+        Their framed ids, one after the other. No object is made for each.
+    """
+    ends = np.flatnonzero(np.frombuffer(ids, dtype=np.uint8) == ord(">")) + 1
+    lengths = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)
+    database.execute_many(_INSERT, _rows(ids, ends, lengths))
+    return len(ends)
+
+
+def _rows(
+    ids: bytes | bytearray, ends: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, int, bytes, bytes]]:
+    """Yield the rows of all pages; `lengths` is how long all ids and slots up to each are."""
+    for page, first in enumerate(range(0, len(ends), PAGE_SLOTS)):
+        start, part, last = first, 0, min(first + PAGE_SLOTS, len(ends))
+        while start < last:
+            room = ROW_BYTES + (lengths[start - 1] if start else 0)
+            stop = min(last, int(np.searchsorted(lengths, room, side="right")))
+            slots = np.arange(start, stop, dtype="<i4").tobytes()
+            yield page, part, slots, bytes(ids[ends[start - 1] if start else 0 : ends[stop - 1]])
+            start, part = stop, part + 1
 
 
 def rows_to_pages(database: Database) -> None:

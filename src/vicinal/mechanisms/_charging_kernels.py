@@ -1,8 +1,9 @@
-"""The compiled walk through the neighbours of a block: contribute, charge, go on.
+"""Compiled contribution and charge of the neighbours of a block.
 
-Queries are taken in order, and within a query each subject once, so every subject meets its own
-charges in the order of the queries. Subjects do not touch each other's budgets; sums of integers
-do not depend on order. Hence the result is the same for any order and any split of the records.
+Every subject meets its own charges in the order of the queries, and each query once. Subjects do
+not touch each other's budgets; sums of integers do not depend on order. Hence the result is the
+same for any order and any split of the subjects: see
+:mod:`vicinal.mechanisms._charging` for the split that is used.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import numpy.typing as npt
 
 from vicinal._compiled import compiled
 from vicinal._prefetch import prefetch
-from vicinal.accounting._budget import MAX_NORM, afford, charge
-from vicinal.accounting._label_only import label_afford, label_charge
+from vicinal.accounting._budget import MAX_NORM
+from vicinal.accounting._charges import afford, charge, label_afford, label_charge
 from vicinal.mechanisms._record_vectors import towards_zero
 from vicinal.neighbours._kernels import LEVELS
 
-_LOW = (1 << 24) - 1
+LOW = (1 << 24) - 1
+"""What of a charge is summed by itself, so that sums of charges cannot overflow."""
+
+EVERYBODY = (0, 1)
+"""The share of subjects that leaves nobody out, see :func:`charge_vectors_of_several`."""
 
 _AHEAD = 12
 """Hits between the hint that a subject's numbers are wanted and their use.
@@ -31,9 +36,12 @@ number. They stand in the loops, because handing arrays to a function costs more
 
 
 class NeighbourArrays(NamedTuple):
-    """The neighbours of q queries: `starts` int (q + 1,), `rows` and `similarities` (hits,)."""
+    """The neighbours of q queries: `bounds` (tiles + 1, q), `rows` and `similarities` (hits,).
 
-    starts: npt.NDArray[np.int64]
+    Those of query j in one tile stand at ``bounds[tile, j]:bounds[tile + 1, j]``.
+    """
+
+    bounds: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int32]
     similarities: npt.NDArray[np.int32]
 
@@ -86,100 +94,132 @@ class OnePrice(NamedTuple):
 
 
 @compiled
-def charge_votes(neighbours, labels, subjects, kernel, prices, votes):  # type: ignore[no-untyped-def]
+def charge_votes(hits, labels, subjects, kernel, prices, votes):  # type: ignore[no-untyped-def]
     """Do what :func:`charge_vectors` does, faster, where every record carries one class.
 
     `labels`, int32 (n,), are the coordinates at which the records' vectors have their one.
     """
-    starts, rows, similarities = neighbours
+    bounds, rows, similarities = hits
+    slots, records, remaining = subjects
+    weights, origin, shift = kernel
+    scales, rates, table_scale, price_table, label_only = prices
+    high, low, several = 0, 0, 0
+    for tile in range(len(bounds) - 1):
+        for j in range(bounds.shape[1]):
+            scale, rate, cells = scales[j], rates[j], table_scale[j]
+            stop = bounds[tile + 1, j]
+            for hit in range(bounds[tile, j], stop):
+                if hit + 2 * _AHEAD < stop:
+                    prefetch(rows[hit + 2 * _AHEAD], slots, labels)
+                    prefetch(slots[rows[hit + _AHEAD]], records, remaining)
+                row = np.uint32(rows[hit])  # unsigned: nothing is counted from the end
+                slot = np.uint32(slots[row])
+                if records[slot] > 1:
+                    several += 1
+                    continue
+                weight = min(weights[_level(similarities[hit], origin, shift)], scale)
+                if label_only:
+                    weight = label_afford(weight, remaining[slot], rate, cells, price_table)
+                    cost = label_charge(weight, rate, cells, price_table)
+                else:
+                    weight = afford(weight, remaining[slot], rate)
+                    cost = charge(weight * weight, rate)
+                remaining[slot] -= cost
+                votes[j, labels[row]] += weight
+                high, low = high + (cost >> 24), low + (cost & LOW)
+    return high, low, several
+
+
+@compiled
+def charge_votes_of_several(  # type: ignore[no-untyped-def]
+    hits, labels, subjects, kernel, prices, share, votes
+):
+    """Do what :func:`charge_vectors_of_several` does where every record carries one class."""
+    bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
     high, low = 0, 0
     vector = np.zeros(votes.shape[1], dtype=np.int64)
     every = np.arange(votes.shape[1])
-    for j in range(len(starts) - 1):
-        price = OnePrice(
-            prices.scales[j], prices.rates[j], prices.table_scale[j],
-            prices.price_table, prices.label_only,
-        )  # fmt: skip
-        several = 0
-        for hit in range(starts[j], starts[j + 1]):
-            if hit + 2 * _AHEAD < len(rows):
-                prefetch(rows[hit + 2 * _AHEAD], slots, labels)
-                prefetch(slots[rows[hit + _AHEAD]], records, remaining)
-            row = rows[hit]
-            slot = slots[row]
-            if records[slot] > 1:
-                several += 1
-                continue
-            weight = min(weights[_level(similarities[hit], origin, shift)], price.scale)
-            weight = _afford_one(weight, remaining[slot], price)
-            cost = _charge_one(weight, price)
-            remaining[slot] -= cost
-            votes[j, labels[row]] += weight
-            high, low = high + (cost >> 24), low + (cost & _LOW)
-        if several == 0:
-            continue
-        order = _hits_by_subject(starts[j], starts[j + 1], rows, slots, records, several)
+    for j in range(bounds.shape[1]):
+        price = one_price(prices, j)
+        order = hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
         first = 0
-        while first < several:
-            last = _run_end(order, first, rows, slots)
+        while first < len(order):
+            last = run_end(order, first, rows, slots)
             vector[:] = 0
             for hit in order[first:last]:
-                level = _level(similarities[hit], origin, shift)
-                vector[labels[rows[hit]]] += weights[level]
+                vector[labels[rows[hit]]] += weights[_level(similarities[hit], origin, shift)]
             slot = slots[rows[order[first]]]
             cost = scale_down(vector, every, remaining[slot], price)
             remaining[slot] -= cost
             votes[j] += vector
-            high, low = high + (cost >> 24), low + (cost & _LOW)
+            high, low = high + (cost >> 24), low + (cost & LOW)
             first = last
     return high, low
 
 
 @compiled
-def charge_vectors(neighbours, vectors, subjects, kernel, prices, sums):  # type: ignore[no-untyped-def]
-    """Add every subject's contribution to `sums` and take its charge from `subjects.remaining`.
+def charge_vectors(hits, vectors, subjects, kernel, prices, sums):  # type: ignore[no-untyped-def]
+    """Add what every subject with one record contributes to `sums`, and take its charge.
 
     A subject's contribution is the sum, over its records, of the kernel weight times the record's
     vector, each rounded towards zero, then scaled down to what is left of its budget.
 
-    Returns the charges summed as (high, low) with low parts of 24 bits, which cannot overflow.
+    Returns the charges summed as (high, low) with low parts of 24 bits, which cannot overflow, and
+    how many hits were left out as those of subjects with several records.
     """
-    starts, rows, similarities = neighbours
+    bounds, rows, similarities = hits
+    slots, records, remaining = subjects
+    weights, origin, shift = kernel
+    high, low, several = 0, 0, 0
+    vector = np.zeros(sums.shape[1], dtype=np.int64)
+    moved = np.zeros(sums.shape[1], dtype=np.bool_)
+    touched = np.empty(sums.shape[1], dtype=np.int64)
+    for tile in range(len(bounds) - 1):
+        for j in range(bounds.shape[1]):
+            price = one_price(prices, j)
+            stop = bounds[tile + 1, j]
+            for hit in range(bounds[tile, j], stop):
+                if hit + 2 * _AHEAD < stop:
+                    prefetch(rows[hit + 2 * _AHEAD], slots, vectors.starts)
+                    prefetch(slots[rows[hit + _AHEAD]], records, remaining)
+                row = rows[hit]
+                slot = slots[row]
+                if records[slot] > 1:
+                    several += 1
+                    continue
+                weight = weights[_level(similarities[hit], origin, shift)]
+                size = _add_record(vectors, row, weight, vector, moved, touched, 0)
+                cost = scale_down(vector, touched[:size], remaining[slot], price)
+                remaining[slot] -= cost
+                _move_to(sums[j], vector, moved, touched[:size])
+                high, low = high + (cost >> 24), low + (cost & LOW)
+    return high, low, several
+
+
+@compiled
+def charge_vectors_of_several(  # type: ignore[no-untyped-def]
+    hits, vectors, subjects, kernel, prices, share, sums
+):
+    """Add what subjects with several records contribute to `sums`, and take their charges.
+
+    `share` is (number, of how many): the subjects whose slot leaves that remainder. Returns charges
+    as :func:`charge_vectors`.
+    """
+    bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
     high, low = 0, 0
     vector = np.zeros(sums.shape[1], dtype=np.int64)
     moved = np.zeros(sums.shape[1], dtype=np.bool_)
     touched = np.empty(sums.shape[1], dtype=np.int64)
-    for j in range(len(starts) - 1):
-        price = OnePrice(
-            prices.scales[j], prices.rates[j], prices.table_scale[j],
-            prices.price_table, prices.label_only,
-        )  # fmt: skip
-        several = 0
-        for hit in range(starts[j], starts[j + 1]):
-            if hit + 2 * _AHEAD < len(rows):
-                prefetch(rows[hit + 2 * _AHEAD], slots, vectors.starts)
-                prefetch(slots[rows[hit + _AHEAD]], records, remaining)
-            row = rows[hit]
-            slot = slots[row]
-            if records[slot] > 1:
-                several += 1
-                continue
-            weight = weights[_level(similarities[hit], origin, shift)]
-            size = _add_record(vectors, row, weight, vector, moved, touched, 0)
-            cost = scale_down(vector, touched[:size], remaining[slot], price)
-            remaining[slot] -= cost
-            _move_to(sums[j], vector, moved, touched[:size])
-            high, low = high + (cost >> 24), low + (cost & _LOW)
-        if several == 0:
-            continue
-        order = _hits_by_subject(starts[j], starts[j + 1], rows, slots, records, several)
+    for j in range(bounds.shape[1]):
+        price = one_price(prices, j)
+        order = hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
         first = 0
-        while first < several:
-            last = _run_end(order, first, rows, slots)
+        while first < len(order):
+            last = run_end(order, first, rows, slots)
             size = 0
             for hit in order[first:last]:
                 weight = weights[_level(similarities[hit], origin, shift)]
@@ -189,68 +229,18 @@ def charge_vectors(neighbours, vectors, subjects, kernel, prices, sums):  # type
             cost = scale_down(vector, touched[:size], remaining[slot], price)
             remaining[slot] -= cost
             _move_to(sums[j], vector, moved, touched[:size])
-            high, low = high + (cost >> 24), low + (cost & _LOW)
+            high, low = high + (cost >> 24), low + (cost & LOW)
             first = last
     return high, low
 
 
 @compiled
-def charge_counts(  # type: ignore[no-untyped-def]
-    starts, rows, slots, records, remaining, steps, scale, rate, counts, part
-):
-    """Count every subject that can pay for it; mark its hits in `part`.
-
-    See :class:`vicinal.mechanisms._count.NoisyCount`. Returns charges as :func:`charge_votes`.
-    """
-    high, low = 0, 0
-    for j in range(len(starts) - 1):
-        several = 0
-        for hit in range(starts[j], starts[j + 1]):
-            slot = slots[rows[hit]]
-            if records[slot] > 1:
-                several += 1
-                continue
-            cost = charge(steps * steps, rate)
-            if steps <= scale and cost <= remaining[slot]:
-                remaining[slot] -= cost
-                counts[j] += steps
-                high, low = high + (cost >> 24), low + (cost & _LOW)
-                part[hit] = True
-        if several == 0:
-            continue
-        order = _hits_by_subject(starts[j], starts[j + 1], rows, slots, records, several)
-        first = 0
-        while first < several:
-            last = _run_end(order, first, rows, slots)
-            slot = slots[rows[order[first]]]
-            # A sum longer than the scale is left out before its square could overflow.
-            contribution = (last - first) * steps
-            cost = charge(min(contribution, scale) ** 2, rate)
-            if contribution <= scale and cost <= remaining[slot]:
-                remaining[slot] -= cost
-                counts[j] += contribution
-                high, low = high + (cost >> 24), low + (cost & _LOW)
-                for hit in order[first:last]:
-                    part[hit] = True
-            first = last
-    return high, low
-
-
-@compiled
-def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
-    """Count min(records, most) of every subject that can pay for it.
-
-    See :func:`vicinal.mechanisms._count.noisy_size`. Returns (count in steps, high, low).
-    """
-    total, high, low = 0, 0, 0
-    for slot in range(len(records)):
-        contribution = min(records[slot], most) * steps
-        cost = charge(min(contribution, scale) ** 2, rate)
-        if contribution <= scale and cost <= remaining[slot]:
-            remaining[slot] -= cost
-            total += contribution
-            high, low = high + (cost >> 24), low + (cost & _LOW)
-    return total, high, low
+def one_price(prices, query):  # type: ignore[no-untyped-def]
+    """Return what the votes of one query cost, as :class:`OnePrice`."""
+    return OnePrice(
+        prices.scales[query], prices.rates[query], prices.table_scale[query],
+        prices.price_table, prices.label_only,
+    )  # fmt: skip
 
 
 @compiled
@@ -349,22 +339,22 @@ def _level(similarity, origin, shift):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _hits_by_subject(start, stop, rows, slots, records, several):  # type: ignore[no-untyped-def]
-    """Return the `several` hits of subjects with more than one record, grouped by subject."""
-    chosen = np.empty(several, dtype=np.int64)
-    keys = np.empty(several, dtype=np.int64)
-    at = 0
+def hits_by_subject(start, stop, rows, slots, records, share):  # type: ignore[no-untyped-def]
+    """Return the hits of subjects with several records, those in `share`, grouped by subject."""
+    number, shares = share
+    chosen = np.empty(stop - start, dtype=np.int64)
+    keys = np.empty(stop - start, dtype=np.int64)
+    size = 0
     for hit in range(start, stop):
         slot = slots[rows[hit]]
-        if records[slot] > 1:
-            chosen[at] = hit
-            keys[at] = slot
-            at += 1
-    return chosen[np.argsort(keys, kind="mergesort")]
+        if records[slot] > 1 and slot % shares == number:
+            chosen[size], keys[size] = hit, slot
+            size += 1
+    return chosen[:size][np.argsort(keys[:size], kind="mergesort")]
 
 
 @compiled
-def _run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
+def run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
     """Return where the run of hits of the subject at `first` ends."""
     slot = slots[rows[order[first]]]
     last = first + 1

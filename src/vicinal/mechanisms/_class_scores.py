@@ -53,14 +53,8 @@ class ClassScores:
     def __call__(self, votes: npt.ArrayLike, noise: npt.ArrayLike, unit: float = 1.0) -> Floats:
         """Return the scores of noisy votes, float64 (q, c).
 
-        Parameters
-        ----------
-        votes : (q, c)
-            Noisy votes, in steps of `unit` of them.
-        noise : (q,)
-            Standard deviation of their noise, in the same steps.
-        unit : float
-            Steps in a vote.
+        `votes`, (q, c): noisy votes, in steps of `unit` of them. `noise`, (q,): standard deviation
+        of their noise, in the same steps. `unit`: steps in a vote.
         """
         scale = np.asarray(noise, dtype=np.float64)[:, None]
         place = np.asarray(votes, dtype=np.float64) / scale - self._pull * (scale / unit)

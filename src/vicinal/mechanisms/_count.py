@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vicinal.accounting._budget import unit_rate
 from vicinal.accounting._gaussian import grid_slack
-from vicinal.mechanisms._charging_kernels import charge_counts, charge_sizes
+from vicinal.mechanisms._counting_kernels import charge_counts, charge_sizes
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.neighbours import NeighbourLists

@@ -45,21 +45,13 @@ _INSIDE = 1 - 1e-9
 class SubjectRows:
     """Integer records, those of a subject side by side. Private.
 
-    Parameters
-    ----------
-    rows : float32 (n, d)
-        Integer features, of norm at most 8191, none all zero.
-    labels : int32 (n,)
-        Class index of every record.
-    slots : int32 (n,)
-        Subject of every record, 0 <= slot < `n_subjects`; every subject has a record.
-    n_subjects : int
-        Number of subjects.
+    - `rows`, float32 (n, d): integer features, of norm at most 8191, none all zero.
+    - `labels`, int32 (n,): class index of every record.
+    - `slots`, int32 (n,): subject of every record, 0 <= slot < `n_subjects`; every subject has a
+      record.
+    - `n_subjects`: number of subjects.
 
-    Raises
-    ------
-    InvalidInput
-        If there are more than :data:`MOST_SUBJECTS`.
+    Raises InvalidInput if there are more than :data:`MOST_SUBJECTS`.
     """
 
     def __init__(
@@ -89,24 +81,14 @@ class NoisyGradient:
     Contribution: a subject in the batch adds the gradient summed over its records, clipped to
     Euclidean norm `clip`. Noise of scale `sigma` times `clip` is added to every coordinate.
 
-    Parameters
-    ----------
-    records : SubjectRows
-        Who takes part.
-    n_classes : int
-        Number of classes c.
-    unit : float
-        A feature of 1 is so many integer steps.
-    gamma : float
-        The probability with which each subject is in a batch.
-    clip : float
-        The clipping bound, in the features' own units.
-    sigma : float
-        The noise multiplier, 0.01 <= sigma <= 10^9.
-    quota : ReleaseCounter
-        How many steps were planned.
-    noise, source : NoiseSource, BernoulliSource
-        Where randomness comes from.
+    - `records`: who takes part.
+    - `n_classes`: number of classes c.
+    - `unit`: a feature of 1 is so many integer steps.
+    - `gamma`: the probability with which each subject is in a batch.
+    - `clip`: the clipping bound, in the features' own units.
+    - `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9.
+    - `quota`: how many steps were planned.
+    - `noise`, `source`: where randomness comes from.
     """
 
     def __init__(
@@ -134,15 +116,8 @@ class NoisyGradient:
     def publish(self, weights: Floats) -> Floats:
         """Take from the quota and return a noisy sum of gradients, float64 (d, c), over `clip`.
 
-        Parameters
-        ----------
-        weights : float64 (d, c)
-            Public weights, finite; rounded to a grid of 2^-18 here.
-
-        Raises
-        ------
-        PrivacyRefused
-            Before any record is looked at, if another step was not planned.
+        `weights`, float64 (d, c): public weights, finite; rounded to a grid of 2^-18 here. Raises
+        PrivacyRefused before any record is looked at, if another step was not planned.
         """
         self.quota.note_releases(1)
         sums = self.clip_and_sum(weights, self._source.bernoulli(self.gamma, len(self.records)))
@@ -252,12 +227,7 @@ def add_clipped(scores, rows, labels, per_score, factor, bound, sums):  # type: 
 class NoisySize:
     """How many subjects there are, once, with noise of scale `sigma` subjects.
 
-    Parameters
-    ----------
-    sigma : float
-        Noise scale; one subject moves the number by 1.
-    noise : NoiseSource
-        Where noise comes from.
+    `sigma`: noise scale; one subject moves the number by 1. `noise`: where noise comes from.
     """
 
     def __init__(self, sigma: float, noise: NoiseSource) -> None:
@@ -276,14 +246,9 @@ class NoisySize:
 class NoisyTraining:
     """Softmax regression by planned noisy steps; its weights may be published.
 
-    Parameters
-    ----------
-    gradient : NoisyGradient
-        A step, and how many were planned.
-    size : int or NoisySize
-        The public number of subjects, or what releases it once.
-    learning_rate, momentum : float
-        Step on the mean gradient in units of the clipping bound, and how much of the last is kept.
+    `gradient`: a step, and how many were planned. `size`: the public number of subjects, or what
+    releases it once. `learning_rate`, `momentum`: step on the mean gradient in units of the
+    clipping bound, and how much of the last is kept.
     """
 
     def __init__(

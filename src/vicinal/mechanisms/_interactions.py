@@ -44,10 +44,7 @@ _LONG_ID = 64
 def interactions(value: object) -> int:
     """Return the declared number of interactions, at least 1; 0 for records declared public.
 
-    Raises
-    ------
-    InvalidInput
-        If the parameter is neither a number nor "public".
+    Raises InvalidInput if the parameter is neither a number nor "public".
     """
     if isinstance(value, str) and value == PUBLIC:
         return 0
@@ -58,12 +55,8 @@ def interactions(value: object) -> int:
 class Claimed:
     """Digests of the records of one interaction, sorted; memory 8 bytes a record, and a subject.
 
-    Attributes
-    ----------
-    rows : uint64 (n,)
-        Of features and label.
-    subjects : uint64 (s,) or None
-        Of ids, where they were given.
+    `rows`, uint64 (n,): of features and label. `subjects`, uint64 (s,) or None: of ids, where they
+    were given.
     """
 
     rows: Digests
@@ -136,10 +129,8 @@ class Interaction:
     def release(self) -> None:
         """Note that something is about to leave, before it is drawn.
 
-        Raises
-        ------
-        PrivacyRefused
-            If the claim was withdrawn: the records may be in another interaction by now.
+        Raises PrivacyRefused if the claim was withdrawn: the records may be in another interaction
+        by now.
         """
         if self.withdrawn:
             raise PrivacyRefused("The estimator was fitted again, so it answers as it is now.")
@@ -176,25 +167,18 @@ class Interactions:
     ) -> Interaction:
         """Claim records for a new interaction.
 
-        Parameters
-        ----------
-        claimed : Claimed
-            The records.
-        terms : hashable
-            What all interactions that share a budget must have in common, so that their sum is the
-            budget.
-        most : int
-            How many of them share it.
-        replacing : Interaction, optional
-            The claim that the same object held before. If it released nothing, it does not count.
-        sized : bool
-            Whether a noisy size is going to be released, and paid for. If that is all that these
-            same records have released, and nobody else holds it, it is released again, unchanged.
+        - `claimed`: the records.
+        - `terms`: what all interactions that share a budget must have in common, so that their sum
+          is the budget.
+        - `most`: how many of them share it.
+        - `replacing`: the claim that the same object held before. If it released nothing, it does
+          not count.
+        - `sized`: whether a noisy size is going to be released, and paid for. If that is all that
+          these same records have released, and nobody else holds it, it is released again,
+          unchanged.
 
-        Raises
-        ------
-        PrivacyRefused
-            If a record took part in too many interactions, or in one on other terms.
+        Raises PrivacyRefused if a record took part in too many interactions, or in one on other
+        terms.
         """
         ours = None if replacing is None or replacing._entry.released else replacing._entry
         with self._lock:
@@ -207,10 +191,7 @@ class Interactions:
     def adopt(self, claimed: Claimed, terms: Hashable = None, most: int = 1) -> Interaction:
         """Claim records for an interaction that goes on where an earlier holder was cut off.
 
-        Raises
-        ------
-        PrivacyRefused
-            If a record took part in an interaction on other terms.
+        Raises PrivacyRefused if a record took part in an interaction on other terms.
         """
         with self._lock:
             same = [entry for entry in self._entries if entry.terms == terms]

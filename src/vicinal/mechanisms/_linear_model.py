@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.accounting._budget import MAX_SCALE, UNITS, charge, unit_rate
+from vicinal.accounting._budget import MAX_SCALE, UNITS, unit_rate
+from vicinal.accounting._charges import charge
 from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
 from vicinal.mechanisms._votes import FINE, FINEST, DeltaSlackAccountant
 from vicinal.noise import NoiseSource
@@ -49,26 +50,15 @@ class IndividualGradient:
     Contribution: the gradient summed over a subject's records, scaled down to norm `clip` and to
     what the subject may still spend here, rounded towards zero to whole steps.
 
-    Parameters
-    ----------
-    records : SubjectRows
-        Who takes part; `slots` given to it are places in the ledger.
-    n_classes : int
-        Number of classes c.
-    unit : float
-        A feature of 1 is so many integer steps.
-    clip : float
-        Largest norm of a contribution, in the features' own units.
-    most_noise : float
-        No noise scale will be larger than this many clipping bounds; sets the grid.
-    share : float
-        The share of a full budget that training may take from a subject, 0 < share <= 1.
-    budget : float
-        The zCDP that a subject's full budget stands for.
-    noise : NoiseSource
-        Where noise comes from.
-    slack : DeltaSlackAccountant
-        Meters what the grid costs.
+    - `records`: who takes part; `slots` given to it are places in the ledger.
+    - `n_classes`: number of classes c.
+    - `unit`: a feature of 1 is so many integer steps.
+    - `clip`: largest norm of a contribution, in the features' own units.
+    - `most_noise`: no noise scale will be larger than this many clipping bounds; sets the grid.
+    - `share`: the share of a full budget that training may take from a subject, 0 < share <= 1.
+    - `budget`: the zCDP that a subject's full budget stands for.
+    - `noise`: where noise comes from.
+    - `slack`: meters what the grid costs.
     """
 
     def __init__(
@@ -99,10 +89,7 @@ class IndividualGradient:
     def release(self, noise: float) -> GradientRelease:
         """Return one release at a noise scale of `noise` clipping bounds; public.
 
-        Raises
-        ------
-        PrivacyRefused
-            Before anybody is charged, if the grid's cost does not fit.
+        Raises PrivacyRefused before anybody is charged, if the grid's cost does not fit.
         """
         noise_steps = _checks.real("noise", noise, above=0) * self.steps
         scale = max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))
@@ -114,12 +101,8 @@ class IndividualGradient:
 class GradientRelease:
     """Contribution, charge and noise of one step, which cannot disagree.
 
-    Attributes
-    ----------
-    scale : int
-        Noise scale in grid steps.
-    rate : float
-        Units that a squared step costs under that scale, rounded up.
+    `scale`: noise scale in grid steps. `rate`: units that a squared step costs under that scale,
+    rounded up.
     """
 
     mechanism: IndividualGradient
@@ -134,19 +117,10 @@ class GradientRelease:
     def collect(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:
         """Charge every subject for its gradient and return the sum; still private.
 
-        Parameters
-        ----------
-        weights : float64 (d, c)
-            Public weights, finite; taken on their grid.
-        remaining : int64 (subjects,)
-            Units of budget left, by slot; charged in place.
-
-        Returns
-        -------
-        sums : int64 (d, c)
-            In grid steps. They must not leave before :meth:`publish` has added noise.
-        spent : int
-            All charges together, in units; private.
+        `weights`, float64 (d, c): public weights, finite; taken on their grid. `remaining`, int64
+        (subjects,): units of budget left, by slot; charged in place. Returns sums in grid steps,
+        which must not leave before :meth:`publish` has added noise, and all charges together, in
+        units; private.
         """
         integer_weights = whole_weights(weights)
         gradient, records = self.mechanism, self.mechanism._records

@@ -28,12 +28,8 @@ def steps_of_vote(noise: float, most: float) -> int:
 
     As fine as the sampler of noise takes.
 
-    Parameters
-    ----------
-    noise : float
-        The noise scale in votes, > 0.
-    most : float
-        The largest sum of votes that there can be, in votes.
+    `noise`: the noise scale in votes, > 0. `most`: the largest sum of votes that there can be, in
+    votes.
     """
     noise = _checks.real("noise scale", noise, above=0, most=FINEST)
     most = _checks.real("largest sum", most, least=1, most=MOST_SUM)
@@ -47,18 +43,11 @@ class NoisyMax(ABC):
 
     Contribution: whole steps, of which one subject moves no more than the subclass says.
 
-    Parameters
-    ----------
-    noise_scale : float
-        Scale of the noise on every class, in votes.
-    most : float
-        The largest sum of votes of a class that there can be.
-    quota : ReleaseCounter
-        How many answers were planned.
-    noise : NoiseSource
-        Where noise comes from.
-    label_only : bool
-        Whether the class with the most noisy votes leaves, rather than all noisy votes.
+    - `noise_scale`: scale of the noise on every class, in votes.
+    - `most`: the largest sum of votes of a class that there can be.
+    - `quota`: how many answers were planned.
+    - `noise`: where noise comes from.
+    - `label_only`: whether the class with the most noisy votes leaves, rather than all noisy votes.
     """
 
     def __init__(
@@ -79,15 +68,8 @@ class NoisyMax(ABC):
     def publish(self, votes: Steps) -> npt.NDArray[Any]:
         """Take from the quota, add noise and return votes, float64 (q, c), or classes, int64 (q,).
 
-        Parameters
-        ----------
-        votes : int64 (q, c)
-            Sums in steps; private.
-
-        Raises
-        ------
-        PrivacyRefused
-            Before any noise is drawn, if so many answers were not planned.
+        `votes`, int64 (q, c): sums in steps; private. Raises PrivacyRefused before any noise is
+        drawn, if so many answers were not planned.
         """
         self.quota.note_releases(len(votes))
         noisy = votes + self._draw(self._noise, votes.size).reshape(votes.shape)

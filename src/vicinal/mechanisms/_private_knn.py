@@ -39,32 +39,19 @@ class PrivateKNNRelease:
     Nothing leaves :meth:`answer` without noise, and without being counted first. Used by one
     thread at a time.
 
-    Parameters
-    ----------
-    features : float (n, d)
-        Features of the private records; a copy is kept until the grid is known.
-    slots, n_subjects : int32 (n,), int
-        The subject of every record, and their number.
-    encoding : VoteEncoding
-        What records vote for.
-    k, gamma : int, float
-        How many vote, and the probability with which each subject takes part.
-    grid : callable
-        What chooses the grid of the features, see :data:`Grid`.
-    screening : NoisyThreshold or None
-        Which queries are answered; None for all.
-    voting : NoisyMax
-        What an answer is.
-    coins : BernoulliSource
-        Who takes part.
-    planned : ReleaseCounter
-        How many queries were planned.
+    - `features`, float (n, d): features of the private records; a copy is kept until the grid is
+      known.
+    - `slots`, `n_subjects`, int32 (n,), int: the subject of every record, and their number.
+    - `encoding`: what records vote for.
+    - `k`, `gamma`: how many vote, and the probability with which each subject takes part.
+    - `grid`: what chooses the grid of the features, see :data:`Grid`.
+    - `screening`: which queries are answered; None for all.
+    - `voting`: what an answer is.
+    - `coins`: who takes part.
+    - `planned`: how many queries were planned.
 
-    Attributes
-    ----------
-    largest : list of int
-        The largest vote of every screened query so far, which a data-dependent cost is worked out
-        from, for the curator alone. Private.
+    `largest`: the largest vote of every screened query so far, which a data-dependent cost is
+    worked out from, for the curator alone. Private.
     """
 
     def __init__(

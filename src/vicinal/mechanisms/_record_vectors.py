@@ -26,16 +26,10 @@ MOST_COORDINATES = 1 << 26
 class RecordVectors:
     """Sparse vectors of n records, each of length at most one; private.
 
-    Attributes
-    ----------
-    width : int
-        The number of coordinates; public.
-    starts : int64 (n + 1,)
-        Where the entries of each record begin in the other two.
-    coordinates : int32 (entries,)
-        Ascending within a record, each at most once.
-    values : int32 (entries,)
-        In steps of 2^-30, none of them 0; rounded towards zero.
+    - `width`: the number of coordinates; public.
+    - `starts`, int64 (n + 1,): where the entries of each record begin in the other two.
+    - `coordinates`, int32 (entries,): ascending within a record, each at most once.
+    - `values`, int32 (entries,): in steps of 2^-30, none of them 0; rounded towards zero.
     """
 
     width: int
@@ -65,21 +59,14 @@ class RecordVectors:
     ) -> RecordVectors:
         """Return vectors from sparse rows, as of a CSR matrix; longer ones are cut to length one.
 
-        Parameters
-        ----------
-        width : int
-            The number of coordinates.
-        starts : int (n + 1,)
-            Where the entries of each record begin.
-        coordinates : int (entries,)
-            In ``range(width)``, in any order; those that occur twice in a record are added up.
-        values : float (entries,)
-            Finite.
+        - `width`: the number of coordinates.
+        - `starts`, int (n + 1,): where the entries of each record begin.
+        - `coordinates`, int (entries,): in ``range(width)``, in any order; those that occur twice
+          in a record are added up.
+        - `values`, float (entries,): finite.
 
-        Raises
-        ------
-        InvalidInput
-            If a value is not finite, a coordinate is outside, or the parts do not fit together.
+        Raises InvalidInput if a value is not finite, a coordinate is outside, or the parts do not
+        fit together.
         """
         begin = np.asarray(starts, dtype=np.int64)
         places = np.asarray(coordinates, dtype=np.int64)

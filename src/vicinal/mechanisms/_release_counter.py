@@ -12,12 +12,7 @@ class ReleaseCounter:
     The guarantee of a plan is known before its first release and covers `planned` releases. What
     was taken is spent, whether or not the release came to an end.
 
-    Parameters
-    ----------
-    planned : int
-        Releases that the plan was priced for.
-    what : str
-        Their name, as in "screenings".
+    `planned`: releases that the plan was priced for. `what`: their name, as in "screenings".
     """
 
     def __init__(self, planned: int, what: str) -> None:

@@ -66,14 +66,8 @@ def bernoulli_source(simulation_seed: int | None = None) -> BernoulliSource:
 class NearestOfSample:
     """The k nearest subjects of a Poisson sample of all subjects, anew for every draw.
 
-    Parameters
-    ----------
-    knn : PoissonKNN
-        The records, their subjects, and k.
-    gamma : float
-        The probability with which each subject takes part in a sample.
-    source : BernoulliSource
-        Where draws come from.
+    `knn`: the records, their subjects, and k. `gamma`: the probability with which each subject
+    takes part in a sample. `source`: where draws come from.
     """
 
     def __init__(self, knn: PoissonKNN, gamma: float, source: BernoulliSource) -> None:
@@ -94,7 +88,7 @@ class NearestOfSample:
         pieces = 1 if self._source.ordered else min(_scan.THREADS, len(candidates))
         edges = [piece * len(candidates) // max(pieces, 1) for piece in range(pieces + 1)]
         parts = [candidates.of(*between) for between in pairwise(edges)] or [candidates]
-        drawn = list(_scan.map_in_threads(self._sampled, parts))
+        drawn = _scan.map_in_threads(self._sampled, parts)
         sampled, chosen = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
         short = (chosen[:, -1] == NOBODY) & (np.diff(candidates.starts) < len(self.knn))
         for j in np.flatnonzero(short):

@@ -26,16 +26,11 @@ class NoisyThreshold:
     Contribution: t is a largest vote count, which one subject moves by at most 1. Noise and quota
     belong to the same call, :meth:`publish`.
 
-    Parameters
-    ----------
-    threshold, sigma : float
-        T and the noise scale, in votes, as accounted for; any finite doubles, sigma > 0.
-    quota : ReleaseCounter
-        How many answers were planned.
-    noise, source : NoiseSource, BernoulliSource
-        Where randomness comes from.
-    scale : int
-        The noise scale in steps.
+    - `threshold`, `sigma`: T and the noise scale, in votes, as accounted for; any finite doubles,
+      sigma > 0.
+    - `quota`: how many answers were planned.
+    - `noise`, `source`: where randomness comes from.
+    - `scale`: the noise scale in steps.
     """
 
     def __init__(
@@ -57,15 +52,8 @@ class NoisyThreshold:
     def publish(self, largest: npt.NDArray[np.int64]) -> Bools:
         """Take from the quota, add noise and return who passes, bool (q,).
 
-        Parameters
-        ----------
-        largest : int64 (q,)
-            The largest vote count of each query, private.
-
-        Raises
-        ------
-        PrivacyRefused
-            Before any noise is drawn, if so many answers were not planned.
+        `largest`, int64 (q,): the largest vote count of each query, private. Raises PrivacyRefused
+        before any noise is drawn, if so many answers were not planned.
         """
         self.quota.note_releases(len(largest))
         limits = [self.noise_limit(int(votes)) for votes in largest]

@@ -29,16 +29,10 @@ _ROOM = 2.0**-26
 class NoisyCost:
     """The summed cost of up to `n_queries` labels at one Renyi order, published once.
 
-    Parameters
-    ----------
-    cost : SmoothCost
-        What a query costs, by its votes.
-    beta, sigma : float
-        Smoothness and noise multiplier, 0 < beta <= 3.9, 1e-3 <= sigma <= 1e3.
-    n_queries : int
-        The most queries whose cost is summed; public.
-    noise : NoiseSource
-        Where noise comes from.
+    - `cost`: what a query costs, by its votes.
+    - `beta`, `sigma`: smoothness and noise multiplier, 0 < beta <= 3.9, 1e-3 <= sigma <= 1e3.
+    - `n_queries`: the most queries whose cost is summed; public.
+    - `noise`: where noise comes from.
     """
 
     def __init__(

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.accounting._budget import UNITS, charge, unit_rate
+from vicinal.accounting._budget import UNITS, unit_rate
+from vicinal.accounting._charges import charge
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
 
 from vicinal._checks import SubjectId
 from vicinal.mechanisms._noisy_max import NoisyMax
@@ -59,18 +58,12 @@ class Teacher:
     something that is no class, counts as :data:`FALLBACK`. Warnings are kept back: they speak of
     private records.
 
-    Parameters
-    ----------
-    model : scikit-learn classifier
-        Cloned, and trained on class positions; everything in it called ``random_state`` is set.
-    X : float (m, d)
-        The part's features.
-    labels : int32 (m,)
-        The part's class positions.
-    n_classes : int
-        Number of classes.
-    seed : int
-        Seed of the model's own randomness.
+    - `model`: cloned, and trained on class positions; everything in it called ``random_state`` is
+      set.
+    - `X`, float (m, d): the part's features.
+    - `labels`, int32 (m,): the part's class positions.
+    - `n_classes`: number of classes.
+    - `seed`: seed of the model's own randomness.
     """
 
     def __init__(
@@ -95,6 +88,8 @@ def _trained(model: Any, X: npt.NDArray[np.floating], labels: Labels, seed: int)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            from sklearn.base import clone  # slow to load, and only teachers need it
+
             teacher = clone(model)
             seeds = {name: seed for name in teacher.get_params() if _is_random_state(name)}
             return teacher.set_params(**seeds).fit(X.copy(), labels.copy())
@@ -154,27 +149,15 @@ class PATERelease:
     Nothing leaves :meth:`answer` without noise, and without being counted first. Used by one
     thread at a time.
 
-    Parameters
-    ----------
-    teachers : sequence of Teacher
-        Who votes.
-    n_classes : int
-        Number of classes.
-    screening : NoisyThreshold or None
-        Which queries are answered; None for all.
-    voting : NoisyMax
-        What an answer is.
-    publication : NoisyCost or None
-        What publishes the cost of the labels, once.
-    planned : ReleaseCounter
-        How many queries were planned.
+    - `teachers`: who votes.
+    - `n_classes`: number of classes.
+    - `screening`: which queries are answered; None for all.
+    - `voting`: what an answer is.
+    - `publication`: what publishes the cost of the labels, once.
+    - `planned`: how many queries were planned.
 
-    Attributes
-    ----------
-    largest : list of int
-        The largest vote of every screened query so far. Private.
-    votes : list of tuple of float
-        The votes of every answered query so far. Private.
+    `largest`: the largest vote of every screened query so far. Private. `votes`: the votes of every
+    answered query so far. Private.
     """
 
     def __init__(
@@ -218,10 +201,7 @@ class PATERelease:
     def publish_cost(self, delta: float) -> dict[str, float]:
         """Publish the noisy cost of the labels so far, with its epsilon at `delta`.
 
-        Raises
-        ------
-        PrivacyRefused
-            The second time.
+        Raises PrivacyRefused the second time.
         """
         published = self._publication
         assert published is not None  # noqa: S101 (checked by the only caller)

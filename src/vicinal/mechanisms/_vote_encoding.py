@@ -24,24 +24,15 @@ class VoteEncoding(ABC):
     def count(self, chosen: Chosen, steps: int) -> Steps:
         """Return the sums over the chosen records, int64 (q, c), in steps; private.
 
-        Parameters
-        ----------
-        chosen : int32 (q, k)
-            Rows of records, at most one of a subject in a query, or ``NOBODY``.
-        steps : int
-            Steps in a vote.
+        `chosen`, int32 (q, k): rows of records, at most one of a subject in a query, or ``NOBODY``.
+        `steps`: steps in a vote.
         """
 
 
 class OneHotVotes(VoteEncoding):
     """One vote for one class.
 
-    Parameters
-    ----------
-    labels : int32 (n,)
-        Class index of every record.
-    n_classes : int
-        The number of classes.
+    `labels`, int32 (n,): class index of every record. `n_classes`: the number of classes.
     """
 
     def __init__(self, labels: npt.NDArray[np.int32], n_classes: int) -> None:
@@ -61,12 +52,8 @@ class ClippedVotes(VoteEncoding):
     A record with m attributes gives each floor(steps min(tau / m, 1)) steps: its vector v has
     |v|^2 <= m min(tau / m, 1)^2 <= tau in squared votes, exactly, for any tau.
 
-    Parameters
-    ----------
-    attributes : bool (n, c)
-        Which attributes every record has.
-    tau : float
-        The bound on the L1 norm of a record's votes.
+    `attributes`, bool (n, c): which attributes every record has. `tau`: the bound on the L1 norm of
+    a record's votes.
     """
 
     def __init__(self, attributes: npt.NDArray[np.bool_], tau: float) -> None:

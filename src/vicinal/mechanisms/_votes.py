@@ -18,16 +18,8 @@ from vicinal import _checks
 from vicinal.accounting._budget import MAX_NORM, MAX_SCALE, unit_rate
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms._charging_kernels import (
-    KernelWeights,
-    NeighbourArrays,
-    SubjectArrays,
-    VectorArrays,
-    VotePrices,
-    charge_vectors,
-    charge_votes,
-)
-from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.mechanisms._charging import charge_neighbours
+from vicinal.mechanisms._charging_kernels import KernelWeights, VotePrices
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.neighbours import Kernel, NeighbourLists
 from vicinal.noise import NoiseSource
@@ -156,17 +148,11 @@ class NoisyVotes(VoteMechanism):
 class BlockRelease(ABC):
     """Contribution, charge and noise of one block of queries, which cannot disagree.
 
-    Attributes
-    ----------
-    scales : int64 (q,)
-        Noise scale of each query, in grid steps.
-    rates : float64 (q,)
-        Units that a squared step costs under that scale, rounded up.
-    table_scale : float64 (q,)
-        Cells of `price_table` that a step goes up by under that scale.
-    price_table : float64 (m,)
-        What moving one coordinate costs, as shares of that price, by cells; unused
-        where votes leave.
+    - `scales`, int64 (q,): noise scale of each query, in grid steps.
+    - `rates`, float64 (q,): units that a squared step costs under that scale, rounded up.
+    - `table_scale`, float64 (q,): cells of `price_table` that a step goes up by under that scale.
+    - `price_table`, float64 (m,): what moving one coordinate costs, as shares of that price, by
+      cells; unused where votes leave.
     """
 
     mechanism: VoteMechanism
@@ -206,20 +192,11 @@ class BlockRelease(ABC):
             All charges together, in units; private.
         """
         mechanism, kernel = self.mechanism, self.mechanism.kernel
-        votes = np.zeros((len(neighbours), mechanism.n_classes), dtype=np.int64)
-        hits = NeighbourArrays(neighbours.starts, neighbours.rows, neighbours.similarities)
-        budgets = SubjectArrays(subjects.slots, subjects.records, subjects.remaining)
         weights = KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift)
         prices = VotePrices(
             self.scales, self.rates, self.table_scale, self.price_table, mechanism.label_only
         )
-        targets = subjects.targets
-        if isinstance(targets, RecordVectors):
-            vectors = VectorArrays(targets.starts, targets.coordinates, targets.values)
-            high, low = charge_vectors(hits, vectors, budgets, weights, prices, votes)
-        else:
-            high, low = charge_votes(hits, targets, budgets, weights, prices, votes)
-        return votes, (int(high) << 24) + int(low)
+        return charge_neighbours(neighbours, subjects, weights, prices, mechanism.n_classes)
 
     @abstractmethod
     def publish(self, votes: Steps) -> npt.NDArray[Any]:
@@ -368,7 +345,8 @@ class DeltaSlackAccountant:
 
     def charge(self, scales: list[int], coordinates: int) -> None:
         """Add the slack of releases at `scales`, before any of them is made."""
-        more = coordinates * math.fsum(grid_slack(scale) for scale in scales)
+        slack_of = {scale: grid_slack(scale) for scale in set(scales)}
+        more = coordinates * math.fsum(slack_of[scale] for scale in scales)
         total = math.nextafter(self._spent + more, math.inf)
         if total > self._limit:
             self.check(math.inf)

@@ -265,7 +265,7 @@ class ExactIndex(RowIndex):
             return self.engine.scan(block, records, room) if room else None
 
         tasks = list(self.store.parts(self._rows(len(block))))
-        parts = list(_scan.map_in_threads(scan, tasks))
+        parts = _scan.map_in_threads(scan, tasks)
         complete = [part for part in parts if part is not None]
         return complete if len(complete) == len(parts) else None
 

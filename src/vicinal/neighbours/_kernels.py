@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,10 @@ IntegerMatrix = npt.NDArray[Any]
 
 _Factor = Callable[[FloatVector, FloatVector], FloatVector]
 
-_CHUNK = 8192
+_CHUNK = 1 << 15
+"""Numbers that are scaled and rounded together: they stay in a core's cache."""
+
+_SAMPLED = 8192
 _CANDIDATES = 32
 
 
@@ -153,7 +156,7 @@ def int8_precision(public: npt.NDArray[np.floating], bound: float | None = None)
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
     longest = FLOAT32.scale(public.shape[1])
     factor = _unit if bound is None else _within(bound)
-    rows = next(_scaled(public, factor, 1.0))[1]
+    rows = _scaled(public[:_SAMPLED], factor, 1.0)
     lengths = np.geomspace(min(INT8_LIMIT, longest), longest, _CANDIDATES)
     best = lengths[int(np.argmin([_bending(rows, length) for length in lengths]))]
     return Precision(math.floor(best + math.sqrt(public.shape[1]) / 2), INT8_LIMIT)
@@ -161,9 +164,15 @@ def int8_precision(public: npt.NDArray[np.floating], bound: float | None = None)
 
 def _bending(rows: npt.NDArray[np.float64], length: float) -> float:
     """Return the mean squared error of rounding and clipping rows scaled by `length`."""
-    wide = rows * length
-    rounded = np.clip(np.rint(wide), -INT8_LIMIT, INT8_LIMIT)
-    return float(np.square((rounded - wide) / length).sum(axis=1).mean())
+    errors, step = np.empty(len(rows)), max(1, _CHUNK // max(1, rows.shape[1]))
+    for start in range(0, len(rows), step):
+        wide = rows[start : start + step] * length
+        bent = np.rint(wide)
+        np.clip(bent, -INT8_LIMIT, INT8_LIMIT, out=bent)
+        bent -= wide
+        bent /= length
+        errors[start : start + step] = np.square(bent, out=bent).sum(axis=1)
+    return float(errors.mean())
 
 
 def unit_vectors(X: npt.NDArray[np.floating], precision: Precision = FLOAT32) -> IntegerMatrix:
@@ -187,25 +196,26 @@ def _within(bound: float) -> _Factor:
 def _rounded(X: npt.NDArray[np.floating], factor: _Factor, precision: Precision) -> IntegerMatrix:
     """Scale each row by `factor`, round to integers and clip."""
     out = np.empty(X.shape, dtype=precision.dtype)
-    for start, rows in _scaled(X, factor, precision.scale(X.shape[1])):
-        rounded = np.clip(np.rint(rows), -precision.limit, precision.limit)
-        out[start : start + len(rows)] = rounded
+    length, step = precision.scale(X.shape[1]), max(1, _CHUNK // max(1, X.shape[1]))
+    for start in range(0, len(X), step):
+        rows = _scaled(X[start : start + step], factor, length)
+        np.rint(rows, out=rows)
+        out[start : start + step] = np.clip(rows, -precision.limit, precision.limit, out=rows)
     return out
 
 
-def _scaled(
-    X: npt.NDArray[np.floating], factor: _Factor, length: float
-) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
-    """Yield (start, rows scaled by `factor` and `length`) in chunks that bound memory.
+def _scaled(X: npt.NDArray[np.floating], factor: _Factor, length: float) -> npt.NDArray[np.float64]:
+    """Return rows scaled by `factor` and `length`.
 
     Dividing by the largest entry first keeps squares from overflowing or vanishing.
     """
-    for start in range(0, len(X), _CHUNK):
-        rows = np.ascontiguousarray(X[start : start + _CHUNK], dtype=np.float64)
-        peaks = np.abs(rows).max(axis=1, initial=0.0)
-        rows = rows / np.where(peaks > 0, peaks, 1.0)[:, None]
-        norms = np.sqrt(np.square(rows).sum(axis=1))
-        yield start, rows * (length * factor(peaks, norms))[:, None]
+    rows = np.array(X, dtype=np.float64, order="C")
+    work = np.abs(rows)
+    peaks = work.max(axis=1, initial=0.0)
+    rows /= np.where(peaks > 0, peaks, 1.0)[:, None]
+    norms = np.sqrt(np.square(rows, out=work).sum(axis=1))
+    rows *= (length * factor(peaks, norms))[:, None]
+    return rows
 
 
 LEVELS = 1 << 16

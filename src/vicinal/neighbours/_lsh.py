@@ -74,6 +74,7 @@ class HyperplaneLSH(RowIndex):
         self._codes = GrowableArray(width, self._dtype, self.store.block)
 
     def add(self, integers: IntegerMatrix) -> None:
+        """Append integer rows (m, d), with their buckets in every table."""
         self._check_integers("integers", integers)
         size = len(self.store)
         for start in range(0, len(integers), _CHUNK):
@@ -81,6 +82,7 @@ class HyperplaneLSH(RowIndex):
         super().add(integers)
 
     def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
+        """Remove rows; `movers` fill the holes, and their buckets go with them."""
         new_size = len(self.store) - len(rows)
         holes = rows[rows < new_size]
         super().remove(rows, movers)
@@ -113,7 +115,7 @@ class HyperplaneLSH(RowIndex):
             hits = [part for part in scanned if part is not None]
             return hits if len(hits) == len(scanned) else None
 
-        scanned = list(_scan.map_in_threads(scan, range(len(queries))))
+        scanned = _scan.map_in_threads(scan, range(len(queries)))
         parts = [part for part in scanned if part is not None]
         return [_scan.in_turn(parts)] if len(parts) == len(scanned) else None
 

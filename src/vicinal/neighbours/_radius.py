@@ -15,13 +15,17 @@ from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
+from vicinal.neighbours._scan import NeighbourLists
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
 
 _CHUNK = 256
 _MOST_PAIRS = 1 << 22
-_SAMPLED = 8
+_SAMPLED = 16
+_FEW = 64
+"""Up to so many largest values are kept in order while others pass; more are sorted with all."""
+
 _LARGE = 1000
 _PROBES = 1000
 _UNUSUAL = 0.05
@@ -90,10 +94,8 @@ class Reference:
 
     def ranked(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
         """Return the `rank`-th largest similarity by looking at all of them."""
-        place = len(self) - rank
         at_rank = [
-            np.partition(similarities, place, axis=1)[:, place]
-            for similarities in self.similarities(queries)
+            _rank_th_largest(near.starts, near.similarities, rank) for near in self._all(queries)
         ]
         return np.concatenate([np.zeros(0, dtype=np.int64), *at_rank])
 
@@ -110,12 +112,16 @@ class Reference:
 
     def similarities(self, queries: IntegerMatrix) -> Iterator[npt.NDArray[np.int64]]:
         """Yield exact similarities, int64 (chunk, m), for consecutive chunks of queries."""
-        # Everybody reaches this threshold, in the order of the points.
+        for near in self._all(queries):
+            yield near.similarities.astype(np.int64).reshape(len(near), len(self))
+
+    def _all(self, queries: IntegerMatrix) -> Iterator[NeighbourLists]:
+        """Yield lists of all points, in their order, for consecutive chunks of queries."""
         step = max(1, min(_CHUNK, _MOST_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), step):
             chunk = queries[start : start + step]
-            near = self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
-            yield near.similarities.astype(np.int64).reshape(len(chunk), len(self))
+            # Everybody reaches this threshold, in the order of the points.
+            yield self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
 
 
 class Radius(ABC):
@@ -258,7 +264,27 @@ class AdaptiveRadius(Radius):
 def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
     """Return the `rank`-th largest of each query's values, int64 (q,); 0 where there are fewer."""
     largest = np.zeros(len(starts) - 1, dtype=np.int64)
+    best = np.empty(rank, dtype=values.dtype)
     for j in range(len(largest)):
-        if starts[j + 1] - starts[j] >= rank:
-            largest[j] = np.sort(values[starts[j] : starts[j + 1]])[-rank]
+        own = values[starts[j] : starts[j + 1]]
+        if len(own) < rank:
+            continue
+        if rank > _FEW:
+            largest[j] = np.sort(own)[-rank]
+            continue
+        best[:] = np.sort(own[:rank])
+        for value in own[rank:]:
+            if value > best[0]:
+                _replace_least(best, value)
+        largest[j] = best[0]
     return largest
+
+
+@compiled
+def _replace_least(ascending, value):  # type: ignore[no-untyped-def]
+    """Put a value that is larger than the least in its place among ascending ones."""
+    at = 0
+    while at + 1 < len(ascending) and ascending[at + 1] < value:
+        ascending[at] = ascending[at + 1]
+        at += 1
+    ascending[at] = value

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -309,11 +309,32 @@ THREADS = int(cpu_count())
 by the quota of its container."""
 
 
-def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
-    """Return ``function(task)`` for all tasks, in their order, worked on side by side."""
+def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+    """Return ``function(task)`` for all tasks, in their order, worked on side by side.
+
+    None of them is at work any more when this ends, also by an error or an interrupt: charges that
+    went on behind would be mixed with those of the next call.
+    """
     if len(tasks) <= 1 or THREADS == 1:
-        return map(function, tasks)
-    return _pool(os.getpid()).map(function, tasks)
+        return [function(task) for task in tasks]
+    futures: list[Future[R]] = []
+    try:
+        futures += (_pool(os.getpid()).submit(function, task) for task in tasks)
+        return [future.result() for future in futures]
+    finally:
+        _end(futures)
+
+
+def _end(futures: Sequence[Future[Any]]) -> None:
+    """Cancel what has not begun, and wait for the rest, whatever interrupts."""
+    while True:
+        try:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+        except KeyboardInterrupt:
+            continue
+        return
 
 
 @lru_cache(maxsize=1)

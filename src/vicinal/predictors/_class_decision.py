@@ -45,14 +45,9 @@ _LARGEST_SHAPE = 50.0
 class ClassDecision:
     """The one rule by which noisy votes become probabilities and labels.
 
-    Parameters
-    ----------
-    shares : float64 (c,)
-        How common each class is, adding up to 1. Public.
-    costs : float64 (c,)
-        What it costs to miss a record of each class, above 0. Public.
-    total : callable
-        Returns the votes to be expected in all, above 0; called when first needed. Public.
+    `shares`, float64 (c,): how common each class is, adding up to 1. Public. `costs`, float64 (c,):
+    what it costs to miss a record of each class, above 0. Public. `total`: returns the votes to be
+    expected in all, above 0; called when first needed. Public.
     """
 
     def __init__(self, shares: Floats, costs: Floats, total: Callable[[], float]) -> None:
@@ -71,12 +66,8 @@ class ClassDecision:
     def probabilities(self, votes: npt.ArrayLike, noise: npt.ArrayLike) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
-        Parameters
-        ----------
-        votes : float (q, c)
-            As released; a row of NaN stays one.
-        noise : float or float (q,)
-            Standard deviation of the noise in each vote, above 0.
+        `votes`, float (q, c): as released; a row of NaN stays one. `noise`, float or float (q,):
+        standard deviation of the noise in each vote, above 0.
         """
         noisy = np.asarray(votes, dtype=np.float64)
         probabilities = np.full(noisy.shape, np.nan)
@@ -88,14 +79,9 @@ class ClassDecision:
     def beside_model(self, votes: Floats, noise: Floats, shares: Floats) -> Floats:
         """Return probabilities where a model has told its own for each query, (q, c).
 
-        Parameters
-        ----------
-        votes : float (q, c)
-            As released, without what the model has joined to them.
-        noise : float (q,)
-            Standard deviation of the noise in each vote.
-        shares : float (q, c)
-            The model's probabilities, above 0. Public.
+        `votes`, float (q, c): as released, without what the model has joined to them. `noise`,
+        float (q,): standard deviation of the noise in each vote. `shares`, float (q, c): the
+        model's probabilities, above 0. Public.
         """
         scale = noise[:, None]
         weight = MODEL_WEIGHT if self.plain else DECLARED_WEIGHT

@@ -1,4 +1,4 @@
-"""Compile what predictions, features and prices need: `python -m vicinal.reports._compile`.
+"""Compile what predictions and features need: `python -m vicinal.reports._compile`.
 
 For whoever installs: compiled code stays on disk, so that no first run waits for it. All records
 here are made up.
@@ -26,28 +26,44 @@ def compile_features() -> None:
 
 
 def compile_votes() -> None:
-    """Compile integer search, radius and walk, for votes and for labels alone; and exact noise."""
+    """Compile integer search, radius and charges, for votes and for labels alone; and exact noise.
+
+    One subject has several records. So few rows are never cut into tiles by themselves.
+    """
+    from vicinal.mechanisms._charging import tile_bounds
+    from vicinal.neighbours import NeighbourLists
     from vicinal.predictors import IndKNNClassifier
 
     rows, labels = _made_up(0)
     public, _ = _made_up(1)
+    subjects = np.maximum(np.arange(_RECORDS), 8)
+    found = np.arange(2, dtype=np.int32)
+    tile_bounds(NeighbourLists(np.array([0, 2]), found, found), _RECORDS, threads=2)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
             range(_CLASSES), 8.0, n_queries=_RECORDS, release=release, simulation_seed=seed
-        ).fit(rows, labels, public=public).predict(rows[:4])
+        ).fit(rows, labels, subjects, public=public).predict(rows[:4])
 
 
 def compile_published() -> None:
-    """Compile the float32 search and private counts, and what prices a screening."""
-    from vicinal.accounting import account
+    """Compile the float32 search and private counts."""
     from vicinal.predictors import IndKNNClassifier
 
     rows, labels = _made_up(0)
     IndKNNClassifier.zhu2023(
         range(_CLASSES), 8.0, n_queries=_RECORDS, tau=0.3, noise_multiplier=0.5, simulation_seed=0
     ).fit(rows, labels).predict(rows[:4])
-    screening = {"kind": "screening", "classes": 10, "gamma": 0.5, "k": 20, "sigma": 20.0}
-    account({"delta": 1e-5, "releases": [{**screening, "threshold": 12, "count": 10}]})
+
+
+def compile_private_knn() -> None:
+    """Compile the search of a fresh sample, and what prices its releases."""
+    from vicinal.predictors import PrivateKNNClassifier
+
+    rows, labels = _made_up(0)
+    public, _ = _made_up(1)
+    PrivateKNNClassifier(
+        range(_CLASSES), k=8, gamma=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
+    ).fit(rows, labels, public=public).predict(rows[:4])
 
 
 def _made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +71,9 @@ def _made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rows.astype(np.float32), np.arange(_RECORDS) % _CLASSES
 
 
-STEPS: tuple[Callable[[], None], ...] = (compile_votes, compile_published, compile_features)
+STEPS: tuple[Callable[[], None], ...] = (
+    compile_votes, compile_published, compile_features, compile_private_knn,
+)  # fmt: skip
 
 
 def main() -> None:

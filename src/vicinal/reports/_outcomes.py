@@ -216,12 +216,8 @@ def auc_with_error(
 ) -> tuple[float, float]:
     """Return the AUC of scores (q,) and its standard error (DeLong et al. 1988); NaN if too few.
 
-    Parameters
-    ----------
-    scores : float (q,)
-        Higher for likelier cases.
-    cases : bool (q,)
-        Which are cases; some, and not all.
+    `scores`, float (q,): higher for likelier cases. `cases`, bool (q,): which are cases; some, and
+    not all.
     """
     ours, others = scores[cases], scores[~cases]
     ranks = rankdata(scores)

@@ -90,10 +90,7 @@ class Benchmark:
     def held_out(self, n_rows: int) -> Benchmark:
         """Return the same data with the last `n_rows` of the training part in the test part.
 
-        Raises
-        ------
-        InvalidInput
-            If there are not more rows than that.
+        Raises InvalidInput if there are not more rows than that.
         """
         kept = len(self.records) - n_rows
         if kept <= 0:

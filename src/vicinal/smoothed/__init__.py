@@ -8,12 +8,7 @@ when that may be relied on.
 
 from vicinal.smoothed._average import Average, gradient_law
 from vicinal.smoothed._composition import JointMechanism, NamedMechanism, compose
-from vicinal.smoothed._databases import (
-    adjusted_utility,
-    database_delta,
-    profile,
-    worst_case_delta,
-)
+from vicinal.smoothed._databases import adjusted_utility, database_delta, profile, worst_case_delta
 from vicinal.smoothed._intervals import DatabaseDelta, Delta
 from vicinal.smoothed._knn import KNNVotes
 from vicinal.smoothed._mechanism import Histogram, ListedMechanism

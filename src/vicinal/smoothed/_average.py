@@ -72,6 +72,7 @@ class Average(CountMechanism):
         return self.size * (self.levels[-1] - self.levels[0]) + 1
 
     def check_size(self, n: int) -> None:
+        """Refuse databases of fewer than T records."""
         FixedSize(self.size).check(n)
 
     def touched(self, n: int) -> float:

@@ -66,6 +66,7 @@ class JointMechanism(ComparedMechanism):
     releases: tuple[NamedMechanism, ...]
 
     def check_size(self, n: int) -> None:
+        """Refuse databases that one of the releases cannot sample."""
         for release in self.releases:
             release.mechanism.check_size(n)
 
@@ -75,6 +76,7 @@ class JointMechanism(ComparedMechanism):
         return min(1 - missed + 2.0**-50, 1.0)
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield all replacements of a record, compared by all releases together."""
         for change, neighbour in replacements(database):
             yield (
                 change,

@@ -86,6 +86,7 @@ class CountMechanism(Mechanism):
     types: int | None = None
 
     def check(self, database: npt.ArrayLike) -> Counts:
+        """Return a histogram of counts, int64 (m,), of the mechanism's number of types."""
         counts = whole_numbers("database", database)
         if counts.ndim != 1 or len(counts) < 2 or counts.sum() < 1:
             raise InvalidInput(
@@ -113,10 +114,12 @@ class ComparedMechanism(CountMechanism):
         """Yield the changes of a checked database, and the divergences of either direction."""
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
+        """Yield the loss of either direction for every change."""
         for change, forward, backward in self.comparisons(database, epsilon):
             yield Loss(change, forward(LOSS), backward(LOSS))
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        """Yield the gain of either direction for every change."""
         for _, forward, backward in self.comparisons(database, epsilon):
             yield total([forward(TRUE_X), backward(TRUE_OTHER)])
 
@@ -129,6 +132,7 @@ class LawMechanism(ComparedMechanism):
         """Return the log probability of every possible outcome of a checked database."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield all replacements of a record, compared by the laws of what is seen."""
         own = self.law(database)
         for change, neighbour in replacements(database):
             other = self.law(neighbour)
@@ -211,6 +215,7 @@ class Histogram(ComparedMechanism):
         check_sampler(self.sampler)
 
     def check_size(self, n: int) -> None:
+        """Refuse databases that cannot be sampled."""
         self.sampler.check(n)
 
     def touched(self, n: int) -> float:

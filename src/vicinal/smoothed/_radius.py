@@ -19,11 +19,7 @@ from vicinal import _checks
 from vicinal.smoothed._edges import LOSS, finite_size, gain_weight
 from vicinal.smoothed._expectation import Column, World, listed_column, mean_delta
 from vicinal.smoothed._intervals import Array, LogInterval, largest, log_sum, weighted_excess
-from vicinal.smoothed._mechanism import (
-    ComparedMechanism,
-    Comparison,
-    Counts,
-)
+from vicinal.smoothed._mechanism import ComparedMechanism, Comparison, Counts
 from vicinal.smoothed._populations import Heterogeneous, Population
 from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial
 from vicinal.smoothed._samplers import Poisson
@@ -63,12 +59,14 @@ class RadiusVotes(ComparedMechanism):
         object.__setattr__(self, "types", classes + 1)
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+        """Return gamma, for every n."""
         return self.gamma
 
     attains_touched = True
     """A lone record inside the radius shows whenever it is drawn."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield the changes of a record's class, or of its being inside the radius."""
         for i, j, own, other in self._changes(database):
             yield (
                 f"{self._name(i)} -> {self._name(j)}",

@@ -67,6 +67,7 @@ class FixedSize(Sampler):
         _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
 
     def check(self, n: int) -> None:
+        """Refuse fewer than T records."""
         if self.size > n:
             raise InvalidInput(
                 f"The 'size' parameter must be at most the number of records. Got {self.size}."
@@ -86,6 +87,8 @@ class FixedSize(Sampler):
         return mixed_edge(log_p, low, a, b, e, measure).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        """Return all samples of T records, as counts by type, with log probabilities."""
+
         def law(count: int, others: int, drawn: int) -> Chances:
             undrawn = self.size - drawn
             reachable = range(max(0, undrawn - others), min(count, undrawn) + 1)
@@ -111,9 +114,11 @@ class Poisson(Sampler):
         object.__setattr__(self, "gamma", _checks.real("gamma", self.gamma, least=0, most=1))
 
     def check(self, n: int) -> None:
+        """Refuse no records, and too many."""
         _checks.integer("n", n, least=1, most=MOST_RECORDS)
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+        """Return gamma, for every n."""
         return self.gamma
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:  # noqa: ARG002
@@ -122,6 +127,7 @@ class Poisson(Sampler):
         return mixed_edge(log_p, 0, a, b, boundary(epsilon), measure).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        """Return all samples, as counts by type, with log probabilities."""
         return _type_by_type(counts, lambda count, *_: _coins(count, self.gamma))
 
 
@@ -142,6 +148,7 @@ class WithReplacement(Sampler):
         _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
 
     def check(self, n: int) -> None:
+        """Refuse no records, and too many."""
         _checks.integer("n", n, least=1, most=MOST_RECORDS)
 
     def touched(self, n: int) -> float:
@@ -157,6 +164,8 @@ class WithReplacement(Sampler):
         return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, measure)).capped()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        """Return all results of T draws, as counts by type, with log probabilities."""
+
         def law(count: int, others: int, drawn: int) -> Chances:
             return _coins(self.size - drawn, count / (count + others) if count else 0.0)
 

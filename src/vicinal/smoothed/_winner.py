@@ -87,6 +87,7 @@ class Winner(LawMechanism):
         object.__setattr__(self, "_points", _scoring(self.rule, self.profile))
 
     def check_size(self, n: int) -> None:
+        """Refuse databases that cannot be sampled."""
         self.sampler.check(n)
 
     def touched(self, n: int) -> float:

@@ -152,8 +152,9 @@ class AudienceState:
 
     def close(self, shard: Shard) -> None:
         """Let go of the records in this audience's own metric, if it has one."""
-        if isinstance(self.engine.shard, MetricShard):
-            shard.unfollow(self.engine.shard.mapped)
+        own = self.engine.shard
+        if isinstance(own, SharedShard) and own.mapped is not None:
+            shard.unfollow(own.mapped)
 
     def drop_answers(self) -> None:
         """Forget answers that nobody will see; their charges and their slack stay."""

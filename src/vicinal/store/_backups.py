@@ -29,6 +29,16 @@ _PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
 def pack(parts: OpenStore, path: Path) -> None:
     """Write a backup into a new folder; the ledger as SQLite, whatever it lies in.
 
+    Raises InvalidInput if there is something in that place already.
+    """
+    write_copy(parts, path)
+    # Last, so that a half-written folder is no backup.
+    write_config(path, parts.folder.identity, "sqlite", "", backup=True)
+
+
+def write_copy(parts: OpenStore, path: Path) -> None:
+    """Write files and ledger into a new folder; nothing there says yet what it is.
+
     Raises
     ------
     InvalidInput
@@ -42,8 +52,6 @@ def pack(parts: OpenStore, path: Path) -> None:
         copy_tables(parts.database, copy)
     finally:
         copy.close()
-    # Last, so that a half-written folder is no backup.
-    write_config(path, parts.folder.identity, "sqlite", "", backup=True)
 
 
 def unpack(
@@ -51,12 +59,8 @@ def unpack(
 ) -> None:
     """Make a closed store of a backup.
 
-    Raises
-    ------
-    InvalidInput
-        If `backup` is none, or there is something at `path` already.
-    PrivacyRefused
-        Without `accept_loss`, if the backup is not known to be the store's last state.
+    Raises InvalidInput if `backup` is none, or there is something at `path` already. Raises
+    PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
     """
     config = read_config(backup)
     if not config["backup"]:

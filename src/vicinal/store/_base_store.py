@@ -19,6 +19,7 @@ from vicinal.ledger._audiences import Audience
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors.ind_knn._answer_trend import check_enough
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._evaluation import SHARE, LabelledRows, evaluate
 from vicinal.store._evaluation_charges import CountedRows, Steps
@@ -27,6 +28,7 @@ from vicinal.store._naming import check_naming
 from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import StoredRecords
+from vicinal.store._replies import along_trend, check_trend
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, remaining_quota
@@ -121,6 +123,7 @@ class BaseStore(ABC):
         audience: str = DEFAULT,
         analyst: str = "anyone",
         idempotency_key: str | None = None,
+        trend: bool = False,
     ) -> Reply:
         """Answer queries; new ones spend budgets, durably before this returns.
 
@@ -132,11 +135,14 @@ class BaseStore(ABC):
             Whose budgets, and whose quota.
         idempotency_key : str, optional
             The same key gets the same answers, at no cost.
+        trend : bool
+            Of numbers and several labels: give each answer by a trend through the answers of this
+            call, see :meth:`vicinal.IndKNNRegressor.predict`. Costs nothing, and is not stored.
 
         Raises
         ------
         InvalidInput
-            If a query is unusable, or the key was used for others.
+            If a query is unusable, or the key was used for others, or no trend can be fitted.
         PrivacyRefused
             If the plan, or the quota, has too few answers left. Nothing was charged.
         StorageFailed
@@ -144,10 +150,24 @@ class BaseStore(ABC):
         ShardMissing
             If a shard of a cluster is missing and the policy is to refuse. It can be asked again.
         """
+        rows = self._trend_rows(queries, audience) if _checks.boolean("trend", trend) else None
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
             raise reply
-        return reply
+        return reply if rows is None else self._along_trend(reply, rows, audience)
+
+    def _trend_rows(self, queries: Any, audience: str) -> IntegerMatrix:
+        """Return queries as integers, or raise InvalidInput where no trend can be fitted."""
+        with self._exclusive():
+            state = audience_state(self._audience_states, audience)
+            check_trend(state)
+            rows = self._parts.schema.kernel_of(None).encode(self._parts.schema.vectors(queries))
+        check_enough(len(rows))
+        return rows
+
+    def _along_trend(self, reply: Reply, rows: IntegerMatrix, audience: str) -> Reply:
+        with self._exclusive():
+            return along_trend(audience_state(self._audience_states, audience), rows, reply)
 
     def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
         """Return raw queries or records as features, and a key of what is seen of each.

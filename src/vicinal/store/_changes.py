@@ -64,12 +64,8 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
 def refreshes_left(state: AudienceState) -> int:
     """Return how often an audience's model may still be trained again, at least once.
 
-    Raises
-    ------
-    InvalidInput
-        If it has no model.
-    PrivacyRefused
-        If all trainings of its plan are done.
+    Raises InvalidInput if it has no model. Raises PrivacyRefused if all trainings of its plan are
+    done.
     """
     if state.private_model is None:
         raise InvalidInput(

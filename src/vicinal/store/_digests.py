@@ -34,10 +34,7 @@ def note_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FI
 def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
     """Compare files with their digests.
 
-    Raises
-    ------
-    StorageFailed
-        If one is missing or is not what was written.
+    Raises StorageFailed if one is missing or is not what was written.
     """
     rows: dict[str, bytes] = dict(database.execute("SELECT name, digest FROM files"))
     for name in names:

@@ -146,10 +146,7 @@ def evaluate(
     `collect` charges people where their budgets are. What it charged, and what its body writes,
     becomes durable at its end, before the counts leave.
 
-    Raises
-    ------
-    InvalidInput
-        If rows, labels or ids are unusable, before anybody is charged.
+    Raises InvalidInput if rows, labels or ids are unusable, before anybody is charged.
     """
     share = _checks.real("share", share, above=0, most=1)
     schema, settings = parts.schema, state.settings
@@ -237,14 +234,8 @@ def _released(
 class ReleasedClasses:
     """Classes that left; public.
 
-    Attributes
-    ----------
-    schema : StoreSchema
-        Class names.
-    labels : int64 (a,)
-        Position of each answer's class.
-    chances : float64 (a,) or None
-        Probability of the second of two classes, or of the answer's own.
+    `schema`: class names. `labels`, int64 (a,): position of each answer's class. `chances`, float64
+    (a,) or None: probability of the second of two classes, or of the answer's own.
     """
 
     schema: StoreSchema

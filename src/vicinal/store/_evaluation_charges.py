@@ -22,14 +22,8 @@ Steps = npt.NDArray[np.int64]
 class CountedRows:
     """What is counted of rows that were asked before, and at which price; private but for the plan.
 
-    Attributes
-    ----------
-    plan : TallyPlan
-        Tables, and price.
-    cells : int64 (rows, tables)
-        The cell of every row in every table.
-    subjects : list of int or str
-        Whose each row is.
+    `plan`: tables, and price. `cells`, int64 (rows, tables): the cell of every row in every table.
+    `subjects`: whose each row is.
     """
 
     plan: TallyPlan

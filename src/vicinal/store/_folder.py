@@ -34,16 +34,10 @@ _SQLITE = "sqlite"
 class Folder:
     """Where a store lies.
 
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    identity : str
-        The store's id, in hexadecimal digits.
-    ledger : str
-        "sqlite", or the URL of a PostgreSQL database.
-    witness : Path
-        The file outside the folder that remembers how far the store had come.
+    - `path`: the folder.
+    - `identity`: the store's id, in hexadecimal digits.
+    - `ledger`: "sqlite", or the URL of a PostgreSQL database.
+    - `witness`: the file outside the folder that remembers how far the store had come.
     """
 
     path: Path
@@ -55,10 +49,8 @@ class Folder:
     def create(cls, path: Path, ledger: str | None, witness: Path | None) -> Self:
         """Make the folder of a new store, with a new id and a new key.
 
-        Raises
-        ------
-        InvalidInput
-            If there is something in that place already, or the URL is none, or holds a password.
+        Raises InvalidInput if there is something in that place already, or the URL is none, or
+        holds a password.
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InvalidInput(f"{path} must be a new folder, or an empty one.")
@@ -78,12 +70,7 @@ class Folder:
     def read(cls, path: Path) -> Self:
         """Return the folder of a store that is there.
 
-        Raises
-        ------
-        InvalidInput
-            If there is none.
-        PrivacyRefused
-            If it is a backup.
+        Raises InvalidInput if there is none. Raises PrivacyRefused if it is a backup.
         """
         config = read_config(path)
         if config["backup"]:

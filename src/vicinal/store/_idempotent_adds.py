@@ -26,10 +26,7 @@ _FORGOTTEN = b""
 class Addition:
     """A request to add records, with an idempotency key.
 
-    Attributes
-    ----------
-    name, body : bytes
-        Digest of curator and key; keyed digest of the records.
+    `name`, `body`: digest of curator and key; keyed digest of the records.
     """
 
     name: bytes
@@ -50,10 +47,7 @@ class Addition:
     def done(self, database: Database) -> int | None:
         """Return the version of the data that it made; None if it is new.
 
-        Raises
-        ------
-        KeyReused
-            If the key was used for other records, or people were erased since.
+        Raises KeyReused if the key was used for other records, or people were erased since.
         """
         rows = database.execute("SELECT body, version FROM additions WHERE name = ?", (self.name,))
         if not rows:

@@ -40,13 +40,8 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 class Spellings:
     """The ids of a ledger, as they are and as they must be. Private.
 
-    Attributes
-    ----------
-    one_form : dict
-        The one form of every enrolled id.
-    twins : dict
-        By one form: enrolled ids that are one person with another id, enrolled or gone, or that no
-        table and no command can name any more.
+    `one_form`: the one form of every enrolled id. `twins`: by one form: enrolled ids that are one
+    person with another id, enrolled or gone, or that no table and no command can name any more.
     """
 
     one_form: dict[SubjectId, SubjectId]

@@ -30,17 +30,8 @@ CELLS = "cells.npz"
 def index_of(index: dict[str, Any], folder: Path) -> IndexFactory:
     """Return what makes the index of a store that is there.
 
-    Parameters
-    ----------
-    index : dict
-        Its kind, and options by name.
-    folder : Path
-        Where the cells are, if it has some.
-
-    Raises
-    ------
-    StorageFailed
-        If they cannot be read.
+    `index`: its kind, and options by name. `folder`: where the cells are, if it has some. Raises
+    StorageFailed if they cannot be read.
     """
     if index["kind"] == CENTROIDS:
         return partial(PublicCentroids, cells=_load(folder / CELLS))
@@ -52,10 +43,7 @@ def learnt_index(
 ) -> IndexFactory | None:
     """Learn, from public facts, what an index still needs, and write it down; None if nothing.
 
-    Raises
-    ------
-    InvalidInput
-        If the public reference is too small for the cells that are asked for.
+    Raises InvalidInput if the public reference is too small for the cells that are asked for.
     """
     if index["kind"] != CENTROIDS or public is None:
         return None

@@ -15,12 +15,7 @@ _CHUNK = 1 << 22
 def digest_of(model: Path) -> str:
     """Return the SHA-256 of a file, or of a folder's files with their names, in hexadecimal.
 
-    Raises
-    ------
-    InvalidInput
-        If there is neither.
-    StorageFailed
-        If it cannot be read.
+    Raises InvalidInput if there is neither. Raises StorageFailed if it cannot be read.
     """
     if model.is_file():
         return _digest(_contents(model))

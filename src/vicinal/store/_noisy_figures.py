@@ -24,12 +24,8 @@ _ENOUGH = 3.0
 class NoisyFigures(ABC):
     """Noisy counts of people, and what follows from them; all of it may be published.
 
-    Attributes
-    ----------
-    noise : float
-        Standard deviation of the noise in each count, in people.
-    share : float
-        What a person evaluated has paid at most, of a full budget.
+    `noise`: standard deviation of the noise in each count, in people. `share`: what a person
+    evaluated has paid at most, of a full budget.
     """
 
     noise: float

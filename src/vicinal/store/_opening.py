@@ -93,15 +93,9 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
 def open_store(path: Path, *, accept_loss: bool = False) -> OpenStore:
     """Return the parts of a store that is there.
 
-    Raises
-    ------
-    InvalidInput
-        If there is no store.
-    PrivacyRefused
-        If another process has it open; if it is behind its witness and `accept_loss` is False; if
-        one person has two budgets in it, under two spellings of an id.
-    StorageFailed
-        If a file or the database is damaged.
+    Raises InvalidInput if there is no store. Raises PrivacyRefused if another process has it open;
+    if it is behind its witness and `accept_loss` is False; if one person has two budgets in it,
+    under two spellings of an id. Raises StorageFailed if a file or the database is damaged.
     """
     return open_folder(Folder.read(path), accept_loss=accept_loss)
 
@@ -142,17 +136,9 @@ def _checked(
 ) -> tuple[Ledger | None, WitnessState | None]:
     """Check the ledger, its history and the small files.
 
-    Returns
-    -------
-    Ledger or None
-        The ledger; None if it has an older schema.
-    WitnessState or None
-        What the witness says, if the ledger does not go on from there and that is accepted.
-
-    Raises
-    ------
-    StorageFailed, PrivacyRefused
-        As :func:`open_parts`.
+    Returns Ledger or None: the ledger; None if it has an older schema. WitnessState or None: what
+    the witness says, if the ledger does not go on from there and that is accepted. Raises
+    StorageFailed, PrivacyRefused as :func:`open_parts`.
     """
     faults = database.faults()
     if faults:

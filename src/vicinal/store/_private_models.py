@@ -29,7 +29,7 @@ from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
 from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
-from vicinal.predictors.ind_knn._shard import MappedIndex
+from vicinal.predictors.ind_knn._shard import MappedIndex, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
 
@@ -44,18 +44,11 @@ _OTHER_DRAWS = 1 << 32
 class StoredModel:
     """An audience's private model, and what it makes of stored integers; all of it public.
 
-    Attributes
-    ----------
-    model : PrivateModel
-        The model.
-    kernel : Kernel
-        Of its metric.
-    public : array (m, d + c)
-        The public reference in its metric.
-    n_asked : int
-        Queries that it has put to the private records.
-    trained : int
-        How often it was trained.
+    - `model`: the model.
+    - `kernel`: of its metric.
+    - `public`, array (m, d + c): the public reference in its metric.
+    - `n_asked`: queries that it has put to the private records.
+    - `trained`: how often it was trained.
     """
 
     model: PrivateModel
@@ -73,12 +66,12 @@ class StoredModel:
         features, prior = self.model.mapped(_numbers(rows))
         return self.kernel.encode(features), prior
 
-    def shard(self, parts: OpenStore, audience: Audience, settings: SharedSettings) -> MetricShard:
+    def shard(self, parts: OpenStore, audience: Audience, settings: SharedSettings) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""
         index = first_index(settings.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.integers)
         parts.shard.follow(mapped, parts.record_files.features_in_parts(len(parts.shard)))
-        return MetricShard(parts.shard, audience.account, mapped)
+        return SharedShard(parts.shard, audience.account, mapped)
 
 
 def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) -> IndKNNSettings:
@@ -87,10 +80,8 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
     Charges go to the audience's account, and the model into the ledger: they become durable
     together, or neither does. Until then the model is in this process only.
 
-    Returns
-    -------
-    IndKNNSettings
-        With share and, where there is a public reference, number of records settled.
+    Returns IndKNNSettings: with share and, where there is a public reference, number of records
+    settled.
     """
     if not settings.may_train or parts.schema.public is None:
         return settings.changed(model_share=0.0)
@@ -108,10 +99,8 @@ def retrain_model(
 
     As in :func:`train_model`, charges and model become durable together, or neither does.
 
-    Returns
-    -------
-    float64 (m,)
-        The share of its budget that this training would have cost each public row.
+    Returns float64 (m,): the share of its budget that this training would have cost each public
+    row.
     """
     trained = before.trained + 1
     _, model = _trained(parts, audience, settings, trained)
@@ -145,10 +134,7 @@ def stored_model(
 ) -> StoredModel | None:
     """Return the model of an audience whose share is settled; None if it has none.
 
-    Raises
-    ------
-    StorageFailed
-        If it should be there and is not.
+    Raises StorageFailed if it should be there and is not.
     """
     if not settings.model_share:
         return None

@@ -35,15 +35,8 @@ _SIGNATURE = "signature"
 class SigningKey:
     """The key of an installation, in a file that only its owner reads.
 
-    Parameters
-    ----------
-    path : Path
-        The file: 32 bytes. :meth:`create` makes it.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no key there, or others may read the file.
+    `path`: the file: 32 bytes. :meth:`create` makes it. Raises InvalidInput if there is no key
+    there, or others may read the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,10 +82,8 @@ def erasure_receipt(
 ) -> dict[str, Any]:
     """Return a signed receipt that subjects are erased from an open store.
 
-    Raises
-    ------
-    PrivacyRefused
-        If one of them is still there, or never was: then there is nothing to certify.
+    Raises PrivacyRefused if one of them is still there, or never was: then there is nothing to
+    certify.
     """
     ledger = parts.ledger
     if not subjects:
@@ -130,10 +121,7 @@ def _is_erased(ledger: Ledger, subject: SubjectId) -> bool:
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
     """Return a receipt whose signature is that of `public_key`.
 
-    Raises
-    ------
-    InvalidInput
-        If it is none, or was changed, or another key signed it.
+    Raises InvalidInput if it is none, or was changed, or another key signed it.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -156,12 +144,8 @@ def faults_of_receipt(
 ) -> list[str]:
     """Return in words why a checked receipt is not in force in an open store; empty if it is.
 
-    Parameters
-    ----------
-    receipt : mapping
-        As :func:`check_receipt` returned it.
-    subjects : sequence
-        Ids that it must be about; none to leave that open.
+    `receipt`: as :func:`check_receipt` returned it. `subjects`: ids that it must be about; none to
+    leave that open.
     """
     ledger = parts.ledger
     if receipt["store"] != parts.folder.identity:

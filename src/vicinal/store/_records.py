@@ -20,16 +20,10 @@ from vicinal.store._store_schema import StoreSchema
 class StoredRecords:
     """Records as the store keeps them.
 
-    Attributes
-    ----------
-    integers : int8 or float32 (n, d)
-        Integer features.
-    targets : int32 (n,) or RecordVectors
-        What each carries: its class index, or its vector.
-    rows : int32 (n, w)
-        The same, as the file holds it.
-    ids : list of int or str, or None
-        Whose each is; None if everyone is new.
+    - `integers`, int8 or float32 (n, d): integer features.
+    - `targets`, int32 (n,) or RecordVectors: what each carries: its class index, or its vector.
+    - `rows`, int32 (n, w): the same, as the file holds it.
+    - `ids`: whose each is; None if everyone is new.
     """
 
     integers: IntegerMatrix
@@ -47,10 +41,7 @@ class StoredRecords:
     ) -> Self:
         """Return records of checked features (n, d), labels and subjects.
 
-        Raises
-        ------
-        InvalidInput
-            If labels or subjects are unusable.
+        Raises InvalidInput if labels or subjects are unusable.
         """
         targets = schema.targets(y, len(X))
         ids: list[Any] | None = None if subjects is None else inputs.subjects(subjects, len(X))

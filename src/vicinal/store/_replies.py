@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.errors import InvalidInput
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._vector_answers import (
     KeywordAnswers,
@@ -77,6 +79,32 @@ def stored_answers(
     quartiles = numbers.quantiles(_QUARTILES) if settings.n_thresholds and len(stored) else None
     fields = {"labels": numbers.means, "errors": numbers.errors}
     return StoredAnswers(NumberReply, {**plain, **fields, "quartiles": quartiles}, names)
+
+
+def check_trend(state: AudienceState) -> None:
+    """Raise InvalidInput where answers of an audience have no trend."""
+    if not isinstance(state.settings, RegressorSettings | MultiLabelSettings):
+        raise InvalidInput(
+            "The 'trend' parameter must be False here: trends are fitted to answers with numbers "
+            "or several labels."
+        )
+
+
+def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Reply:
+    """Return a reply whose answers are those of a trend through them; rows are its queries."""
+    settings, votes, proxies = state.settings, state.engine.votes, state.proxies
+    assert proxies is not None  # noqa: S101 (vectors have a public count)
+    assert reply.votes is not None  # noqa: S101 (sums are stored)
+    around = proxies.surroundings(rows, votes.kernel, votes.weights)
+    noise = np.full(len(rows), state.noise_scale)
+    if isinstance(settings, MultiLabelSettings):
+        sets = LabelAnswers.of(settings, reply.votes, noise).along_trend(around)
+        fields: dict[str, Any] = {"labels": sets.present.astype(np.int64), "shares": sets.shares}
+        return replace(reply, **fields | {"errors": sets.errors})
+    assert isinstance(settings, RegressorSettings)  # noqa: S101 (see check_trend)
+    numbers = NumberAnswers.of(settings, reply.votes, noise).along_trend(around)
+    fields = {"labels": numbers.means, "errors": numbers.errors}
+    return replace(reply, **fields)
 
 
 def _keywords(

@@ -99,6 +99,11 @@ class RequestBatch:
 
     # ------------------------------------------------------------ before anything is charged
 
+    def new_rows(self, queries: Sequence[Query]) -> dict[str, npt.NDArray[Any]]:
+        """Return the integer rows that would have to be asked, by audience; nothing is asked."""
+        self._jobs(queries)
+        return {name: np.stack(new.rows) for name, new in self._fresh.items() if new.rows}
+
     def _jobs(self, queries: Sequence[Query]) -> list[_RequestJob | VicinalError]:
         checked = [self._checked(query) for query in queries]
         sound = [outcome for outcome in checked if not isinstance(outcome, VicinalError)]

@@ -41,27 +41,16 @@ class ExtractedRows:
 class StoreSchema:
     """Public facts that are fixed when a store is made.
 
-    Attributes
-    ----------
-    target : TargetSchema
-        What records carry.
-    n_features : int
-        d, after extraction.
-    kernel : str
-        "cosine" or "rbf".
-    bound : float or None
-        Largest norm of a feature vector under the RBF kernel.
-    precision : Precision
-        How vectors become integers.
-    extractor : StoreExtractor
-        How raw records become vectors.
-    public : array (m, d) or None
-        The public reference.
-    index : dict
-        Kind and options of the index that the records lie in.
-    reference_cost : float
-        zCDP that every subject pays in every audience for the reference, where it was drawn from
-        noisy marginals of the records.
+    - `target`: what records carry.
+    - `n_features`: d, after extraction.
+    - `kernel`: "cosine" or "rbf".
+    - `bound`: largest norm of a feature vector under the RBF kernel.
+    - `precision`: how vectors become integers.
+    - `extractor`: how raw records become vectors.
+    - `public`, array (m, d) or None: the public reference.
+    - `index`: kind and options of the index that the records lie in.
+    - `reference_cost`: zCDP that every subject pays in every audience for the reference, where it
+      was drawn from noisy marginals of the records.
     """
 
     target: TargetSchema
@@ -107,10 +96,7 @@ class StoreSchema:
     def vectors(self, raw: Any) -> npt.NDArray[np.floating]:
         """Return checked features (n, d) of raw records or queries.
 
-        Raises
-        ------
-        InvalidInput
-            If they are not what the store takes; no message repeats a value.
+        Raises InvalidInput if they are not what the store takes; no message repeats a value.
         """
         if isinstance(raw, ExtractedRows):
             return raw.features
@@ -175,19 +161,9 @@ def new_schema(
 ) -> tuple[StoreSchema, npt.NDArray[np.floating]]:
     """Return the schema of a new store, and the features of its first records.
 
-    Parameters
-    ----------
-    X, public
-        Raw private records; features of public points.
-    extractor : StoreExtractor
-        What makes features of raw records.
-    parameters : dict
-        Of the estimator whose targets they declare.
-
-    Raises
-    ------
-    InvalidInput
-        If anything is unusable.
+    `X`, `public`: raw private records; features of public points. `extractor`: what makes features
+    of raw records. `parameters`: of the estimator whose targets they declare. Raises InvalidInput
+    if anything is unusable.
     """
     target = TargetSchema.of(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}

@@ -35,12 +35,8 @@ _GROUPS = 1000
 class Merged:
     """What a merge has done. Private.
 
-    Attributes
-    ----------
-    spellings : dict
-        By one id: the spellings of it that the store held.
-    erased : tuple of int or str
-        Ids that several shards of a cluster held: only the records on the first of them are left.
+    `spellings`: by one id: the spellings of it that the store held. `erased`: ids that several
+    shards of a cluster held: only the records on the first of them are left.
     """
 
     spellings: dict[SubjectId, list[SubjectId]]
@@ -54,17 +50,8 @@ class Merged:
 def merge_subjects(path: str | Path, *, accept_loss: bool = False) -> Merged:
     """Merge all subjects of a closed store who are one person; return whom.
 
-    Parameters
-    ----------
-    path
-        The store's folder.
-    accept_loss
-        As of :meth:`vicinal.store.Store.open`.
-
-    Raises
-    ------
-    InvalidInput, PrivacyRefused, StorageFailed
-        As on opening the store.
+    `path`: the store's folder. `accept_loss`: as of :meth:`vicinal.store.Store.open`. Raises
+    InvalidInput, PrivacyRefused, StorageFailed as on opening the store.
     """
     return merge_in(Folder.read(Path(path)), accept_loss=accept_loss)
 

@@ -66,12 +66,8 @@ _LEAST = {WORDS: {"n_keywords": 1}}
 class TargetSchema:
     """What a record carries, as everybody may know.
 
-    Attributes
-    ----------
-    kind : str
-        :data:`CLASSES`, :data:`NUMBERS`, :data:`LABELS` or :data:`WORDS`.
-    parameters : dict
-        Those of the estimator that say so, as JSON has them.
+    `kind`: :data:`CLASSES`, :data:`NUMBERS`, :data:`LABELS` or :data:`WORDS`. `parameters`: those
+    of the estimator that say so, as JSON has them.
     """
 
     kind: str
@@ -81,10 +77,7 @@ class TargetSchema:
     def of(cls, parameters: Mapping[str, Any]) -> Self:
         """Return what all parameters of an estimator say of its targets.
 
-        Raises
-        ------
-        InvalidInput
-            If none of the kinds is declared, or several are.
+        Raises InvalidInput if none of the kinds is declared, or several are.
         """
         declared = [kind for kind in _OWN if parameters.get(kind) is not None]
         if len(declared) != 1:

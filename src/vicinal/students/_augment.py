@@ -24,22 +24,14 @@ from torch.nn import functional
 class Augmentation:
     """How far images are changed at most; every amount is drawn uniformly, image by image.
 
-    Attributes
-    ----------
-    degrees : float
-        Rotation to either side.
-    shift : float
-        Shift along each axis, as a share of the side.
-    zoom : float
-        Change of size along each axis, as a share.
-    shear : float
-        Tangent of the shearing angle.
-    light : float
-        Change of contrast, as a share, and of brightness, in standard deviations of the pixels.
-    cut : float
-        Side of the square that is cut out, as a share of the image's; 0 for none.
-    mirror : bool
-        Whether to mirror every other image left to right.
+    - `degrees`: rotation to either side.
+    - `shift`: shift along each axis, as a share of the side.
+    - `zoom`: change of size along each axis, as a share.
+    - `shear`: tangent of the shearing angle.
+    - `light`: change of contrast, as a share, and of brightness, in standard deviations of the
+      pixels.
+    - `cut`: side of the square that is cut out, as a share of the image's; 0 for none.
+    - `mirror`: whether to mirror every other image left to right.
     """
 
     degrees: float = 0.0

@@ -79,10 +79,8 @@ class Preprocessing:
     def __call__(self, examples: Examples) -> Tensor:
         """Return normalised examples, float32 (n, *input_shape).
 
-        Raises
-        ------
-        InvalidInput
-            If they have another shape than those that were learnt from, or are not finite.
+        Raises InvalidInput if they have another shape than those that were learnt from, or are not
+        finite.
         """
         checked = _numbers(examples)
         if checked.shape[1:] != self.shape:

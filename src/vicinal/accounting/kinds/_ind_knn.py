@@ -106,6 +106,7 @@ class PlannedIndKNN(PlannedRelease):
         ]
 
     def cost(self, count: int) -> Composition:
+        """Return what `count` classifiers cost: whole budgets, however many answers there are."""
         if self.release == "label":
             return Composition.of(LabelFilter.from_epsilon(*self._guarantee()), count)
         return Composition.of(self._whole_budget(), count)
@@ -115,6 +116,7 @@ class PlannedIndKNN(PlannedRelease):
         return None if self.release == "label" else full_step(self._whole_budget(), count)
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return what the filter, and a private model in it, assume."""
         return (
             (
                 "Ind-KNN charges every subject individually and stops at the budget B (Feldman & "

@@ -68,17 +68,20 @@ class PlannedLNMax(PlannedRelease):
     votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check that `votes` hold a row for each of `count` answers."""
         if self.votes is not None:
             check_one_row_each(name, self.votes, count)
         return self
 
     def cost(self, count: int) -> Composition:
+        """Return what `count` labels cost, at their votes where these are known."""
         if self.votes is not None:
             return Composition.of(PrivateMaxima("lnmax", self.scale, self.votes))
         # One vote moves, so two counts change by one each.
         return Composition.of(Laplace(self.scale), 2 * count)
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return what teachers and their votes must be."""
         return _assumptions(private=self.votes is not None, label_only=False)
 
 
@@ -93,12 +96,14 @@ class PlannedGNMax(PlannedRelease):
     votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check that `votes` go with labels alone, and hold a row for each of `count` answers."""
         if self.votes is not None:
             check_labels_only(name, self.release)
             check_one_row_each(name, self.votes, count)
         return self
 
     def cost(self, count: int) -> Composition:
+        """Return what `count` answers cost, at their votes where these are known."""
         if self.votes is None:
             return self._maximum().cost(count)
         return Composition.of(PrivateMaxima("gnmax", self.sigma, self.votes))
@@ -108,6 +113,7 @@ class PlannedGNMax(PlannedRelease):
         return self._maximum().worst_case(count, order) if self.votes is None else None
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return what teachers and their votes must be."""
         private = self.votes is not None
         return _assumptions(private=private, label_only=self.release == "label")
 
@@ -131,6 +137,7 @@ class PlannedConfidentGNMax(PlannedRelease):
     passed: tuple[int, ...] | None = checked(_query_numbers, None)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check answers, votes and who passed against `count` queries."""
         if self.answered is not None:
             _checks.integer(f"{name}.answered", self.answered, least=0, most=count)
         if self.votes is not None:
@@ -178,6 +185,7 @@ class PlannedConfidentGNMax(PlannedRelease):
         return [*first, *(second or [])]
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return what teachers, their votes, and an early stop must be."""
         stops = () if self.answered is None else (_STOPS,)
         private, label_only = self.votes is not None, self.release == "label"
         return _assumptions(*stops, private=private, label_only=label_only)
@@ -205,9 +213,11 @@ class PlannedSmoothRelease(PlannedRelease):
     sigma: float = checked(scale)
 
     def cost(self, count: int) -> Composition:
+        """Return what publishing costs `count` times."""
         return Composition.of(SmoothRelease(beta=self.beta, sigma=self.sigma), count)
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return how the published cost must have been chosen."""
         return (
             (
                 "a smooth_release publishes one data-dependent cost, at a Renyi order chosen "

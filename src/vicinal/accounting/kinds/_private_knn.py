@@ -17,11 +17,7 @@ from collections import Counter
 from typing import ClassVar, Self
 
 from vicinal import _checks
-from vicinal.accounting._certificate import (
-    WorstCasePair,
-    gaussian_worst_case,
-    threshold_worst_case,
-)
+from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._label_only import NoisyLabel
@@ -72,6 +68,7 @@ class PlannedScreening(PlannedRelease):
     votes: tuple[int, ...] | None = checked(largest_votes, None)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Check that `votes` are at most k, a row each, and not amplified by sampling."""
         if self.votes is None:
             return self
         if max(self.votes) > self.k:
@@ -88,6 +85,7 @@ class PlannedScreening(PlannedRelease):
         return self
 
     def cost(self, count: int) -> Composition:
+        """Return what `count` screenings cost, at their largest votes where these are known."""
         if self.votes is None:
             return Composition.of(self._at_worst_votes(), count)
         fixed = (self.k, self.threshold, self.sigma)
@@ -105,6 +103,7 @@ class PlannedScreening(PlannedRelease):
         return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return what a subject may move, and how samples are drawn."""
         private = () if self.votes is None else (PRIVATE_COST,)
         return (ONE_OF_K, *private, *_sampling_assumptions(self.gamma))
 
@@ -138,6 +137,7 @@ class PlannedNoisyMax(PlannedRelease):
         return [threshold_worst_case(-half, 2 * half, self.gamma, count)]
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return what a subject may move, what leaves, and how samples are drawn."""
         label = () if self.release == "votes" else (LABEL_ONLY,)
         return (ONE_OF_K, *label, *_sampling_assumptions(self.gamma))
 
@@ -156,6 +156,7 @@ class PlannedGaussian(PlannedRelease):
     gamma: float = checked(rate, 1.0)
 
     def cost(self, count: int) -> Composition:
+        """Return what `count` vectors cost."""
         return Composition.of(self._vector(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
@@ -163,6 +164,7 @@ class PlannedGaussian(PlannedRelease):
         return full_step(self._vector(), count)
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return what the sensitivity bounds, and how samples are drawn."""
         return (
             (
                 "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean "
@@ -186,6 +188,7 @@ class PlannedMultilabel(PlannedRelease):
     gamma: float = checked(rate, 1.0)
 
     def cost(self, count: int) -> Composition:
+        """Return what `count` answers cost."""
         return Composition.of(self._votes(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
@@ -193,6 +196,7 @@ class PlannedMultilabel(PlannedRelease):
         return full_step(self._votes(), count)
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return how label vectors are scaled, and how samples are drawn."""
         return (
             ONE_OF_K,
             (

@@ -63,6 +63,7 @@ class PlannedTraining(PlannedRelease):
         return full_step(self._gradient(), count * self.steps)
 
     def assumptions(self) -> tuple[str, ...]:
+        """Return how gradients are clipped, what leaves, and how batches are drawn."""
         sampled = (POISSON, KNOWN_COINS) if self.gamma < 1 else ()
         return (
             (

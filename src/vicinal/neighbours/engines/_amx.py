@@ -115,7 +115,9 @@ def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBloc
     wide = np.zeros((groups * SIDE, steps * STEP), dtype=np.int8)
     wide[: len(rows), : rows.shape[1]] = rows
     tiles = aligned(wide.size).view(np.int8).reshape(groups, steps, 2, 16, 16, 4)
-    tiles[:] = wide.reshape(groups, 2, 16, steps, 16, 4).transpose(0, 3, 1, 4, 2, 5)
+    # Four features of a query move together, as one int32.
+    fours = wide.view(np.int32).reshape(groups, 2, 16, steps, 16)
+    tiles.view(np.int32)[..., 0] = fours.transpose(0, 3, 1, 4, 2)
     return QueryBlock(floors, factor, QueryTiles(rows, tiles, sum_limits(floors, factor, SIDE)))
 
 
@@ -131,7 +133,7 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     biases, rests = np.zeros(tile, dtype=np.int32), np.zeros(tile, dtype=np.int32)
     masks = np.empty((tile, FOUND), dtype=np.int32)
     sums = _aligned_bytes(4 * SIDE * SIDE)
-    copies = _aligned_bytes(tile * wide)
+    copies = _aligned_bytes(0)
     hits = np.empty((4096, 3), dtype=np.int32)
     at = np.int64(0)
     for first in range(0, size, tile):
@@ -145,6 +147,8 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
         beyond = (first + -(-count // SIDE) * SIDE - 1) * width + wide > size * width
         records, stride = features.ctypes.data + first * width, width
         if len(chosen) or beyond:
+            if not len(copies):
+                copies = _aligned_bytes(tile * wide)
             _copy(features, rows, count, wide, copies)
             records, stride = copies.ctypes.data, wide
         for query in range(0, len(limits), SIDE):

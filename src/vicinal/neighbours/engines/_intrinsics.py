@@ -29,6 +29,9 @@ _types: Any = types
 _cgutils: Any = cgutils
 _intrinsic: Any = intrinsic
 
+_FLIP = -0x7F7F7F80
+"""The upper bit of each of four bytes: signed bytes become those with 128 added, and back."""
+
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _SUMS = ir.VectorType(_I32, LANES)
 _BYTES = ir.VectorType(_I8, 64)
@@ -158,38 +161,60 @@ panel1, panel2, panel3, panel4 = (_panel(columns) for columns in (1, 2, 3, 4))
 
 
 @_intrinsic
-def dot_and_sum(typing, unsigned, signed, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return the int32 product of `size` unsigned bytes with signed ones, and the latter's sum.
+def shifted_dot(typing, record, query, size):  # type: ignore[no-untyped-def] # noqa: ARG001
+    """Return sum((x + 128) q), int32, of a record's `size` bytes x and a query's q.
 
-    The first two are addresses. Nothing beyond `size` bytes is read.
+    The first two are addresses; the query is stored with 128 added. Nothing beyond `size` bytes is
+    read. So what comes on top of the product, 128 sum(q), is the same for all records.
     """
-    signature = _types.UniTuple(_types.int32, 2)(_types.intp, _types.intp, _types.intp)
+    signature = _types.int32(_types.intp, _types.intp, _types.intp)
+    flip = ir.Constant(_SUMS, [_FLIP] * LANES)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        totals = _long_dot(builder, *arguments)
-        return context.make_tuple(builder, signature.return_type, totals)
+    def step(builder: Any, total: Any, record: Any, query: Any) -> Any:
+        """Emit the product of 64 bytes, which needs one side unsigned."""
+        return _dot(builder, total, builder.xor(record, flip), builder.xor(query, flip))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return _long_sum(builder, step, arguments[:2], arguments[2], [0, -128])
 
     return signature, generate
 
 
-def _long_dot(builder: Any, unsigned: Any, signed: Any, size: Any) -> list[Any]:
-    """Emit a loop over 64 bytes at a time, and a masked step for the rest."""
-    none = ir.Constant(_SUMS, [0] * LANES)
+@_intrinsic
+def byte_sum(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG001
+    """Return the sum of a record's `size` signed bytes, int32; nothing beyond them is read."""
+    signature = _types.int32(_types.intp, _types.intp)
+    ones = ir.Constant(_SUMS, [0x01010101] * LANES)
+
+    def step(builder: Any, total: Any, record: Any) -> Any:
+        """Emit the product of 64 bytes with ones."""
+        return _dot(builder, total, ones, record)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return _long_sum(builder, step, arguments[:1], arguments[1], [0])
+
+    return signature, generate
+
+
+def _long_sum(builder: Any, step: Any, addresses: list[Any], size: Any, missing: list[int]) -> Any:
+    """Emit a loop over 64 bytes at a time, a masked step for the rest, and one reduction.
+
+    `missing` are the bytes that each side has in place of those beyond `size`.
+    """
     full = builder.and_(size, ir.Constant(_I64, -64))
     before = builder.block
     check, loop, after = (builder.append_basic_block(name) for name in ("check", "bytes", "rest"))
     builder.branch(check)
     builder.position_at_end(check)
-    at = builder.phi(_I64)
-    sums = [builder.phi(_SUMS) for _ in range(2)]
+    at, total = builder.phi(_I64), builder.phi(_SUMS)
     builder.cbranch(builder.icmp_signed("<", at, full), loop, after)
     builder.position_at_end(loop)
-    left, right = (_load_register(builder, address, at) for address in (unsigned, signed))
-    sums_after = _step(builder, sums, left, right)
+    stepped = step(builder, total, *(_load_register(builder, each, at) for each in addresses))
     following = builder.add(at, ir.Constant(_I64, 64))
     builder.branch(check)
-    for phi, start, new in zip(
-        [at, *sums], [ir.Constant(_I64, 0), none, none], [following, *sums_after], strict=True
+    for phi, start, new in (
+        (at, ir.Constant(_I64, 0), following),
+        (total, ir.Constant(_SUMS, [0] * LANES), stepped),
     ):
         phi.add_incoming(start, before)
         phi.add_incoming(new, loop)
@@ -197,17 +222,11 @@ def _long_dot(builder: Any, unsigned: Any, signed: Any, size: Any) -> list[Any]:
     one = ir.Constant(_I64, 1)
     mask = builder.sub(builder.shl(one, builder.sub(size, full)), one)
     mask = builder.bitcast(mask, _MASK)
-    left, right = (_masked(builder, address, full, mask) for address in (unsigned, signed))
-    return [
-        _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [total])
-        for total in _step(builder, sums, left, right)
+    rest = [
+        _masked(builder, each, full, mask, byte)
+        for each, byte in zip(addresses, missing, strict=True)
     ]
-
-
-def _step(builder: Any, sums: list[Any], unsigned: Any, signed: Any) -> list[Any]:
-    """Emit one step of the product with `unsigned`, and of that with ones."""
-    ones = ir.Constant(_SUMS, [0x01010101] * LANES)
-    return [_dot(builder, sums[0], unsigned, signed), _dot(builder, sums[1], ones, signed)]
+    return _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *rest)])
 
 
 def _load_register(builder: Any, address: Any, at: Any) -> Any:
@@ -216,11 +235,11 @@ def _load_register(builder: Any, address: Any, at: Any) -> Any:
     return loaded
 
 
-def _masked(builder: Any, address: Any, at: Any, mask: Any) -> Any:
+def _masked(builder: Any, address: Any, at: Any, mask: Any, missing: int) -> Any:
     pointer = builder.inttoptr(builder.add(address, at), _BYTES.as_pointer())
     loaded = _call(
         builder, "llvm.masked.load.v64i8.p0", _BYTES,
-        [pointer, ir.Constant(_I32, 1), mask, ir.Constant(_BYTES, [0] * 64)],
+        [pointer, ir.Constant(_I32, 1), mask, ir.Constant(_BYTES, [missing] * 64)],
     )  # fmt: skip
     return builder.bitcast(loaded, _SUMS)
 

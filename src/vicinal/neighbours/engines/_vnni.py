@@ -35,12 +35,13 @@ from vicinal.neighbours._scan import (
 from vicinal.neighbours.engines._intrinsics import (
     LANES,
     ROWS,
-    dot_and_sum,
+    byte_sum,
     lowest_bit,
     panel1,
     panel2,
     panel3,
     panel4,
+    shifted_dot,
     supported,
 )
 
@@ -125,7 +126,7 @@ class VNNIEngine(ScanEngine):
         hits: npt.NDArray[np.int32] = (
             _scan_few(*stored, rows, block.floors, block.factor, room.left)
             if len(block) <= FEW
-            else _scan_panels(*stored, rows, block.floors, block.factor, panels, limits, room.left)
+            else _scan_panels(*stored, block.floors, block.factor, panels, limits, room.left)
         )
         return hits
 
@@ -188,33 +189,54 @@ def _scan_few(  # type: ignore[no-untyped-def]
     features, offsets, names, chosen, size, queries, floors, factor, room
 ):
     """Return hits (query, name, value) of one record after the other."""
-    width = features.shape[1]
-    base, first_query = features.ctypes.data, queries.ctypes.data
+    excess = np.empty(len(floors), dtype=np.int64)
+    for j in range(len(floors)):
+        excess[j] = 128 * (np.int64(queries[j].sum()) - 128 * queries.shape[1])
     hits = np.empty((1024, 3), dtype=np.int32)
-    at = np.int64(0)  # not a literal, which would have every callee compiled twice
-    for i in range(size):
-        row = chosen[i] if len(chosen) else i
-        record = base + row * width
-        for j in range(len(floors)):
-            total = dot_and_sum(first_query + j * width, record, width)
-            # A sum of bytes may wrap around; the product itself fits into int32.
-            product = np.int32(np.int64(total[0]) - 128 * np.int64(total[1]))
-            value = np.int64(product) * factor - offsets[row]
-            if value >= floors[j]:
-                if at == len(hits):
-                    hits = roomier(hits, at)
-                hits[at, 0], hits[at, 1], hits[at, 2] = j, names[row], value
-                at += 1
+    i, at = np.int64(0), np.int64(0)  # no literals, which would have every callee compiled twice
+    while True:
+        i, at = _fill_few(
+            features, offsets, names, chosen, size, queries, floors, factor, excess, hits, i, at
+        )
         if at > room[0]:
             room[0] = -1
             return hits[:0]
-    room[0] -= at
-    return hits[:at]
+        if i == size:
+            room[0] -= at
+            return hits[:at]
+        hits = roomier(hits, at)
+
+
+@compiled
+def _fill_few(  # type: ignore[no-untyped-def]
+    features, offsets, names, chosen, size, queries, floors, factor, excess, hits, first, at
+):
+    """Append the hits of records from `first` on; return where `hits` was full, and its size.
+
+    It keeps one array of hits: an array that a loop replaces is counted in every round of it.
+    """
+    width = features.shape[1]
+    base, first_query = features.ctypes.data, queries.ctypes.data
+    last = len(hits) - len(floors)
+    for i in range(first, size):
+        if at > last:
+            return i, at
+        row = chosen[i] if len(chosen) else i
+        record = base + row * width
+        for j in range(len(floors)):
+            # A sum of bytes may wrap around; the product itself fits into int32.
+            shifted = shifted_dot(record, first_query + j * width, width)
+            product = np.int32(np.int64(shifted) - excess[j])
+            value = np.int64(product) * factor - offsets[row]
+            if value >= floors[j]:
+                hits[at, 0], hits[at, 1], hits[at, 2] = j, names[row], value
+                at += 1
+    return size, at
 
 
 @compiled
 def _scan_panels(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, queries, floors, factor, panels, limits, room
+    features, offsets, names, chosen, size, floors, factor, panels, limits, room
 ):
     """Return hits (query, name, value), cached rows and panel by panel."""
     width = features.shape[1]
@@ -231,7 +253,7 @@ def _scan_panels(  # type: ignore[no-untyped-def]
         for i in range(count):
             rows[i] = chosen[first + i] if len(chosen) else first + i
             addresses[i] = features.ctypes.data + rows[i] * width
-            total = np.int64(dot_and_sum(queries.ctypes.data, addresses[i], width)[1])
+            total = np.int64(byte_sum(addresses[i], width))
             biases[i] = np.int32(-128 * total - offsets[rows[i]] // factor)
         for query in range(0, len(limits), _PANEL):
             hits, at = _scan_panel(

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, Interaction, id_digests
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common.inputs import FitInputs
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 
 class Claiming(Protocol):
@@ -42,12 +44,8 @@ class Claiming(Protocol):
 class OneOfSeveralFits:
     """Several fits that are priced as one interaction: the rounds of a labelling.
 
-    Attributes
-    ----------
-    resumed : bool
-        Whether an earlier holder, of this process perhaps, was cut off.
-    interaction : Interaction or None
-        Theirs, since the first fit.
+    `resumed`: whether an earlier holder, of this process perhaps, was cut off. `interaction`:
+    theirs, since the first fit.
     """
 
     resumed: bool = False
@@ -68,15 +66,8 @@ def claim(
 
     Returns None for simulations and public records, which are not counted.
 
-    Parameters
-    ----------
-    labels : int (n,), bool (n, c) or RecordVectors
-        Places of classes, which attributes each record has, or vectors.
-
-    Raises
-    ------
-    PrivacyRefused
-        If the records took part in another interaction.
+    `labels`, int (n,), bool (n, c) or RecordVectors: places of classes, which attributes each
+    record has, or vectors. Raises PrivacyRefused if the records took part in another interaction.
     """
     sized = getattr(settings, "n_records", 0) is None
     state = vars(estimator)

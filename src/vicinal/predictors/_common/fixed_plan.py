@@ -17,6 +17,10 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._memory import ForkSafeLock
+from vicinal.mechanisms import randomness
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import BernoulliSource, bernoulli_source
+from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.html import GuaranteeDisplay
 from vicinal.predictors._common.parameter_checks import (
@@ -185,6 +189,15 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
     def vote_noise(self) -> float:
         """The noise scale on votes: as given, or the least that keeps epsilon."""
 
+    def screening(self, coins: BernoulliSource | None = None) -> NoisyThreshold | None:
+        """Return the screening, with a fresh quota, or None; `coins` are shared with a sampling."""
+        if self.sigma_screen is None or self.threshold is None:
+            return None
+        quota = ReleaseCounter(self.n_queries, "screenings")
+        noise, seed = randomness(self.simulation_seed), self.simulation_seed
+        coins = coins or bernoulli_source(seed)
+        return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
+
 
 Plans = TypeVar("Plans", bound=FixedPlanSettings)
 
@@ -240,9 +253,12 @@ class FixedPlanEstimator(
 
         Of all interactions together, where several were declared.
         """
-        checked = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
         planned = self._planned()
-        return planned.together(planned.releases(), checked)
+        return planned.together(planned.releases(), self._delta(delta))
+
+    def _delta(self, delta: float | None) -> float:
+        """Return a delta to state something at, checked; by default the estimator's own."""
+        return _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first release.
@@ -272,6 +288,33 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     n_asked_: int
     n_answers_: int
     _how_votes_leave = "release='votes'"
+
+    def predict(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> npt.NDArray[Any]:
+        """Return labels, (q,); -1, or None with string classes, where the screening fails.
+
+        With `tau` (Private-kNN): 0 and 1 for every attribute, int64 (q, c). An attribute is there
+        if its noisy votes reach half of k.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        progress : callable, optional
+            Called with the number of queries just done.
+
+        Raises
+        ------
+        PrivacyRefused
+            Before anything is asked, if so many queries were not planned.
+        """
+        return self._decided(*self._answers(X, progress))
+
+    def _decided(
+        self, passed: npt.NDArray[np.bool_], answers: npt.NDArray[Any]
+    ) -> npt.NDArray[Any]:
+        return self._named(answers if self._settings.label_only else answers.argmax(axis=1), passed)
 
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None

@@ -1,7 +1,8 @@
 """Checks of what callers hand to an estimator, before anything is changed or spent.
 
-scikit-learn does the checking, with one difference: none of its messages that quote values of the
-data gets through, because a traceback may end up in a log.
+scikit-learn does the checking, and is imported when there is something to check. There is one
+difference: none of its messages that quote values of the data gets through, because a traceback may
+end up in a log.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import column_or_1d, validate_data
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._interactions import Interaction
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 FloatMatrix = npt.NDArray[np.floating]
 
@@ -50,14 +52,8 @@ def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
 class FitInputs:
     """What ``fit`` was given besides labels, checked.
 
-    Attributes
-    ----------
-    features : float (n, d)
-        Private, finite.
-    ids : list or None
-        The subject of every record; None where every record is a subject of its own.
-    reference : float (m, d) or None
-        Public rows.
+    `features`, float (n, d): private, finite. `ids`: the subject of every record; None where every
+    record is a subject of its own. `reference`, float (m, d) or None: public rows.
     """
 
     features: FloatMatrix
@@ -82,10 +78,7 @@ def records(
 ) -> FitInputs:
     """Check the arguments of a ``fit``; the estimator takes note of the features' shape and names.
 
-    Raises
-    ------
-    InvalidInput, TypeError
-        Naming the first bad argument.
+    Raises InvalidInput, TypeError naming the first bad argument.
     """
     rows = features(estimator, X, reset=True)
     refuse_same_memory(X, public)
@@ -99,11 +92,10 @@ def records(
 def features(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False) -> FloatMatrix:
     """Return a finite float matrix (n, d) in C order; `reset` records its shape and names.
 
-    Raises
-    ------
-    InvalidInput, TypeError
-        In scikit-learn's words, less everything that quotes values.
+    Raises InvalidInput, TypeError in scikit-learn's words, less everything that quotes values.
     """
+    from sklearn.utils.validation import validate_data
+
     try:
         checked = validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
@@ -122,6 +114,8 @@ def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt
             "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
             "but the target y is None."
         )
+    from sklearn.utils.validation import column_or_1d
+
     try:
         column = column_or_1d(y, warn=True)
     except ValueError as error:

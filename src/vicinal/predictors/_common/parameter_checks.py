@@ -19,12 +19,8 @@ Number = TypeVar("Number", int, float)
 class Check(ABC):
     """What a parameter must be: calling it returns the checked value or raises InvalidInput.
 
-    Attributes
-    ----------
-    type_name : str
-        The type, as numpydoc writes it after the parameter's name.
-    refused : tuple
-        Some values that it refuses, one on each side of every bound.
+    `type_name`: the type, as numpydoc writes it after the parameter's name. `refused`: some values
+    that it refuses, one on each side of every bound.
     """
 
     @property
@@ -63,11 +59,7 @@ class Real(Check):
     most: float | None = None
 
     metavar: ClassVar[str] = "NUMBER"
-
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "float"
+    type_name = "float"
 
     def parsed(self, text: str) -> float | str:
         """Return a number."""
@@ -95,11 +87,7 @@ class Integer(Check):
     most: int | None = None
 
     metavar: ClassVar[str] = "INTEGER"
-
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "int"
+    type_name = "int"
 
     def parsed(self, text: str) -> int | str:
         """Return an integer."""
@@ -141,12 +129,7 @@ class Choice(Check):
 class Unless(Check):
     """What another check asks for, or a value in its place (None, or a word); None stands for it.
 
-    Attributes
-    ----------
-    automatic : str or None
-        The value in its place.
-    check : Check
-        What all other values must be.
+    `automatic`: the value in its place. `check`: what all other values must be.
     """
 
     automatic: str | None
@@ -182,20 +165,9 @@ class Unless(Check):
 class ClassNames(Check):
     """All class names: at least two different integers or strings."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "sequence of int or str"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Too few, twice the same, and what is no flat sequence of names."""
-        return (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3)
-
-    @property
-    def option_type(self) -> str:
-        """How they are separated."""
-        return "separated by commas or semicolons"
+    type_name = "sequence of int or str"
+    refused: ClassVar[tuple[object, ...]] = (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3)
+    option_type = "separated by commas or semicolons"
 
     def parsed(self, text: str) -> list[Any]:
         """Return the names of a list; integers if all of them are, as a column is read."""
@@ -212,15 +184,8 @@ class ClassNames(Check):
 class InteractionCount(Check):
     """How many interactions share the budget, or "public", which is 0."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return 'int or "public"'
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """What declares nothing."""
-        return (0, -1, 10**6 + 1, 1.5, "some", None, True)
+    type_name = 'int or "public"'
+    refused: ClassVar[tuple[object, ...]] = (0, -1, 10**6 + 1, 1.5, "some", None, True)
 
     def __call__(self, name: str, value: object) -> int:  # noqa: ARG002 (the name is fixed)
         """Return the number, 0 for public records."""

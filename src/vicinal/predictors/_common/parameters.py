@@ -16,16 +16,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import (
-    Any,
-    Generic,
-    NoReturn,
-    Self,
-    TypeAlias,
-    TypeVar,
-    dataclass_transform,
-    overload,
-)
+from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar, dataclass_transform, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -100,16 +91,10 @@ Auto: TypeAlias = Given[Value | str, Value | None]
 def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool = True) -> Any:
     """Return the declaration of a parameter: a field of a table.
 
-    Parameters
-    ----------
-    check : Check
-        What it must be.
-    default : object
-        Left out for a parameter that must be given.
-    doc : str
-        What it means, in numpydoc. The first sentence is the help of a command's option.
-    kw_only : bool
-        Whether it can be passed by name only.
+    - `check`: what it must be.
+    - `default`: left out for a parameter that must be given.
+    - `doc`: what it means, in numpydoc. The first sentence is the help of a command's option.
+    - `kw_only`: whether it can be passed by name only.
     """
     return field(
         default=default, kw_only=kw_only, metadata={"check": check, "doc": " ".join(doc.split())}

@@ -63,14 +63,10 @@ def summed(draws: Iterable[tuple[int, float]]) -> dict[int, float]:
 def grid_cost(epsilon: float, draws: dict[int, float]) -> float:
     """Return what the grid of the noise adds to delta.
 
-    Parameters
-    ----------
-    epsilon : float
-        The guarantee's, under noise from the real line.
-    draws : dict of int to float
-        How many draws of noise are made at each scale in steps. Each draw changes probabilities
-        by at most 1 / (6 scale^2) (mechanisms/screening.md), all of them together by v, say, so
-        (epsilon, delta + (1 + e^epsilon) v) holds.
+    `epsilon`: the guarantee's, under noise from the real line. `draws`: how many draws of noise are
+    made at each scale in steps. Each draw changes probabilities by at most 1 / (6 scale^2)
+    (mechanisms/screening.md), all of them together by v, say, so (epsilon, delta + (1 + e^epsilon)
+    v) holds.
     """
     change = _PER_DRAW * math.fsum(count / float(scale) ** 2 for scale, count in draws.items())
     return change * (1 + math.exp(min(epsilon, 700.0)))
@@ -122,18 +118,12 @@ def guarantee_of(
 ) -> Guarantee:
     """Return the guarantee of all releases of `plan`; its epsilon is that of ``vicinal account``.
 
-    Parameters
-    ----------
-    plan : dict
-        The JSON of a plan, for all interactions together.
-    draws : dict of int to float
-        See :func:`grid_cost`; of one interaction.
-    simulated : bool
-        Whether randomness came from a seed, which voids the guarantee.
-    interactions : int
-        How many interactions share the guarantee; 0 if the records are public, which voids it.
-    public, assumed : tuple of str
-        What is public, and assumed, besides :data:`PUBLIC` and :data:`ASSUMED`.
+    - `plan`: the JSON of a plan, for all interactions together.
+    - `draws`: see :func:`grid_cost`; of one interaction.
+    - `simulated`: whether randomness came from a seed, which voids the guarantee.
+    - `interactions`: how many interactions share the guarantee; 0 if the records are public, which
+      voids it.
+    - `public`, `assumed`: what is public, and assumed, besides :data:`PUBLIC` and :data:`ASSUMED`.
     """
     price = priced(plan)
     void = simulated or interactions == 0
@@ -151,26 +141,16 @@ def guarantee_of(
     )
 
 
-def affordable_noise(plan: Plan, epsilon: float, noise: str) -> float:
-    """Return the least value of the field `noise`, of the last release, that keeps `epsilon`.
+def affordable_noise(plan: Plan, epsilon: float, noise: str, release: int = -1) -> float:
+    """Return the least value of the field `noise`, of a release, that keeps `epsilon`.
 
-    Parameters
-    ----------
-    plan : dict
-        The JSON of a plan, for all interactions together.
-    epsilon : float
-        The target at the plan's delta. The plan never costs more, and hardly less.
-
-    Raises
-    ------
-    PrivacyRefused
-        If no value keeps it.
+    `plan`: the JSON of a plan, for all interactions together. `epsilon`: the target at the plan's
+    delta. The plan never costs more, and hardly less. Raises PrivacyRefused if no value keeps it.
     """
-    return _affordable(json.dumps(plan, sort_keys=True), epsilon, noise)
+    place = release % len(plan["releases"])
+    return _affordable(json.dumps(plan, sort_keys=True), epsilon, noise, place)
 
 
 @lru_cache(maxsize=64)
-def _affordable(plan: str, epsilon: float, noise: str) -> float:
-    releases = json.loads(plan)
-    last = len(releases["releases"]) - 1
-    return float(calibrate(releases, epsilon, noise, last).value)
+def _affordable(plan: str, epsilon: float, noise: str, release: int) -> float:
+    return float(calibrate(json.loads(plan), epsilon, noise, release).value)

@@ -29,14 +29,8 @@ Steps = npt.NDArray[np.int64]
 class AnsweredNeighbours(AnswerReuse):
     """Answered queries vote like records, with their kernel weight and for free (ZZGW23, 3.1).
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel of the private votes.
-    weights : int64 (LEVELS,)
-        Its table of values in grid steps.
-    n_features, n_classes, block : int
-        Sizes; queries between two lessons.
+    `kernel`: the kernel of the private votes. `weights`, int64 (LEVELS,): its table of values in
+    grid steps. `n_features`, `n_classes`, `block`: sizes; queries between two lessons.
     """
 
     def __init__(
@@ -75,18 +69,11 @@ class ConfidenceGate(AnswerReuse):
     One in `FLOOR` queries on which it is sure is asked all the same, so that it goes on seeing all
     kinds of queries.
 
-    Attributes
-    ----------
-    scale : float
-        Integer length of a unit vector: features are brought back to length one.
-    n_classes : int
-        Number of classes.
-    reference : integer matrix (m, d), optional
-        Public points among which queries are located.
-    sure : float
-        Probability of the best class from which on the model answers.
-    block : int
-        Queries between two lessons.
+    - `scale`: integer length of a unit vector: features are brought back to length one.
+    - `n_classes`: number of classes.
+    - `reference`, integer matrix (m, d): public points among which queries are located.
+    - `sure`: probability of the best class from which on the model answers.
+    - `block`: queries between two lessons.
     """
 
     scale: float

@@ -16,13 +16,10 @@ Floats = npt.NDArray[np.float64]
 class NoisyAverages:
     """What neighbours say on average, from noisy sums; all of it public.
 
-    Attributes
-    ----------
-    weight, weight_error : float64 (q,)
-        The neighbours' summed kernel weight, above 0, and the standard deviation of its noise.
-    means, errors : float64 (q, m)
-        Averages of what the other coordinates say, and their standard errors: what the noise does
-        to them, not how unlike each other the neighbours are.
+    `weight`, `weight_error`, float64 (q,): the neighbours' summed kernel weight, above 0, and the
+    standard deviation of its noise. `means`, `errors`, float64 (q, m): averages of what the other
+    coordinates say, and their standard errors: what the noise does to them, not how unlike each
+    other the neighbours are.
     """
 
     weight: Floats
@@ -34,14 +31,9 @@ class NoisyAverages:
     def of(cls, sums: Floats, noise: Floats, a: float, b: float) -> NoisyAverages:
         """Return averages from sums whose first coordinate is `a` times the weight.
 
-        Parameters
-        ----------
-        sums : float64 (q, 1 + m)
-            As released, in units of a unit vote.
-        noise : float64 (q,)
-            Standard deviation of the noise on every coordinate.
-        a, b : float
-            What a record's weight, and what it says, were multiplied by.
+        `sums`, float64 (q, 1 + m): as released, in units of a unit vote. `noise`, float64 (q,):
+        standard deviation of the noise on every coordinate. `a`, `b`: what a record's weight, and
+        what it says, were multiplied by.
         """
         weight_error = noise / a
         weight = _positive(sums[:, 0] / a, weight_error)

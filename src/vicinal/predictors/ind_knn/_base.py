@@ -16,10 +16,11 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors._common.html import GuaranteeDisplay
+from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, check_enough
 from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
-from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
+from vicinal.predictors.ind_knn._noise_schedule import ProxyLedger, ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._parameter_tables import GATE, IndKNNParameters
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
@@ -182,14 +183,33 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
             Without a public reference, or with private counts.
         """
         check_is_fitted(self)
+        proxies = self._proxies("Budget usage is estimated")
+        with self._engine.lock:
+            return proxies.budget_usage(regions)
+
+    def _proxies(self, what: str) -> ProxyLedger:
         schedule = self._engine.schedule
         if not isinstance(schedule, ProxyNoiseSchedule):
             raise InvalidInput(
-                "Budget usage is estimated on the public reference, with public counts. Pass "
-                "'public' to fit, and neighbor_count='public'."
+                f"{what} on the public reference, with public counts. Pass 'public' to fit, and "
+                "neighbor_count='public'."
             )
+        return schedule.proxies
+
+    def _surroundings(self, X: npt.ArrayLike) -> PublicSurroundings:
+        """Return what a trend through the answers to these queries is fitted to; public.
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is asked, without a public reference or with too few queries.
+        """
+        check_is_fitted(self)
+        proxies, queries = self._proxies("A trend is fitted"), inputs.features(self, X)
+        check_enough(len(queries))
+        votes = self._engine.votes
         with self._engine.lock:
-            return schedule.proxies.budget_usage(regions)
+            return proxies.surroundings(self._encoded(queries), votes.kernel, votes.weights)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee; ``str()`` of it reads as a paragraph."""

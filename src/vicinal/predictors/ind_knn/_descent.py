@@ -71,16 +71,10 @@ class Descent:
     With products among the features the first steps are short. Long ones are for what products
     add: later steps are as long as these stand out from their noise, and never shorter.
 
-    Parameters
-    ----------
-    features : ModelFeatures
-        What the weights are for.
-    shares : float64 (c,)
-        Declared class shares: every row has them at first.
-    rows : float32 (m, D)
-        Public integer rows.
-    deviation : float
-        Standard deviation of the noise on each entry of a mean gradient.
+    - `features`: what the weights are for.
+    - `shares`, float64 (c,): declared class shares: every row has them at first.
+    - `rows`, float32 (m, D): public integer rows.
+    - `deviation`: standard deviation of the noise on each entry of a mean gradient.
 
     Attributes
     ----------

@@ -81,12 +81,8 @@ UNKNOWN = -1
 class PublicVotes:
     """Public votes for a block of queries, which join the private ones.
 
-    Attributes
-    ----------
-    votes : int64 (q, c)
-        Sums of kernel weights, in grid steps.
-    counts : int64 (q,)
-        How many earlier answers took part.
+    `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): how many
+    earlier answers took part.
     """
 
     votes: Steps
@@ -154,34 +150,20 @@ class NoReuse(AnswerReuse):
 class QueryEngine:
     """Everything that a fitted classifier answers with; scales and radii are public.
 
-    Attributes
-    ----------
-    shard : Shards
-        The private records and the accounts that answers are charged to: one shard, or several.
-    radius : Radius
-        Which records take part.
-    votes : VoteMechanism
-        The mechanism whose noisy votes, or labels, are the answer.
-    count : NoisyCount or None
-        The paper's private count; None if counts are public estimates.
-    schedule : NoiseSchedule
-        sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
-    reuse : AnswerReuse
-        What earlier answers do for later queries.
-    slack : DeltaSlackAccountant
-        What the grid of counts and votes costs.
-    decision : ClassDecision
-        How noisy votes become labels and probabilities.
-    least_noise : float
-        No vote ever has a smaller noise scale, whatever is counted.
-    sequential : bool
-        Whether queries are answered one by one where counts are private.
-    interaction : Interaction or None
-        The claim on the records; None where none is needed, or the store remembers.
-    model_gate : ModelGate or None
-        The private model whose scores join the votes.
-    lock : ForkSafeLock
-        Held by whoever touches the records or their budgets.
+    - `shard`: the private records and the accounts that answers are charged to: one shard, or
+      several.
+    - `radius`: which records take part.
+    - `votes`: the mechanism whose noisy votes, or labels, are the answer.
+    - `count`: the paper's private count; None if counts are public estimates.
+    - `schedule`: sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
+    - `reuse`: what earlier answers do for later queries.
+    - `slack`: what the grid of counts and votes costs.
+    - `decision`: how noisy votes become labels and probabilities.
+    - `least_noise`: no vote ever has a smaller noise scale, whatever is counted.
+    - `sequential`: whether queries are answered one by one where counts are private.
+    - `interaction`: the claim on the records; None where none is needed, or the store remembers.
+    - `model_gate`: the private model whose scores join the votes.
+    - `lock`: held by whoever touches the records or their budgets.
     """
 
     shard: Shards
@@ -210,20 +192,21 @@ class QueryEngine:
         `prior`, float64 (q, c), is what the model of :attr:`model_gate` adds to the votes,
         in units of their noise; public.
 
-        Raises
-        ------
-        PrivacyRefused
-            Before anything is charged or drawn, if the grid's cost of all answers does not fit.
-            It is taken at the smallest count, so that no noisy count decides whether it does.
+        Raises PrivacyRefused before anything is charged or drawn, if the grid's cost of all answers
+        does not fit. It is taken at the smallest count, so that no noisy count decides whether it
+        does.
         """
         self.slack.check(len(queries) * self._slack_of_one())
         if self.interaction is not None:
             self.interaction.release()
         parts = []
+        coming = NextSearch(self, queries[:0])
         for start in range(0, len(queries), self.reuse.block):
-            block = queries[start : start + self.reuse.block]
+            block, rest = np.split(queries[start:], [self.reuse.block])
+            thresholds, coming = coming.thresholds, NextSearch(self, rest)
+            self.shard.expect(coming if len(rest) else None)
             if prior is None:
-                parts.append(self._answer_block(block))
+                parts.append(self._answer_block(block, thresholds))
             else:
                 part = prior[start : start + self.reuse.block]
                 parts.append(self._answer_with_model(block, part))
@@ -236,10 +219,10 @@ class QueryEngine:
         counted = 0.0 if self.count is None else self.count.slack
         return counted + self.votes.slack(self.least_noise)
 
-    def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
+    def _answer_block(self, block: IntegerMatrix, thresholds: Places | None) -> QueryAnswers:
         labels = self.reuse.reusable(block)
         queried = labels == UNKNOWN
-        votes, noise = self._ask(block[queried])
+        votes, noise = self._ask(block[queried], thresholds)
         everything = None
         if self.votes.label_only:
             labels[queried] = votes
@@ -273,12 +256,21 @@ class QueryEngine:
             return QueryAnswers(labels, None, queried, noise)
         return QueryAnswers(labels, votes, queried, noise, chances)
 
-    def _ask(self, block: IntegerMatrix, prior: FloatVotes | None = None) -> Released:
-        """Return votes (q, c), or positions of labels (q,), and the noise in them (q,)."""
+    def _ask(
+        self,
+        block: IntegerMatrix,
+        thresholds: Places | None = None,
+        prior: FloatVotes | None = None,
+    ) -> Released:
+        """Return votes (q, c), or positions of labels (q,), and the noise in them (q,).
+
+        `thresholds` are those of the block, if they are known already.
+        """
         if not len(block):
             shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
             return np.zeros(shape), np.zeros(0)
-        thresholds = self.radius.thresholds(block)
+        if thresholds is None:
+            thresholds = self.radius.thresholds(block)
         support = self.reuse.support(block, thresholds)
         if self.count is None:
             multiplier = self.schedule.prepare(block, thresholds)
@@ -319,3 +311,35 @@ class QueryEngine:
         """Add the noise, once, to the sums of all shards."""
         total = sums if support is None else sums + support.votes
         return release.publish(total), release.noise
+
+
+@dataclass(slots=True)
+class NextSearch:
+    """What an engine has searched first of some queries, found out when it is asked for.
+
+    Attributes
+    ----------
+    engine : QueryEngine
+        Which answers them later.
+    queries : int8 or float32 (q, d)
+        Integer features.
+    thresholds : int64 (b,) or None
+        Radii of the first block, once they were asked for.
+    """
+
+    engine: QueryEngine
+    queries: IntegerMatrix
+    thresholds: Places | None = None
+
+    def __call__(self) -> tuple[IntegerMatrix, Places] | None:
+        """Return the first block and its radii; None where it follows from other answers.
+
+        Or where it is searched once for two rounds: then it is over when votes are asked for.
+        """
+        engine = self.engine
+        follows = engine.count is not None or engine.model_gate is not None
+        if follows or not isinstance(engine.reuse, NoReuse):
+            return None
+        block = self.queries[: engine.reuse.block]
+        self.thresholds = engine.radius.thresholds(block)
+        return block, self.thresholds

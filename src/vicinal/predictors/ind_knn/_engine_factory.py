@@ -45,13 +45,9 @@ from vicinal.neighbours import (
 )
 from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn import _planning, _private_model
-from vicinal.predictors.ind_knn._answer_reuse import (
-    AnsweredNeighbours,
-    ConfidenceGate,
-)
+from vicinal.predictors.ind_knn._answer_reuse import AnsweredNeighbours, ConfidenceGate
 from vicinal.predictors.ind_knn._engine import BLOCK, AnswerReuse, NoReuse, QueryEngine
 from vicinal.predictors.ind_knn._index_options import CENTROIDS, first_index, options_of
-from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._noise_schedule import (
     GatedNoiseSchedule,
     NoiseSchedule,
@@ -99,7 +95,7 @@ def plan_engine(
     """
     slack, noise = slack_meter(settings), randomness(settings.simulation_seed)
     ledger, model = MemoryLedger(), None
-    kernel_for(settings, public)  # refuses what is missing, before anything is drawn
+    kernel = kernel_for(settings, public)  # refuses what is missing, before anything is drawn
     if settings.may_train and public is not None:
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
@@ -108,7 +104,7 @@ def plan_engine(
         )
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
-    kernel = kernel_for(settings, public)
+        kernel = kernel_for(settings, public)
     shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings.index))
     shard.ledger = ledger
     shard.add(kernel.encode(X), targets, subjects)
@@ -127,19 +123,9 @@ def settled_model(
 ) -> tuple[AnySettings, PrivateModel | None]:
     """Return settings with size and share settled, and the model that the subjects have paid for.
 
-    Parameters
-    ----------
-    X : array (n, d)
-        Features of the records of `subjects`.
-    account : Account
-        Where the budgets are: `people.remaining` is its own.
-
-    Returns
-    -------
-    settings : SharedSettings
-        With the number of records, declared or estimated, and a share, 0 for none.
-    model : PrivateModel or None
-        None for a share of 0.
+    `X`, array (n, d): features of the records of `subjects`. `account`: where the budgets are:
+    `subjects.remaining` is its own. The settings have the number of records, declared or estimated,
+    and a share, 0 for none; then there is no model.
     """
     if settings.n_records is None:
         size = _estimated_size(settings, subjects, account, noise, slack, interaction)
@@ -161,7 +147,7 @@ def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccou
 
 
 def engine_on(
-    shard: Shard | SharedShard | MetricShard,
+    shard: Shard | SharedShard,
     kernel: Kernel,
     settings: SharedSettings,
     n_features: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
@@ -27,15 +27,14 @@ _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
 class IndexOptions(Check):
     """The kind of an index, alone or in a mapping with its options."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return f"{Choice(tuple(_INDEX_OPTIONS)).type_name} or mapping"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Another kind, an option of another kind, and none."""
-        return ("hnsw", {"kind": EXACT, "bits": 8}, {"kind": "hnsw"}, {}, None)
+    type_name = f"{Choice(tuple(_INDEX_OPTIONS)).type_name} or mapping"
+    refused: ClassVar[tuple[object, ...]] = (
+        "hnsw",
+        {"kind": EXACT, "bits": 8},
+        {"kind": "hnsw"},
+        {},
+        None,
+    )
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
         """Return kind and options, all by name; the index checks the values of options."""

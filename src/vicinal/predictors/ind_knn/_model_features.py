@@ -130,16 +130,10 @@ class WeightNoise:
     have under the model's own probabilities; then every direction of the curvature is a recursion
     of its own, and noise goes through it linearly.
 
-    Attributes
-    ----------
-    deviation : float
-        Standard deviation of the noise on each entry of a mean gradient.
-    rates : tuple of float
-        How long each step was.
-    momentum : float
-        Of the descent.
-    averaged : int
-        Steps at the end whose weights are averaged.
+    - `deviation`: standard deviation of the noise on each entry of a mean gradient.
+    - `rates`: how long each step was.
+    - `momentum`: of the descent.
+    - `averaged`: steps at the end whose weights are averaged.
     """
 
     deviation: float
@@ -179,18 +173,11 @@ def shrunk(
     What is taken off them the other weights make up for, as far as they can: they become what
     they would be beside products of that weight, for that curvature.
 
-    Parameters
-    ----------
-    weights : float64 (D, c)
-        As trained.
-    features : ModelFeatures
-        What they are for.
-    rows : float32 (m, D)
-        Public integer rows.
-    chances : float64 (m, c)
-        The model's probabilities for these.
-    noise : WeightNoise
-        How noisy the weights are.
+    - `weights`, float64 (D, c): as trained.
+    - `features`: what they are for.
+    - `rows`, float32 (m, D): public integer rows.
+    - `chances`, float64 (m, c): the model's probabilities for these.
+    - `noise`: how noisy the weights are.
     """
     if not features.with_products:
         return weights

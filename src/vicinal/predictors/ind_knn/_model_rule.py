@@ -13,16 +13,11 @@ from dataclasses import dataclass
 class ModelRule:
     """How much of a budget trains a private model, and what neighbours make of it.
 
-    Attributes
-    ----------
-    share : float
-        p: the share of a budget that training takes at most.
-    asked : float
-        r: the share of queries that is put to the vote, those that the model is least sure of.
-    prior : float
-        lambda: the scores' standard deviation in the votes, over the noise.
-    metric : float
-        g: mean length of the scores beside features of length 1.
+    - `share`, p: the share of a budget that training takes at most.
+    - `asked`, r: the share of queries that is put to the vote, those that the model is least sure
+      of.
+    - `prior`, lambda: the scores' standard deviation in the votes, over the noise.
+    - `metric`, g: mean length of the scores beside features of length 1.
     """
 
     share: float = 0.7

@@ -66,12 +66,8 @@ def share_errors(shares: Floats, votes: Floats, noise: Floats) -> Floats:
     The noise on a class moves its share by (1 - share) / total, that on the others by -share /
     total each.
 
-    Parameters
-    ----------
-    shares, votes : float64 (q, c)
-        Of all classes; votes as released.
-    noise : float64 (q,)
-        Standard deviation of the noise in each vote, above 0.
+    `shares`, `votes`, float64 (q, c): of all classes; votes as released. `noise`, float64 (q,):
+    standard deviation of the noise in each vote, above 0.
     """
     total = np.maximum(votes.sum(axis=1), noise)[:, None]
     moved = np.sqrt((1 - shares) ** 2 + (votes.shape[1] - 1) * shares**2)

@@ -31,12 +31,14 @@ from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import (
     CentroidCells,
     ExactIndex,
+    Kernel,
     NeighbourLists,
     Radius,
     Reference,
     learn_cells,
 )
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings
 from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._planning import ASKED_SHARE, GATE_OPENS, asked_of, usage
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
@@ -62,12 +64,8 @@ FOLLOWED = 8192
 class NoiseSchedule:
     """The noise multiplier of every block: one for all of them.
 
-    Parameters
-    ----------
-    multiplier : float
-        sigma2.
-    n_queries : int
-        Answers planned for. Once they are given a tenth more are expected, again and again.
+    `multiplier`: sigma2. `n_queries`: answers planned for. Once they are given a tenth more are
+    expected, again and again.
     """
 
     def __init__(self, multiplier: float, n_queries: int) -> None:
@@ -108,12 +106,8 @@ class NoiseSchedule:
     ) -> None:
         """Take note of a block.
 
-        Parameters
-        ----------
-        answered, queried : int
-            How many queries were answered, and how many of them were asked.
-        unsure : float, optional
-            The share of public points that would be asked for now.
+        `answered`, `queried`: how many queries were answered, and how many of them were asked.
+        `unsure`: the share of public points that would be asked for now.
         """
         self._answered += answered
 
@@ -132,12 +126,7 @@ class GatedNoiseSchedule(NoiseSchedule):
     is public: the stream of queries and released answers decides, never a budget. Once the planned
     queries are through, a tenth more are planned for, again and again: it never has to stop.
 
-    Parameters
-    ----------
-    unit : float
-        u, the squared multiplier of a plan of one question.
-    n_queries : int
-        Answers planned for.
+    `unit`: u, the squared multiplier of a plan of one question. `n_queries`: answers planned for.
     """
 
     def __init__(self, unit: float, n_queries: int) -> None:
@@ -187,16 +176,11 @@ class GatedNoiseSchedule(NoiseSchedule):
 class ProxyLedger:
     """Virtual budgets of public points; everything in it is public.
 
-    Parameters
-    ----------
-    reference : Reference
-        The public points, with the kernel of the votes.
-    radius : Radius
-        Which points take part in a query: as for records.
-    most : int
-        Where there are more points, an even choice of so many is charged.
-    use : float
-        What a subject is charged, over what each of its records would be: a point stands for one.
+    - `reference`: the public points, with the kernel of the votes.
+    - `radius`: which points take part in a query: as for records.
+    - `most`: where there are more points, an even choice of so many is charged.
+    - `use`: what a subject is charged, over what each of its records would be: a point stands for
+      one.
     """
 
     def __init__(
@@ -236,10 +220,7 @@ class ProxyLedger:
     def resume(self, shares: Shares) -> None:
         """Go on from shares used (m,); from full budgets if there are none.
 
-        Raises
-        ------
-        InvalidInput
-            If they belong to other points.
+        Raises InvalidInput if they belong to other points.
         """
         if len(shares) not in (0, len(self)):
             raise InvalidInput(f"Shares must be one for each of {len(self)} points.")
@@ -259,6 +240,19 @@ class ProxyLedger:
     def search(self, queries: IntegerMatrix, thresholds: Places) -> NeighbourLists:
         """Return the points inside each query's radius."""
         return self._index.search(queries, thresholds)
+
+    def surroundings(
+        self, queries: IntegerMatrix, kernel: Kernel, weights: npt.NDArray[np.int64]
+    ) -> PublicSurroundings:
+        """Return where the points inside each query's radius lie, by a kernel's weights."""
+        near = self.search(queries, self._radius.thresholds(queries))
+        return PublicSurroundings.of(
+            queries.astype(np.float64),
+            self._points.points.astype(np.float64),
+            near.starts,
+            near.rows,
+            weights[kernel.levels(near.similarities)].astype(np.float64),
+        )
 
     def add_query(self, neighbours: NeighbourLists) -> None:
         """Count who takes part in the queries of a block, before it is answered."""
@@ -310,12 +304,7 @@ _PER_OCTAVE = 16
 class ProxyNoiseSchedule(NoiseSchedule):
     """Any schedule, with a proxy ledger beside it; the noise does not follow it.
 
-    Parameters
-    ----------
-    schedule : NoiseSchedule
-        What sets the noise.
-    proxies : ProxyLedger
-        What is charged along with the records.
+    `schedule`: what sets the noise. `proxies`: what is charged along with the records.
     """
 
     def __init__(self, schedule: NoiseSchedule, proxies: ProxyLedger) -> None:
@@ -359,15 +348,9 @@ class ProxyNoiseSchedule(NoiseSchedule):
 class UsageNoiseSchedule(ProxyNoiseSchedule):
     """The noise of every query follows the budget usage of the public points around it.
 
-    Parameters
-    ----------
-    schedule : NoiseSchedule
-        The plan's: its multiplier is where this one starts from, and it knows how many questions
-        are still expected.
-    proxies : ProxyLedger
-        The virtual budgets.
-    rate : float
-        How often a public point near a query takes part in another, by plan.
+    `schedule`: the plan's: its multiplier is where this one starts from, and it knows how many
+    questions are still expected. `proxies`: the virtual budgets. `rate`: how often a public point
+    near a query takes part in another, by plan.
     """
 
     def __init__(self, schedule: NoiseSchedule, proxies: ProxyLedger, rate: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -47,20 +47,9 @@ LINEAR = "linear"
 class Reuse(Check):
     """Which use is made of earlier answers."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return f'False, True, "{NEIGHBORS}" or "{GATE}"'
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Another word, and what is neither word nor boolean."""
-        return ("memory", 1, None)
-
-    @property
-    def option_type(self) -> str:
-        """The words; False is "none" there."""
-        return f"{NO_REUSE}, {NEIGHBORS} or {GATE}"
+    type_name = f'False, True, "{NEIGHBORS}" or "{GATE}"'
+    refused: ClassVar[tuple[object, ...]] = ("memory", 1, None)
+    option_type = f"{NO_REUSE}, {NEIGHBORS} or {GATE}"
 
     def parsed(self, text: str) -> bool | str:
         """Return False for "none"."""
@@ -186,9 +175,7 @@ class IndKNNParameters:
         "public": the records need no protection, nothing is counted, and the guarantee is void.""",
     )
     simulation_seed: int | None = parameter(
-        SEED,
-        default=None,
-        doc="Makes noise repeatable for experiments, and the guarantee void.",
+        SEED, default=None, doc="Makes noise repeatable for experiments, and the guarantee void."
     )
 
 

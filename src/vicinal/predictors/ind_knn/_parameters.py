@@ -119,10 +119,7 @@ class IndKNNSettings(IndKNNClassifierParameters, SharedSettings):
         """The number of classes."""
         return len(self.classes)
 
-    @property
-    def public_facts(self) -> tuple[str, ...]:
-        """What is public beside parameters and queries."""
-        return ("the class names",)
+    public_facts = ("the class names",)
 
 
 _OLD_NAMES = {

@@ -25,20 +25,14 @@ LARGEST_WEIGHT = 1.0
 class PlanRequest:
     """What is asked of a plan; everything in it is public.
 
-    Attributes
-    ----------
-    n_records, n_queries, n_classes : int
-        Declared size of the private data, answers wanted, classes.
-    epsilon, delta : float
-        The guarantee.
-    release : {"votes", "label"}
-        What leaves.
-    gate : bool
-        Whether a model of earlier answers gives those that it is sure of.
-    model_share : float
-        The share of a budget that trains a private model, which answers where it is sure.
-    records_per_subject : float
-        Declared mean number of records of a subject.
+    - `n_records`, `n_queries`, `n_classes`: declared size of the private data, answers wanted,
+      classes.
+    - `epsilon`, `delta`: the guarantee.
+    - `release`: what leaves, "votes" or "label".
+    - `gate`: whether a model of earlier answers gives those that it is sure of.
+    - `model_share`: the share of a budget that trains a private model, which answers where it is
+      sure.
+    - `records_per_subject`: declared mean number of records of a subject.
     """
 
     n_records: int
@@ -69,21 +63,13 @@ class PlanRequest:
 class PlanChoice:
     """A plan: what was requested, and what public facts make of it.
 
-    Attributes
-    ----------
-    request : PlanRequest
-        What it is for.
-    n_neighbors : int
-        k, records expected to take part in a question.
-    multiplier : float
-        sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
-    n_asked : int
-        Questions expected to be put to private records.
-    budget : float
-        A record's part of its subject's budget for votes, in zCDP, as a planned contribution feels
-        it; beside a private model, at least.
-    usage : Usage
-        How records are expected to be used, as measured on public points or assumed.
+    - `request`: what it is for.
+    - `n_neighbors`: k, records expected to take part in a question.
+    - `multiplier`: sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
+    - `n_asked`: questions expected to be put to private records.
+    - `budget`: a record's part of its subject's budget for votes, in zCDP, as a planned
+      contribution feels it; beside a private model, at least.
+    - `usage`: how records are expected to be used, as measured on public points or assumed.
     """
 
     request: PlanRequest
@@ -106,21 +92,12 @@ class PlanChoice:
         Beside a private model the plan is for what training is known to leave of a budget, or
         for the least that it leaves. ``fit`` plans for what it would have left public points.
 
-        Parameters
-        ----------
-        request : PlanRequest
-            What the plan is for.
-        reference : Reference, optional
-            Public points.
-        n_neighbors : int, optional
-            k, if it is not to be chosen; the noise is made to fit it.
-        budget_share : float, optional
-            The share of a budget that training leaves.
+        - `request`: what the plan is for.
+        - `reference`: public points.
+        - `n_neighbors`: k, if it is not to be chosen; the noise is made to fit it.
+        - `budget_share`: the share of a budget that training leaves.
 
-        Raises
-        ------
-        InvalidInput
-            Naming the first requested value that a classifier would refuse.
+        Raises InvalidInput naming the first requested value that a classifier would refuse.
         """
         settings, n = request.settings(), request.n_records
 

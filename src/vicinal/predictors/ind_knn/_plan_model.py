@@ -32,16 +32,10 @@ Places = npt.NDArray[np.int64]
 class PlayedModel:
     """What models of public points say of them, and the points in their metric.
 
-    Attributes
-    ----------
-    reference : Reference
-        The points in the learnt metric.
-    prior : float64 (m, c)
-        What joins the votes on each point, in units of their noise.
-    sure : bool (m,)
-        Where the model would answer alone.
-    left : float
-        Share of a budget that training leaves around points that are asked about.
+    - `reference`: the points in the learnt metric.
+    - `prior`, float64 (m, c): what joins the votes on each point, in units of their noise.
+    - `sure`, bool (m,): where the model would answer alone.
+    - `left`: share of a budget that training leaves around points that are asked about.
     """
 
     reference: Reference
@@ -55,16 +49,10 @@ def played_model(
 ) -> PlayedModel:
     """Return what a model would make of labelled public points (m, d), were they n records.
 
-    Parameters
-    ----------
-    points : array (m, d)
-        Public integer points.
-    labels : int64 (m,)
-        Their classes.
-    wish : PlanRequest
-        With a share for the model.
-    seed : int
-        Of the noise, and of the halves.
+    - `points`, array (m, d): public integer points.
+    - `labels`, int64 (m,): their classes.
+    - `wish`: with a share for the model.
+    - `seed`: of the noise, and of the halves.
     """
     generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
     numbers = np.asarray(points, dtype=np.float32)

@@ -49,19 +49,14 @@ LEAST_POINTS = 100
 class SimulationResult:
     """What a plan may expect, on public points.
 
-    Attributes
-    ----------
-    agreement, at_end : float
-        Share of answers that noise and used-up budgets leave as they are: of all, and of the last
-        quarter.
-    accuracy, plain_accuracy : float or None
-        Share of answers that are right, and without noise; None where no labels are given.
-    asked : float
-        Share of queries that private records are asked.
-    used, retired : float
-        Mean share of budgets used at the end, and share of points whose budget is spent.
-    answers : int
-        Simulated answers, on which all of this rests.
+    - `agreement`, `at_end`: share of answers that noise and used-up budgets leave as they are: of
+      all, and of the last quarter.
+    - `accuracy`, `plain_accuracy`: share of answers that are right, and without noise; None where
+      no labels are given.
+    - `asked`: share of queries that private records are asked.
+    - `used`, `retired`: mean share of budgets used at the end, and share of points whose budget is
+      spent.
+    - `answers`: simulated answers, on which all of this rests.
     """
 
     agreement: float
@@ -96,18 +91,11 @@ class SimulationResult:
 class SimulationSetup:
     """Public points that plans are played through on.
 
-    Attributes
-    ----------
-    reference : Reference
-        The points (m, d) as integers, with the kernel.
-    labels : int64 (m,)
-        The class of every point, or the cluster that plays it.
-    n_classes : int
-        Number of classes.
-    real : bool
-        Whether the labels are real, so that accuracy means something.
-    model : PlayedModel or None
-        A private model beside the votes, in whose metric the points are.
+    - `reference`: the points (m, d) as integers, with the kernel.
+    - `labels`, int64 (m,): the class of every point, or the cluster that plays it.
+    - `n_classes`: number of classes.
+    - `real`: whether the labels are real, so that accuracy means something.
+    - `model`: a private model beside the votes, in whose metric the points are.
     """
 
     reference: Reference
@@ -127,10 +115,8 @@ class SimulationSetup:
     ) -> SimulationSetup:
         """Return a stage; clusters of the points play the classes where no labels are given.
 
-        Raises
-        ------
-        InvalidInput
-            If there are fewer than `LEAST_POINTS` points, or if the labels do not fit them.
+        Raises InvalidInput if there are fewer than `LEAST_POINTS` points, or if the labels do not
+        fit them.
         """
         if len(points) < LEAST_POINTS:
             raise InvalidInput(

@@ -55,12 +55,8 @@ _SCALES = 4
 class ReferenceUsage:
     """How public points would be used if they were records.
 
-    Attributes
-    ----------
-    weight : float
-        Mean squared kernel weight of a participation.
-    spread : float
-        Mean square over squared mean of the number of participations of a point.
+    `weight`: mean squared kernel weight of a participation. `spread`: mean square over squared mean
+    of the number of participations of a point.
     """
 
     weight: float
@@ -135,14 +131,8 @@ def planned_multiplier(
 ) -> float:
     """Return the fitting multiplier where the price of a contribution depends on its size.
 
-    Parameters
-    ----------
-    usage, n_records, n_queries
-        As for :func:`fitting_multiplier`.
-    count : float
-        Records that take part in a query.
-    affordable : callable
-        The budget as contributions of so many noise scales feel it.
+    `usage`, `n_records`, `n_queries`: as for :func:`fitting_multiplier`. `count`: records that take
+    part in a query. `affordable`: the budget as contributions of so many noise scales feel it.
     """
 
     def fitting(shift: float) -> float:

@@ -77,18 +77,13 @@ class LinearModel:
 class PrivateModel:
     """What neighbours use of a trained model, calibrated on public rows; all of it is public.
 
-    Parameters
-    ----------
-    model : LinearModel
-        The trained model.
-    public : array (m, d)
-        Public rows.
-    used : float64 (m,)
-        The share of its budget that each would have paid for the training, were it a record.
-    shares : float64 (c,), optional
-        Declared class shares, which its probabilities have on average over public rows.
-    rule : ModelRule
-        What neighbours make of it.
+    - `model`: the trained model.
+    - `public`, array (m, d): public rows.
+    - `used`, float64 (m,): the share of its budget that each would have paid for the training, were
+      it a record.
+    - `shares`, float64 (c,): declared class shares, which its probabilities have on average over
+      public rows.
+    - `rule`: what neighbours make of it.
     """
 
     def __init__(
@@ -171,17 +166,8 @@ class ModelGate:
     At most `planned` queries are asked, as many as the votes' noise was planned for; after them the
     model answers alone. Which are asked follows from queries and public weights.
 
-    Parameters
-    ----------
-    model : PrivateModel
-        The model.
-    planned : int
-        Queries that are put to the vote, at most.
-
-    Attributes
-    ----------
-    n_asked : int
-        Queries that were put to the vote so far. Public.
+    `model`: the model. `planned`: queries that are put to the vote, at most. `n_asked`: queries
+    that were put to the vote so far. Public.
     """
 
     def __init__(self, model: PrivateModel, planned: int) -> None:
@@ -233,21 +219,13 @@ def train(
 ) -> PrivateModel:
     """Train on private records; each subject pays for its gradients.
 
-    Parameters
-    ----------
-    settings : SharedSettings
-        With a number of records, which means are taken by, and a share, the largest that a subject
-        can pay of its budget.
-    X : array (n, d)
-        Private features.
-    people : SubjectTable
-        Labels and subjects of the records.
-    account : Account
-        Where the budgets are: `people.remaining` is its own.
-    public : array (m, d)
-        Public rows.
-    noise, slack : NoiseSource, DeltaSlackAccountant
-        Where noise comes from, and what the grid costs.
+    - `settings`: with a number of records, which means are taken by, and a share, the largest that
+      a subject can pay of its budget.
+    - `X`, array (n, d): private features.
+    - `people`: labels and subjects of the records.
+    - `account`: where the budgets are: `people.remaining` is its own.
+    - `public`, array (m, d): public rows.
+    - `noise`, `slack`: where noise comes from, and what the grid costs.
     """
     share, budget = settings.trained_share, settings.spendable
     n_records = settings.n_records

@@ -39,10 +39,7 @@ class PublicModel:
     points that two queries have in common. m is the median squared distance of the first rows: 2
     for rows of length one without a common direction.
 
-    Parameters
-    ----------
-    n_classes : int
-        Number of classes; answers are their positions.
+    `n_classes`: number of classes; answers are their positions.
     """
 
     def __init__(self, n_classes: int) -> None:

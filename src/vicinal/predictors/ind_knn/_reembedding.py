@@ -73,10 +73,7 @@ class TrainedModel:
     def on(self, public: inputs.FloatMatrix | None, settings: IndKNNSettings) -> PrivateModel:
         """Return the model itself, on the public rows that it was trained beside.
 
-        Raises
-        ------
-        InvalidInput
-            If they are other rows.
+        Raises InvalidInput if they are other rows.
         """
         if public is None or not self._fits(public):
             raise InvalidInput("The model to go on with must be of the same public rows.")
@@ -92,18 +89,12 @@ class TrainedModel:
 class SpentBudget:
     """What an interaction has used up, which is as private as the records.
 
-    Attributes
-    ----------
-    remaining : int64 (s,)
-        Units that every subject has left, in the order of their first records.
-    slack : float
-        Delta that the grid has used up.
-    answers : int
-        Answers given.
-    n_records : int
-        The public size, as declared or as estimated once with noise.
-    model : TrainedModel or None
-        The private model in these features, if one was trained.
+    - `remaining`, int64 (s,): units that every subject has left, in the order of their first
+      records.
+    - `slack`: delta that the grid has used up.
+    - `answers`: answers given.
+    - `n_records`: the public size, as declared or as estimated once with noise.
+    - `model`: the private model in these features, if one was trained.
     """
 
     remaining: npt.NDArray[np.int64]
@@ -135,10 +126,7 @@ def planned_queries(n_queries: int, share: float) -> int:
 def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
     """Return what `classifier` has used up; for the curator, to go on from after a kill. Private.
 
-    Raises
-    ------
-    sklearn.exceptions.NotFittedError
-        If it was not fitted.
+    Raises sklearn.exceptions.NotFittedError if it was not fitted.
     """
     check_is_fitted(classifier)
     with classifier._engine.lock:
@@ -163,27 +151,17 @@ def reembed(
 ) -> None:
     """Give the records of a fitted classifier other features; every subject keeps its budget.
 
-    Parameters
-    ----------
-    classifier : IndKNNClassifier
-        Fitted; changed in place. Parameters set since ``fit`` have no effect.
-    X : array (n, d)
-        New features of all records, made record by record by a public map.
-    y, subjects : array (n,)
-        As given to ``fit``, and with `subjects` exactly if they were given there. A known subject
-        keeps what it has left; one that is new starts with a full budget.
-    public : array (m, d), optional
-        The public reference in the new features.
-    n_queries : int
-        How many more queries to plan for.
-    share : float
-        From which share of full budgets; shares of all rounds should come to 1.
+    - `classifier`: fitted; changed in place. Parameters set since ``fit`` have no effect.
+    - `X`, array (n, d): new features of all records, made record by record by a public map.
+    - `y`, `subjects`, array (n,): as given to ``fit``, and with `subjects` exactly if they were
+      given there. A known subject keeps what it has left; one that is new starts with a full
+      budget.
+    - `public`, array (m, d): the public reference in the new features.
+    - `n_queries`: how many more queries to plan for.
+    - `share`: from which share of full budgets; shares of all rounds should come to 1.
 
-    Raises
-    ------
-    InvalidInput
-        Before anything is changed. Without `subjects` the records must be those of ``fit``, in
-        that order, with none erased.
+    Raises InvalidInput before anything is changed. Without `subjects` the records must be those of
+    ``fit``, in that order, with none erased.
     """
     check_is_fitted(classifier)
     before = classifier._engine
@@ -222,10 +200,8 @@ def resume(
     Arguments as of :func:`reembed`; the records must be those of the earlier process, in the
     same order, and `spent` what :func:`spent_budget` returned there last.
 
-    Raises
-    ------
-    InvalidInput
-        Before anything is changed; also if `spent` is about another number of subjects.
+    Raises InvalidInput before anything is changed; also if `spent` is about another number of
+    subjects.
     """
     with inputs.unchanged_if_refused(classifier):
         claims.OneOfSeveralFits(resumed=True).join(classifier)

@@ -29,12 +29,8 @@ LEAST = 5
 class LocatedQueries:
     """Queries, and where they lie.
 
-    Attributes
-    ----------
-    rows : float64 (q, d)
-        Features.
-    near : csr_array (q, m)
-        The public points near each, as rows of length one; m = 0 without a public reference.
+    `rows`, float64 (q, d): features. `near`, csr_array (q, m): the public points near each, as rows
+    of length one; m = 0 without a public reference.
     """
 
     rows: Matrix
@@ -64,10 +60,8 @@ class LocatedQueries:
 class ReferenceNeighborhoods:
     """The public points among which queries are located.
 
-    Parameters
-    ----------
-    reference : float array (m, d)
-        Public points in the features of the queries; none at all is allowed.
+    `reference`, float array (m, d): public points in the features of the queries; none at all is
+    allowed.
     """
 
     def __init__(self, reference: npt.NDArray[np.floating]) -> None:

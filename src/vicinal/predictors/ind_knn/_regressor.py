@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal import _checks
 from vicinal.predictors._common.parameters import documented
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary, NoisyEstimate
@@ -66,6 +67,7 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
         *,
         return_std: bool = False,
         quantiles: Sequence[float] | None = None,
+        trend: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Any:
         """Return predictions, float64 (q,), or (q, p) for named targets; spends budget.
@@ -80,6 +82,11 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
         quantiles : sequence of float, optional
             Levels between 0 and 1 at which to return the neighbours' quantiles, too, (q, levels),
             or (q, p, levels). Needs `n_thresholds`, and costs nothing more.
+        trend : bool
+            Fit a linear trend to the answers of this call, and give each by it as far as the known
+            noise asks for that; it also corrects for neighbours that do not lie around their query.
+            Post-processing, which costs nothing; needs `public`, and 30 queries or more. An answer
+            then depends on the others of its call.
         progress : callable, optional
             Called with the number of queries just answered.
 
@@ -90,7 +97,10 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
         """
         check_is_fitted(self)
         levels = None if quantiles is None else checked_levels(self._settings, quantiles)
+        around = self._surroundings(X) if _checks.boolean("trend", trend) else None
         answers = self._answers(X, progress)
+        if around is not None:
+            answers = answers.along_trend(around)
         columns = [answers.means, answers.errors] if return_std else [answers.means]
         if levels is not None:
             columns.append(answers.quantiles(levels))

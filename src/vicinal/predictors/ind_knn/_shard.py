@@ -31,6 +31,9 @@ from vicinal.neighbours._scan import fill_holes
 
 Steps = npt.NDArray[np.int64]
 
+Following = Callable[[], "tuple[IntegerMatrix, Steps] | None"]
+"""Returns queries (q, d) and thresholds (q,) of a later block; None if they are not known yet."""
+
 
 class TwoRounds(Protocol):
     """Queries that are asked twice: counted first, then put to the vote of who paid for both.
@@ -58,25 +61,22 @@ class Shards(Protocol):
     ) -> Steps:
         """Charge the neighbours of the queries; return the sums of their votes.
 
-        Parameters
-        ----------
-        release : BlockRelease
-            Of the whole block: what contributions and charges follow from.
-        queries : int8 or float32 (q, d)
-            Integer features.
-        thresholds : int64 (q,)
-            Radii as similarities.
-
-        Returns
-        -------
-        int64 (q, c)
-            In grid steps. Private: nothing may leave before ``release.publish`` has added noise.
+        `release`: of the whole block: what contributions and charges follow from. `queries`, int8
+        or float32 (q, d): integer features. `thresholds`, int64 (q,): radii as similarities.
+        Returns int64 (q, c): in grid steps. Private: nothing may leave before ``release.publish``
+        has added noise.
         """
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
         """Yield the queries for two rounds: all `together`, or one after the other."""
+
+    def expect(self, following: Following | None) -> None:
+        """Say what is searched after the next :meth:`charge_and_sum`; None if nothing is known.
+
+        Shards elsewhere may search it meanwhile. It changes no answer and no charge.
+        """
 
 
 class LocalShardBase(ABC):
@@ -90,24 +90,34 @@ class LocalShardBase(ABC):
         """Labels, subjects and budgets as the mechanisms see them."""
 
     @abstractmethod
+    def searched(self) -> Index:
+        """Return the index of the records, after a check that they stand beside their subjects."""
+
     def search(self, queries: IntegerMatrix, thresholds: Steps) -> NeighbourLists:
         """Return the records inside each query's radius."""
+        return self.searched().search(queries, thresholds)
 
-    @abstractmethod
     def parts(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
         """Yield the same for consecutive queries, as many at a time as memory allows."""
+        return self.searched().parts(queries, thresholds)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge the neighbours and sum their votes, see :meth:`Shards.carry`.
+        """Charge the neighbours and sum their votes, see :meth:`Shards.charge_and_sum`.
 
         How the search cuts a block into parts follows from private counts, and decides nothing:
         the release was priced as a whole, and no contribution depends on the order of subjects.
         """
-        sums = np.zeros((len(queries), release.mechanism.n_classes), dtype=np.int64)
+        return self.charge_parts(release, len(queries), self.parts(queries, thresholds))
+
+    def charge_parts(
+        self, release: BlockRelease, n_queries: int, parts: Iterable[NeighbourLists]
+    ) -> Steps:
+        """Charge neighbours that were found for consecutive queries, and sum their votes."""
+        sums = np.zeros((n_queries, release.mechanism.n_classes), dtype=np.int64)
         start = 0
-        for neighbours in self.parts(queries, thresholds):
+        for neighbours in parts:
             part = slice(start, start + len(neighbours))
             sums[part] = self.charge(release.of(part), neighbours)
             start += len(neighbours)
@@ -125,6 +135,9 @@ class LocalShardBase(ABC):
             for j in range(len(neighbours)):
                 yield TwoRoundQuery(self, slice(start, start + 1), neighbours.one(j))
                 start += 1
+
+    def expect(self, following: Following | None) -> None:  # noqa: B027 (nothing is ahead here)
+        """Do nothing: the search would take the processors of what is done meanwhile."""
 
     def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
         """Charge neighbours that were found, and return the sums of their votes."""
@@ -200,23 +213,13 @@ class Shard(LocalShardBase):
         """Return the same people with the budgets of another account."""
         return SubjectTable(self._targets, self._slots, self._records, account.remaining)
 
-    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
-        """Return the records inside each query's radius."""
+    def searched(self) -> Index:
+        """Return the index of all records."""
         self.check_consistent()
-        return self.index.search(queries, thresholds)
-
-    def parts(
-        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
-    ) -> Iterator[NeighbourLists]:
-        """Yield the same for consecutive queries, as many at a time as memory allows."""
-        self.check_consistent()
-        return self.index.parts(queries, thresholds)
+        return self.index
 
     def add(
-        self,
-        integers: IntegerMatrix,
-        targets: RecordTargets,
-        subjects: Sequence[SubjectId],
+        self, integers: IntegerMatrix, targets: RecordTargets, subjects: Sequence[SubjectId]
     ) -> None:
         """Add records; a subject that is known, or was, continues with the budget it has left.
 
@@ -272,21 +275,13 @@ class Shard(LocalShardBase):
         return np.flatnonzero(np.isin(self._slots, self._register.slots(subjects)))
 
     def resume(
-        self,
-        parts: Iterable[IntegerMatrix],
-        targets: RecordTargets,
-        slots: npt.NDArray[np.int32],
+        self, parts: Iterable[IntegerMatrix], targets: RecordTargets, slots: npt.NDArray[np.int32]
     ) -> None:
         """Take in records whose subjects the register already knows, into an empty shard.
 
-        Parameters
-        ----------
-        parts : iterable of (m, d)
-            Integer features in consecutive parts, together n rows.
-        targets : int32 (n,) or RecordVectors
-            What the records carry: class indices, or vectors.
-        slots : int32 (n,)
-            Subject of every record.
+        `parts`, iterable of (m, d): integer features in consecutive parts, together n rows.
+        `targets`, int32 (n,) or RecordVectors: what the records carry: class indices, or vectors.
+        `slots`, int32 (n,): subject of every record.
         """
         with self._changing():
             for part in parts:
@@ -323,47 +318,39 @@ class Shard(LocalShardBase):
 class SharedShard(LocalShardBase):
     """A shard as one of several accounts sees it: the same records, budgets of its own.
 
-    Attributes
-    ----------
-    shard : Shard
-        The records, which all accounts share.
-    ledger : Account
-        The budgets that answers through this object are charged to.
+    `shard`: the records, which all accounts share. `ledger`: the budgets that answers through this
+    object are charged to. `mapped`: what is searched, in a metric that is this account's own; it
+    follows the shard.
     """
 
     shard: Shard
     ledger: Account
+    mapped: MappedIndex | None = None
 
     @property
     def subject_table(self) -> SubjectTable:
         """Labels and subjects of the shard, budgets of the account."""
         return self.shard.subject_table_of(self.ledger)
 
-    def search(self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]) -> NeighbourLists:
-        """Return the records inside each query's radius."""
-        return self.shard.search(queries, thresholds)
+    def searched(self) -> Index:
+        """Return the index in this account's metric, else that of the shard."""
+        index = self.shard.searched()
+        return index if self.mapped is None else self.mapped.index
 
     def replace_index(self, factory: IndexFactory) -> None:
-        """Move all records, for every account, into another index."""
-        self.shard.replace_index(factory)
-
-    def parts(
-        self, queries: IntegerMatrix, thresholds: npt.NDArray[np.int64]
-    ) -> Iterator[NeighbourLists]:
-        """Yield the same for consecutive queries, as many at a time as memory allows."""
-        return self.shard.parts(queries, thresholds)
+        """Move what is searched into another index; in the shard's metric, for every account."""
+        if self.mapped is None:
+            self.shard.replace_index(factory)
+        else:
+            self.mapped.index = moved_index(self.mapped.index, factory)
 
 
 @dataclass(slots=True, eq=False)
 class MappedIndex:
     """An index of what a public map makes of records: the same records in another metric.
 
-    Attributes
-    ----------
-    index : Index
-        Holds what was made.
-    made_of : callable
-        Returns the integer rows of this index for integer rows (m, d) of the shard, each by itself.
+    `index`: holds what was made. `made_of`: returns the integer rows of this index for integer rows
+    (m, d) of the shard, each by itself.
     """
 
     index: Index

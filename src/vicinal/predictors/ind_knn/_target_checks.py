@@ -22,10 +22,7 @@ from vicinal.predictors._common.parameter_checks import Check, listed, number_or
 class ClassNumbers(Check):
     """A positive number for every class, in the order of `classes`, or a word in their place.
 
-    Attributes
-    ----------
-    word : str or None
-        The word, which is left as it is.
+    `word`: the word, which is left as it is.
     """
 
     word: str | None = None
@@ -36,10 +33,15 @@ class ClassNumbers(Check):
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
 
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """No numbers, none above 0, not finite ones, and another word."""
-        return ([], [1.0, 0.0], [0.5, math.nan], [0.5, math.inf], [[0.5, 0.5]], "another", 0.5)
+    refused: ClassVar[tuple[object, ...]] = (
+        [],
+        [1.0, 0.0],
+        [0.5, math.nan],
+        [0.5, math.inf],
+        [[0.5, 0.5]],
+        "another",
+        0.5,
+    )
 
     def parsed(self, text: str) -> list[float | str] | str:
         """Return the word, or the numbers of a list."""
@@ -61,12 +63,8 @@ class ClassNumbers(Check):
 class TargetBounds:
     """Between which values each target lies; public.
 
-    Attributes
-    ----------
-    names : tuple of str or None
-        Names of several targets; None for a single one without a name.
-    low, high : float64 (p,)
-        Bounds of each target.
+    `names`: names of several targets; None for a single one without a name. `low`, `high`, float64
+    (p,): bounds of each target.
     """
 
     names: tuple[str, ...] | None
@@ -86,10 +84,7 @@ class TargetBounds:
 class BoundsOfTargets(Check):
     """(low, high) of one target, or a mapping of several targets' names to such pairs."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "pair of float, or mapping"
+    type_name = "pair of float, or mapping"
 
     @property
     def refused(self) -> tuple[object, ...]:
@@ -98,11 +93,7 @@ class BoundsOfTargets(Check):
         return (*bad, {}, {"age": 3}, {"age": (2, 1)}, {5: (0, 1)})
 
     metavar: ClassVar[str] = "NAME=LOW..HIGH,..."
-
-    @property
-    def option_type(self) -> str:
-        """What stands where."""
-        return "each target's column with its bounds"
+    option_type = "each target's column with its bounds"
 
     def parsed(self, text: str) -> dict[str, tuple[float | str, ...]]:
         """Return the pairs of a list as age=0..110,readmitted=0..1."""
@@ -145,34 +136,20 @@ def words(text: str) -> Iterator[str]:
 class WordWeights(Check):
     """A public vocabulary: words, or a mapping of words to their weights, above 0."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "sequence of str, or mapping"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """No words, twice the same, and weights that are none."""
-        return (
-            None,
-            [],
-            "words",
-            [1, 2],
-            ["a", "a"],
-            [""],
-            {"a": 0.0},
-            {"a": math.nan},
-            {"a": "b"},
-            ["Knee"],
-            ["knee pain"],
-        )
-
+    type_name = "sequence of str, or mapping"
+    _words: ClassVar[tuple[object, ...]] = (
+        None,
+        [],
+        "words",
+        [1, 2],
+        ["a", "a"],
+        [""],
+        ["Knee"],
+        ["knee pain"],
+    )
+    refused: ClassVar[tuple[object, ...]] = (*_words, {"a": 0.0}, {"a": math.nan}, {"a": "b"})
     metavar: ClassVar[str] = "FILE"
-
-    @property
-    def option_type(self) -> str:
-        """What stands in the file."""
-        return "a word a line, with its weight after a comma if it has one"
+    option_type = "a word a line, with its weight after a comma if it has one"
 
     def parsed(self, text: str) -> dict[str, float | str]:
         """Return the words of a file, with their weights."""

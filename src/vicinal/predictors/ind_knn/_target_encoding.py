@@ -15,7 +15,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import column_or_1d
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
@@ -38,10 +37,8 @@ _SHORTEST = 2
 class TypicalScale:
     """Where numbers in -1..1 typically lie: their middle and how far from it.
 
-    Attributes
-    ----------
-    centre, half : float64 (p,)
-        Typical numbers z of a target have |z - centre| <= half. By default all are typical.
+    `centre`, `half`, float64 (p,): typical numbers z of a target have |z - centre| <= half. By
+    default all are typical.
     """
 
     centre: Floats
@@ -78,10 +75,8 @@ def parts(weight_share: float) -> tuple[float, float]:
 def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
     """Return targets on a scale from -1, the lower bound, to 1, (n, p); beyond them they are cut.
 
-    Raises
-    ------
-    InvalidInput
-        If they are not finite numbers, one for each record and target; no value is quoted.
+    Raises InvalidInput if they are not finite numbers, one for each record and target; no value is
+    quoted.
     """
     if y is None:
         raise InvalidInput(
@@ -92,6 +87,8 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
     if table.dtype.kind == "O":
         table = _as_floats(table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
+        from sklearn.utils.validation import column_or_1d  # slow to load; few need it
+
         table = column_or_1d(table, warn=True)
     shape = (size,) if len(bounds) == 1 else (size, len(bounds))
     if table.dtype.kind not in "biuf" or table.shape not in {shape, (size, len(bounds))}:

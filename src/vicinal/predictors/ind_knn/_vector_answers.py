@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn import _averages, _target_encoding
+from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, refined
 from vicinal.predictors.ind_knn._averages import NoisyAverages
 from vicinal.predictors.ind_knn._parameter_tables import LOG
 from vicinal.predictors.ind_knn._target_encoding import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE
@@ -25,14 +26,9 @@ Floats = npt.NDArray[np.float64]
 class NumberAnswers:
     """Predictions of p targets for q queries, with what is known of them.
 
-    Attributes
-    ----------
-    settings : RegressorSettings
-        How numbers became vectors.
-    averages : NoisyAverages
-        Of what records said, (q, p), or (q, p J) with J thresholds.
-    means, errors : float64 (q, p)
-        Predictions and their standard errors from the noise, in units of the targets.
+    `settings`: how numbers became vectors. `averages`: of what records said, (q, p), or (q, p J)
+    with J thresholds. `means`, `errors`, float64 (q, p): predictions and their standard errors from
+    the noise, in units of the targets.
     """
 
     settings: RegressorSettings
@@ -46,7 +42,13 @@ class NumberAnswers:
         a, b = settings.typical_scale.parts
         b /= math.sqrt(len(settings.bounds) * (settings.n_thresholds or 1))
         averages = NoisyAverages.of(sums, noise, a, b)
-        return cls(settings, averages, *_predictions(settings, averages))
+        return cls(settings, averages, *_in_units(settings, *_scaled(settings, averages)))
+
+    def along_trend(self, around: PublicSurroundings) -> Self:
+        """Return means and errors as a trend through all of these answers has them."""
+        means, errors = refined(around, *_scaled(self.settings, self.averages))
+        means, errors = _in_units(self.settings, means, errors)
+        return replace(self, means=means, errors=errors)
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """Return the neighbours' quantiles at checked `levels`, (q, p, levels)."""
@@ -74,17 +76,21 @@ class NumberAnswers:
         return np.asarray(np.exp(edges) if self.settings.scale == LOG else edges)
 
 
-def _predictions(settings: RegressorSettings, averages: NoisyAverages) -> tuple[Floats, Floats]:
-    bounds = settings.scaled_bounds
+def _scaled(settings: RegressorSettings, averages: NoisyAverages) -> tuple[Floats, Floats]:
+    """Return means and errors, (q, p), on the scale whose bounds are -1 and 1."""
     count = settings.n_thresholds or 1
-    averaged = averages.means.reshape(len(averages.means), len(bounds), count)
+    averaged = averages.means.reshape(len(averages.means), len(settings.bounds), count)
     means = averaged.mean(axis=2)
     # The numerators' noises are independent, the denominator's is theirs together.
     relative = (averages.weight_error / averages.weight)[:, None]
     own = averages.errors.reshape(averaged.shape) ** 2 - (averaged * relative[:, None]) ** 2
     errors = np.hypot(np.sqrt(np.maximum(own, 0).sum(axis=2)) / count, means * relative)
     scale = settings.typical_scale
-    means, errors = means * scale.half + scale.centre, errors * scale.half
+    return means * scale.half + scale.centre, errors * scale.half
+
+
+def _in_units(settings: RegressorSettings, means: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    bounds = settings.scaled_bounds
     half = (bounds.high - bounds.low) / 2
     values = bounds.low + half * (np.clip(means, -1, 1) + 1)
     if settings.scale == LOG:
@@ -107,12 +113,8 @@ def checked_levels(settings: RegressorSettings, quantiles: Sequence[float]) -> l
 class KeywordAnswers:
     """The m words with the largest noisy sums of q queries.
 
-    Attributes
-    ----------
-    places : int64 (q, m)
-        Of the words in the vocabulary, the heaviest first.
-    sums : float64 (q, m)
-        Their noisy sums.
+    `places`, int64 (q, m): of the words in the vocabulary, the heaviest first. `sums`, float64 (q,
+    m): their noisy sums.
     """
 
     places: npt.NDArray[np.int64]
@@ -147,17 +149,13 @@ class KeywordAnswers:
 class LabelAnswers:
     """Which of c labels q queries have.
 
-    Attributes
-    ----------
-    averages : NoisyAverages
-        Of what records said of each label.
-    present : bool (q, c)
-        Whether a label's noisy share is at least one half.
-    shares, errors : float64 (q, c)
-        Shares of the neighbours with each label, in 0..1, and their standard errors.
+    `averages`: of what records said of each label, 1 and -1 where `centred`, and 1 and 0 elsewhere.
+    `present`, bool (q, c): whether a label's noisy share is at least one half. `shares`, `errors`,
+    float64 (q, c): shares of the neighbours with each label, in 0..1, and their standard errors.
     """
 
     averages: NoisyAverages
+    centred: bool
     present: npt.NDArray[np.bool_]
     shares: Floats
     errors: Floats
@@ -169,7 +167,18 @@ class LabelAnswers:
         a, b = _target_encoding.parts(CENTRED_WEIGHT_SHARE if tau is None else WEIGHT_SHARE)
         length = np.sqrt(len(settings.labels) if tau is None else tau)
         averages = NoisyAverages.of(sums, noise, a, b / length)
-        means, errors = averages.means, averages.errors
-        if tau is None:
-            return cls(averages, means >= 0, np.clip((means + 1) / 2, 0, 1), errors / 2)
-        return cls(averages, means >= 0.5, np.clip(means, 0, 1), errors)
+        return cls._of_means(averages, averages.means, averages.errors, centred=tau is None)
+
+    @classmethod
+    def _of_means(
+        cls, averages: NoisyAverages, means: Floats, errors: Floats, *, centred: bool
+    ) -> Self:
+        """Return what means in -1..1 or, not `centred`, in 0..1 say."""
+        if centred:
+            means, errors = (means + 1) / 2, errors / 2
+        return cls(averages, centred, means >= 0.5, np.clip(means, 0, 1), errors)
+
+    def along_trend(self, around: PublicSurroundings) -> Self:
+        """Return shares and errors as a trend through all of these answers has them."""
+        means, errors = refined(around, self.averages.means, self.averages.errors)
+        return self._of_means(self.averages, means, errors, centred=self.centred)

@@ -42,11 +42,8 @@ TYPICAL = 0.75
 class VectorPlanRequest(PlanRequest):
     """What is asked of a plan whose records carry vectors, and its neighbours tell two kinds apart.
 
-    Attributes
-    ----------
-    target : mapping
-        The estimator's parameters that say what records carry: `bounds`, `labels` or `vocabulary`
-        with what belongs to it.
+    `target`: the estimator's parameters that say what records carry: `bounds`, `labels` or
+    `vocabulary` with what belongs to it.
     """
 
     target: Mapping[str, Any] = field(default_factory=dict)
@@ -70,15 +67,9 @@ class VectorPlanRequest(PlanRequest):
 class ExpectedError:
     """What noise does to a typical answer: the standard error that the answer would state.
 
-    Attributes
-    ----------
-    name : str
-        Of the number or the label; "" for keywords.
-    value : float
-        The typical answer: a number, or a share; of keywords how many of the neighbours' texts,
-        in weight, a word must have to stand out of the noise on all words.
-    error : float
-        Its standard error, in the same units.
+    `name`: of the number or the label; "" for keywords. `value`: the typical answer: a number, or a
+    share; of keywords how many of the neighbours' texts, in weight, a word must have to stand out
+    of the noise on all words. `error`: its standard error, in the same units.
     """
 
     name: str

@@ -34,10 +34,7 @@ class VectorSettings(SharedSettings):
         """Refuse noise that follows usage where noise, radius or count is fixed."""
         self.check_noise_schedule()
 
-    @property
-    def n_groups(self) -> int:
-        """As many as with two classes."""
-        return _TOLD_APART
+    n_groups = _TOLD_APART
 
 
 class RegressorSettings(RegressorParameters, VectorSettings):
@@ -101,10 +98,7 @@ class RegressorSettings(RegressorParameters, VectorSettings):
         """A weight, and for each target its value, or its side of every threshold."""
         return 1 + len(self.bounds) * (self.n_thresholds or 1)
 
-    @property
-    def public_facts(self) -> tuple[str, ...]:
-        """The bounds."""
-        return ("the names and bounds of the targets",)
+    public_facts = ("the names and bounds of the targets",)
 
 
 class MultiLabelSettings(MultiLabelParameters, VectorSettings):
@@ -120,10 +114,7 @@ class MultiLabelSettings(MultiLabelParameters, VectorSettings):
         """A weight, and one for each label."""
         return 1 + len(self.labels)
 
-    @property
-    def public_facts(self) -> tuple[str, ...]:
-        """The labels."""
-        return ("the names of the labels",)
+    public_facts = ("the names of the labels",)
 
 
 class KeywordSettings(KeywordParameters, VectorSettings):
@@ -155,7 +146,4 @@ class KeywordSettings(KeywordParameters, VectorSettings):
         """The words, in the order of the noisy sums."""
         return np.array(list(self.vocabulary))
 
-    @property
-    def public_facts(self) -> tuple[str, ...]:
-        """The vocabulary."""
-        return ("the vocabulary and the weights of its words",)
+    public_facts = ("the vocabulary and the weights of its words",)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable
-from functools import lru_cache
 
-from vicinal.accounting._calibrate import calibrate
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms._gradients import (
     NoisyGradient,
@@ -18,13 +15,9 @@ from vicinal.mechanisms._gradients import (
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
 from vicinal.predictors._common.fixed_plan import FixedPlanParameters, FixedPlanSettings
-from vicinal.predictors._common.parameter_checks import (
-    Integer,
-    Real,
-    Unless,
-)
+from vicinal.predictors._common.parameter_checks import Integer, Real, Unless
 from vicinal.predictors._common.parameters import parameter, table
-from vicinal.predictors._common.plan_guarantee import Plan, summed
+from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 SIZE_NOISE = 50.0
 """The noise on the number of subjects has scale 50 / epsilon: less than 1 % of the cost."""
@@ -58,9 +51,7 @@ class NoisySGDParameters(FixedPlanParameters):
         doc="The clipping bound on a subject's gradient; features have length 1.",
     )
     learning_rate: float = parameter(
-        Real(above=0),
-        default=4.0,
-        doc="Step on the clipped mean gradient, in units of `clip`.",
+        Real(above=0), default=4.0, doc="Step on the clipped mean gradient, in units of `clip`."
     )
     momentum: float = parameter(
         Real(least=0, below=1),
@@ -88,8 +79,8 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
     @property
     def noise_multiplier(self) -> float:
         """The noise multiplier with which the plan just keeps (epsilon, delta)."""
-        plan = json.dumps(self.together(self._releases(1.0)), sort_keys=True)
-        return _calibrated(plan, self.epsilon)
+        plan = self.together(self._releases(1.0))
+        return affordable_noise(plan, self.epsilon, "sigma", release=0)
 
     def releases(self) -> list[Plan]:
         """Return the planned releases as in the JSON of a plan."""
@@ -116,8 +107,3 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
         )  # fmt: skip
         size = self.n_records or NoisySize(SIZE_NOISE / self.epsilon, noise)
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
-
-
-@lru_cache(maxsize=64)
-def _calibrated(plan: str, epsilon: float) -> float:
-    return float(calibrate(json.loads(plan), epsilon, "sigma").value)

@@ -7,12 +7,10 @@ Raghunathan, Talwar & Erlingsson 2018 (P18), *Scalable private learning with PAT
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy.typing as npt
 
-from vicinal import _checks
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import Plan as CheckedPlan
@@ -85,27 +83,6 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
         """
         return self._fit(X, y, subjects)
 
-    def predict(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> npt.NDArray[Any]:
-        """Return labels, (q,); -1, or None with string classes, where the screening fails.
-
-        Parameters
-        ----------
-        X : array (q, d)
-            Queries. They are public.
-        progress : callable, optional
-            Called with the number of queries just done.
-
-        Raises
-        ------
-        PrivacyRefused
-            Before anything is asked, if so many queries were not planned.
-        """
-        passed, answers = self._answers(X, progress)
-        best = answers if self._settings.label_only else answers.argmax(axis=1)
-        return self._named(best, passed)
-
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first query.
 
@@ -140,7 +117,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
         PrivacyRefused
             The second time.
         """
-        checked = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        checked = self._delta(delta)
         if self._planned().smooth_cost is None or not getattr(self, "n_answers_", 0):
             raise InvalidInput(
                 "The cost can be published after answers were given by a classifier with "
@@ -170,7 +147,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
         """
         if not getattr(self, "n_asked_", 0):
             raise InvalidInput("The cost that depends on votes needs queries that were answered.")
-        checked = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        checked = self._delta(delta)
         with self._lock:
             total = self._settings.composition_at(self._release.largest, self._release.votes)
         epsilon = total.to_epsilon(checked, "rdp")

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -20,8 +20,7 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms import fresh_key, randomness
 from vicinal.mechanisms._noisy_max import GaussianMax, LaplaceMax, NoisyMax
 from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import bernoulli_source
-from vicinal.mechanisms._screening import FINEST, NoisyThreshold
+from vicinal.mechanisms._screening import FINEST
 from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
 from vicinal.mechanisms._teachers import PATERelease, train_teachers
 from vicinal.predictors._common.fixed_plan import (
@@ -33,14 +32,7 @@ from vicinal.predictors._common.fixed_plan import (
     check_one_noise,
 )
 from vicinal.predictors._common.inputs import FitInputs
-from vicinal.predictors._common.parameter_checks import (
-    AUTO,
-    Check,
-    Choice,
-    Integer,
-    Real,
-    Unless,
-)
+from vicinal.predictors._common.parameter_checks import AUTO, Check, Choice, Integer, Real, Unless
 from vicinal.predictors._common.parameters import Auto, parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
@@ -58,15 +50,8 @@ DEFAULT_NOISE = {"sigma_votes": 40.0, "scale": 20.0}
 class TeacherModel(Check):
     """A scikit-learn classifier; logistic regression where none is given."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "scikit-learn classifier, optional"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """What is no classifier."""
-        return ("a teacher", 3, [])
+    type_name = "scikit-learn classifier, optional"
+    refused: ClassVar[tuple[object, ...]] = ("a teacher", 3, [])
 
     def __call__(self, name: str, value: Any) -> Any:
         """Return it."""
@@ -85,15 +70,8 @@ class TeacherModel(Check):
 class SmoothCostNumbers(Check):
     """Order, beta and sigma of a published cost."""
 
-    @property
-    def type_name(self) -> str:
-        """The type."""
-        return "tuple of float (order, beta, sigma), optional"
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Not three numbers."""
-        return ((2.0, 0.1), 3.0, "auto", (2.0, 0.1, 1.0, 1.0))
+    type_name = "tuple of float (order, beta, sigma), optional"
+    refused: ClassVar[tuple[object, ...]] = ((2.0, 0.1), 3.0, "auto", (2.0, 0.1, 1.0, 1.0))
 
     def __call__(self, name: str, value: Any) -> tuple[float, float, float] | None:
         """Return the three numbers, or None."""
@@ -286,11 +264,3 @@ class PATESettings(PATEParameters, AnsweringSettings):
             return total.add(Composition.of(noise, len(votes)))
         name = LNMAX if self.mechanism == LNMAX else GNMAX
         return total.add(Composition.of(PrivateMaxima(name, self.vote_noise, tuple(votes))))
-
-    def screening(self) -> NoisyThreshold | None:
-        """Return the screening, with a fresh quota, or None."""
-        if self.sigma_screen is None or self.threshold is None:
-            return None
-        quota = ReleaseCounter(self.n_queries, "screenings")
-        noise, coins = randomness(self.simulation_seed), bernoulli_source(self.simulation_seed)
-        return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)

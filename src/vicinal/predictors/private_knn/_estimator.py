@@ -6,7 +6,6 @@ Computer Vision*.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -92,30 +91,12 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         """
         return self._fit(X, y, subjects, public)
 
-    def predict(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    def _decided(
+        self, passed: npt.NDArray[np.bool_], answers: npt.NDArray[Any]
     ) -> npt.NDArray[Any]:
-        """Return labels, (q,), or 0 and 1 for every attribute, int64 (q, c), with `tau`.
-
-        A query that does not pass the screening is answered -1, or None with string classes.
-        An attribute is there if its noisy votes reach half of k.
-
-        Parameters
-        ----------
-        X : array (q, d)
-            Queries. They are public.
-        progress : callable, optional
-            Called with the number of queries just done.
-
-        Raises
-        ------
-        PrivacyRefused
-            Before anything is asked, if so many queries were not planned.
-        """
-        passed, answers = self._answers(X, progress)
-        if self._settings.tau is not None:
-            return np.asarray(2 * answers >= self._settings.k).astype(np.int64)
-        return self._named(answers if self._settings.label_only else answers.argmax(axis=1), passed)
+        if self._settings.tau is None:
+            return super()._decided(passed, answers)
+        return np.asarray(2 * answers >= self._settings.k).astype(np.int64)
 
     def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
         """Return what the answers so far cost, given their votes; **it is private**.

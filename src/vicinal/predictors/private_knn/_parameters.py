@@ -15,7 +15,7 @@ from vicinal.mechanisms._noisy_max import GaussianMax
 from vicinal.mechanisms._private_knn import PrivateKNNRelease
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
-from vicinal.mechanisms._screening import FINEST, NoisyThreshold
+from vicinal.mechanisms._screening import FINEST
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes, VoteEncoding
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
 from vicinal.predictors._common import inputs
@@ -28,13 +28,7 @@ from vicinal.predictors._common.fixed_plan import (
     subject_slots,
 )
 from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
-from vicinal.predictors._common.parameter_checks import (
-    AUTO,
-    Choice,
-    Integer,
-    Real,
-    Unless,
-)
+from vicinal.predictors._common.parameter_checks import AUTO, Choice, Integer, Real, Unless
 from vicinal.predictors._common.parameters import Auto, parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
@@ -50,10 +44,7 @@ class PrivateKNNParameters(AnsweringParameters):
     """What Private-kNN takes besides."""
 
     k: int = parameter(
-        Integer(least=1, most=10**6),
-        default=300,
-        kw_only=False,
-        doc="How many nearest vote.",
+        Integer(least=1, most=10**6), default=300, kw_only=False, doc="How many nearest vote."
     )
     gamma: float = parameter(
         Real(above=0, most=1),
@@ -190,11 +181,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
 
     def start(self, records: FitInputs, targets: npt.NDArray[Any]) -> PrivateKNNRelease:
         """Return what gives the planned answers, with fresh quotas."""
-        coins, screening = bernoulli_source(self.simulation_seed), None
-        if self.sigma_screen is not None and self.threshold is not None:
-            quota = ReleaseCounter(self.n_queries, "screenings")
-            noise = randomness(self.simulation_seed)
-            screening = NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
+        coins = bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *subject_slots(records.names),
@@ -202,7 +189,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             k=self.k,
             gamma=self.gamma,
             grid=self.kernel,
-            screening=screening,
+            screening=self.screening(coins),
             voting=self._voting(self.planned_answers),
             coins=coins,
             planned=ReleaseCounter(self.n_queries, "queries"),

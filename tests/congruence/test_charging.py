@@ -1,0 +1,115 @@
+"""However the neighbours of a block are split, contributions and charges are the same numbers."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from vicinal.accounting._label_only import charge_table, label_budget
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    NoisyLabels,
+    NoisyVotes,
+    SubjectTable,
+    VoteGrid,
+    randomness,
+)
+from vicinal.mechanisms import _charging as charging
+from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.neighbours import Cosine, NeighbourLists, _scan
+
+N, CLASSES, QUERIES, BUDGET = 300, 3, 40, 0.02
+
+
+def block(rng, *, ascending=True):
+    """Return made-up lists of a block: 60 of 300 rows a query."""
+    chosen = [rng.choice(N, 60, replace=False) for _ in range(QUERIES)]
+    rows = [np.sort(one) if ascending else one for one in chosen]
+    similarities = rng.integers(10**6, 16 * 10**6, 60 * QUERIES).astype(np.int32)
+    starts = 60 * np.arange(QUERIES + 1)
+    return NeighbourLists(starts, np.concatenate(rows).astype(np.int32), similarities)
+
+
+def crowd(rng, kind):
+    """Return 300 records of 150 subjects who have one, two or more; some can pay little."""
+    slots = rng.integers(0, 150, N).astype(np.int32)
+    slots[:100] = np.arange(100)  # so many subjects have few others
+    targets = rng.integers(0, CLASSES, N).astype(np.int32)
+    if kind == "vectors":
+        targets = RecordVectors.of_rows(rng.normal(size=(N, CLASSES)) / 6)
+    remaining = rng.integers(0, 1 << 40, 150)
+    records = np.bincount(slots, minlength=150).astype(np.int32)
+    return SubjectTable(targets, slots, records, remaining)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return charge_table(label_budget(1.0, 1e-5), cells=64)
+
+
+@pytest.fixture(params=["votes", "labels", "vectors"])
+def release(request, table):
+    """Return a kind of release, and one of it."""
+    grid, kernel, noise = VoteGrid(1 << 22), Cosine(), randomness(1)
+    if request.param == "labels":
+        mechanism = NoisyLabels(kernel, 8, CLASSES, table, grid, noise)
+    else:
+        slack = DeltaSlackAccountant(1e-5, needed=True)
+        mechanism = NoisyVotes(kernel, 8, CLASSES, BUDGET, grid, noise, slack)
+    return request.param, mechanism.release(np.full(QUERIES, 30.0))
+
+
+def charged(release, patch, *, threads, tile, ascending=True):
+    """Return sums, charges and what is left under one split."""
+    kind, priced = release
+    patch.setattr(_scan, "THREADS", threads)
+    patch.setattr(charging, "_TILE", tile)
+    patch.setattr(charging, "_ALONE", 1)
+    rng = np.random.default_rng(5)
+    near, people = block(rng, ascending=ascending), crowd(rng, kind)
+    before = people.remaining.copy()
+    sums, spent = priced.contribute_and_charge(near, people)
+    assert spent == (before - people.remaining).sum()
+    return sums.tolist(), spent, people.remaining.tolist()
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+def test_no_split_changes_a_number(release, monkeypatch, ascending):
+    whole = charged(release, monkeypatch, threads=1, tile=N, ascending=ascending)
+    for threads, tile in ((1, 7), (2, N), (3, 50), (5, 1)):
+        split = charged(release, monkeypatch, threads=threads, tile=tile, ascending=ascending)
+        assert split == whole
+
+
+def test_rows_that_do_not_ascend_must_not_be_cut(release, monkeypatch):
+    whole = charged(release, monkeypatch, threads=1, tile=N, ascending=False)
+    monkeypatch.setattr(charging, "_ascending", lambda *_: True)
+    assert charged(release, monkeypatch, threads=2, tile=50, ascending=False) != whole
+
+
+def test_a_block_without_neighbours_costs_nothing(release):
+    kind, priced = release
+    none = NeighbourLists(np.zeros(QUERIES + 1, np.int64), *(np.zeros(0, np.int32),) * 2)
+    people = crowd(np.random.default_rng(0), kind)
+    sums, spent = priced.contribute_and_charge(none, people)
+    assert (sums.shape, sums.any(), spent) == ((QUERIES, CLASSES), False, 0)
+
+
+def test_no_thread_is_at_work_after_an_error(monkeypatch):
+    monkeypatch.setattr(_scan, "THREADS", 2)
+    ended = []
+
+    def work(task):
+        if task == "fails":
+            raise ValueError(task)
+        time.sleep(0.02)
+        ended.append(task)
+
+    with pytest.raises(ValueError, match="fails"):
+        _scan.map_in_threads(work, ["slow", "fails", "slow"])
+    assert len(ended) >= 1
+    at_the_end = len(ended)
+    time.sleep(0.05)
+    assert len(ended) == at_the_end
