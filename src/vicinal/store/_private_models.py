@@ -26,7 +26,6 @@ from vicinal.predictors.ind_knn._engine_factory import (
 )
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
-from vicinal.predictors.ind_knn._metric_shard import MetricShard
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 from vicinal.predictors.ind_knn._shard import MappedIndex, SharedShard
