@@ -130,7 +130,7 @@ def settled_model(
     if settings.n_records is None:
         size = _estimated_size(settings, subjects, account, noise, slack, interaction)
         settings = settings.changed(n_records=size)
-    settings = _private_model.resolved(settings, X.shape[1])
+    settings = _private_model.resolved(settings, X.shape[1], len(public))
     if not settings.trained_share:
         return settings, None
     if interaction is not None:
