@@ -199,10 +199,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
     def _surroundings(self, X: npt.ArrayLike) -> PublicSurroundings:
         """Return what a trend through the answers to these queries is fitted to; public.
 
-        Raises
-        ------
-        InvalidInput
-            Before anything is asked, without a public reference or with too few queries.
+        Raises InvalidInput before anything is asked, without a public reference or with too few
+        queries.
         """
         check_is_fitted(self)
         proxies, queries = self._proxies("A trend is fitted"), inputs.features(self, X)
