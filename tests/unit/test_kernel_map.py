@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.mechanisms._linear_model import whole_weights
+from vicinal.mechanisms._gradients import whole_weights
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors.ind_knn import _kernel_map, _model_rule
 from vicinal.predictors.ind_knn._kernel_map import KernelMap

@@ -19,11 +19,7 @@ from vicinal.ledger._models import PUT, read_parts, write_parts
 from vicinal.mechanisms import randomness
 from vicinal.neighbours import Kernel
 from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix
-from vicinal.predictors.ind_knn._engine_factory import (
-    kernel_for,
-    settled_model,
-    slack_meter,
-)
+from vicinal.predictors.ind_knn._engine_factory import kernel_for, settled_model, slack_meter
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal.mechanisms._linear_model import whole_weights
+from vicinal.mechanisms._gradients import whole_weights
 from vicinal.predictors.ind_knn._model_features import (
     BIAS,
     Floats,

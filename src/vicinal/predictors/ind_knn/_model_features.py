@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.mechanisms._linear_model import WEIGHT_STEPS
+from vicinal.mechanisms._gradients import WEIGHT_STEPS
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.mechanisms._linear_model import whole_weights
+from vicinal.mechanisms._gradients import whole_weights
 from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._descent import PLAIN, Descent

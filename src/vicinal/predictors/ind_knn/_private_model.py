@@ -19,8 +19,8 @@ from threadpoolctl import ThreadpoolController
 
 from vicinal.ledger import Account
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
-from vicinal.mechanisms._gradients import SubjectRows
-from vicinal.mechanisms._linear_model import IndividualGradient, whole_weights
+from vicinal.mechanisms._gradients import SubjectRows, whole_weights
+from vicinal.mechanisms._linear_model import IndividualGradient
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._descent import PLAIN, Descent, training_plan
