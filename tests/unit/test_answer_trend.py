@@ -156,7 +156,7 @@ def test_labels_by_a_trend_are_right_more_often():
 @pytest.mark.parametrize("kind", ["number", "labels"])
 def test_what_no_trend_can_be_fitted_to_is_refused_before_anything_is_paid(kind):
     model, queries = fitted(kind)
-    with pytest.raises(InvalidInput, match="fewer than 30 queries"):
+    with pytest.raises(InvalidInput, match="at least 30 queries"):
         model.predict(queries[:29], trend=True)
     with pytest.raises(InvalidInput, match="'trend' parameter must be True or False"):
         model.predict(queries, trend="linear")
