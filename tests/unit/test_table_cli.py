@@ -220,9 +220,7 @@ def test_a_draft_leaves_out_every_column_of_labels(folder):
     public = folder / "public.parquet"
     first, second, *_ = parquet.read_table(public).column_names
     columns = json.loads(run("schema", public, "--label", f"{first};{second}").stdout)["columns"]
-    kinds = {columns.get(name, {"kind": "ignored"})["kind"] for name in (first, second)}
-    assert kinds == {"ignored"}
-    assert len(columns) > 2
+    assert {columns[name]["kind"] for name in (first, second)} == {"ignored"}
 
 
 def test_a_drafted_schema_fits_the_private_table(folder):

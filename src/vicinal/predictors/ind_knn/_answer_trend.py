@@ -164,7 +164,7 @@ def check_enough(answers: int) -> None:
     """Raise InvalidInput unless there are answers enough for a trend."""
     if answers < LEAST_ANSWERS:
         raise InvalidInput(
-            f"The 'trend' parameter needs at least {LEAST_ANSWERS} queries in one call: the trend is "
+            f"The 'trend' parameter needs at least {LEAST_ANSWERS} queries in one call: a trend is "
             "fitted to their answers. Ask more at a time."
         )
 
