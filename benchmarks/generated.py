@@ -20,6 +20,7 @@ import numpy as np
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed import RayCluster, ShardServer, split
 from vicinal.distributed._folders import ShardFolder
+from vicinal.distributed._messages import SearchAhead, VoteRequest
 from vicinal.distributed._ray_actors import _place, run_quietly
 from vicinal.distributed._ray_transport import RayTransport, join_message
 from vicinal.ledger._account import StoredAccount
@@ -105,6 +106,9 @@ class GeneratedShard:
         self._parts = parts
         self._grown = resident() - before
         self._commits: list[float] = []
+        self._ahead = False
+        self._searches: list[float] = []
+        self._charges: list[float] = []
         commit = parts.database._commit
 
         def timed() -> None:
@@ -124,8 +128,17 @@ class GeneratedShard:
         account.mark_committed = counted
 
     def handle(self, message: Any) -> Any:
-        """Do a task."""
-        return self._server.handle(message)
+        """Do a task; note how long searches ahead take, and charges of what they have found."""
+        start = time.perf_counter()
+        try:
+            return self._server.handle(message)
+        finally:
+            task, took = getattr(message, "task", None), time.perf_counter() - start
+            if isinstance(task, VoteRequest) and self._ahead:
+                self._charges.append(took)
+            if isinstance(task, SearchAhead):
+                self._searches.append(took)
+            self._ahead = isinstance(task, SearchAhead)
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -137,7 +150,9 @@ class GeneratedShard:
             "resident_bytes": resident(),
             "bytes_a_record": self._grown / max(1, self._rows),
             "charge_bytes": self._charged,
-            "commit_seconds": float(np.median(self._commits)) if self._commits else 0.0,
+            "commit_seconds": _median(self._commits),
+            "search_seconds": _median(self._searches),
+            "charge_seconds": _median(self._charges),
         }
 
 
@@ -190,6 +205,10 @@ class GeneratedLinks:
             return [shard.measured() for shard in self._shards]
         found = self._engine._ray.get([actor.measured.remote() for actor in self._shards])
         return list(found)
+
+
+def _median(seconds: list[float]) -> float:
+    return float(np.median(seconds)) if seconds else 0.0
 
 
 def resident() -> int:

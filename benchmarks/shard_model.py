@@ -7,8 +7,11 @@ adds nothing but its delay and its bytes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from vicinal.distributed._folders import MOST_SHARDS
+from vicinal.distributed._sum_tree import _fan_out
 from vicinal.neighbours import _scan
 
 SIZES = (10**8, 10**9)
@@ -18,8 +21,9 @@ NETWORK, DELAY = 1.25e9, 0.0005
 """Of the machines that are read out: cores, bytes of memory, bytes and seconds of the network."""
 
 UNITS = {
-    "product": "s", "block": "s", "engine": "s", "shard": "s", "commit": "s", "sent": "bytes",
-    "received": "bytes", "charged": "bytes", "record": "bytes", "features": "", "queries": "",
+    "product": "s", "charge": "s", "block": "s", "engine": "s", "shard": "s", "commit": "s",
+    "sent": "bytes", "received": "bytes", "charged": "bytes", "record": "bytes", "features": "",
+    "queries": "",
 }  # fmt: skip
 
 _USABLE = 0.8
@@ -33,7 +37,10 @@ class Constants:
     Attributes
     ----------
     product : float
-        Seconds of a core for a record, a dimension and a query, with its share of charging.
+        Seconds of a core for a record, a dimension and a query.
+    charge : float
+        Seconds of a record in the charge of a block: of finding out whose budgets have changed, and
+        of the votes and charges of the neighbours, one record in 10,000 for each query. One core.
     block : float
         Seconds of a block that do not depend on the records: coordinator, noise, both commits.
     engine : float
@@ -51,6 +58,7 @@ class Constants:
     """
 
     product: float
+    charge: float
     block: float
     engine: float
     shard: float
@@ -66,53 +74,104 @@ class Constants:
         """Return every constant with its unit."""
         return {name: f"{value:.4g} {UNITS[name]}".rstrip() for name, value in asdict(self).items()}
 
-    def scan(self, records: int, machines: int, cores: int) -> float:
+    def search(self, records: int, machines: int, cores: int) -> float:
         """Return the seconds in which every machine goes through its records for a block."""
         share = math.ceil(records / machines)
         return self.product * share * self.features * self.queries / cores
 
-    def overhead(self, machines: int, delay: float = DELAY) -> float:
-        """Return the seconds of a block that more cores do not shorten."""
-        wire = machines * (self.sent + self.received) / NETWORK
-        return self.block + self.engine + (machines - 1) * self.shard + 2 * delay + wire
+    def charging(self, records: int, machines: int) -> float:
+        """Return the seconds in which every machine charges a block, durably."""
+        return self.charge * math.ceil(records / machines) + self.commit
 
-    def seconds_apart(self, records: int, machines: int, delay: float) -> float:
-        """Return the seconds of a block on machines that share this one's cores."""
-        return self.scan(records, 1, _scan.THREADS) + self.overhead(machines, delay)
+    def others(self, machines: int, delay: float = DELAY, fan_out: int | None = None) -> float:
+        """Return the seconds of a block in which a shard waits for its next charge.
 
-    def milliseconds(self, records: int, machines: int, cores: int = CORES) -> float:
-        """Return the milliseconds a query takes."""
-        seconds = self.scan(records, machines, cores) + self.overhead(machines)
-        return 1e3 * seconds / self.queries
+        With `fan_out` shards behind each inner node, the coordinator works for the nodes, each of
+        them meanwhile for its shards, and a message takes two ways.
+        """
+        size = _fan_out("auto", machines) if fan_out is None else fan_out
+        nodes = math.ceil(machines / size)
+        hops = [machines] if nodes == 1 else [nodes, size]
+        each = self.shard + (self.sent + self.received) / NETWORK
+        ways = len(hops) * (self.engine + 2 * delay)
+        return self.block - self.commit + ways + sum(hops) * each - len(hops) * self.shard
+
+    def latency(self, records: int, machines: int, cores: int = CORES) -> float:
+        """Return the seconds of a block that is alone."""
+        return (
+            self.search(records, machines, cores)
+            + self.charging(records, machines)
+            + self.others(machines)
+        )
+
+    def period(
+        self, records: int, machines: int, cores: int = CORES, fan_out: int | None = None
+    ) -> float:
+        """Return the seconds from one block to the next, of many: two are under way.
+
+        A shard searches the next block while everything else is done for the last, and charges it
+        when both are over.
+        """
+        waiting = self.others(machines, fan_out=fan_out)
+        searching = self.search(records, machines, cores)
+        return self.charging(records, machines) + max(searching, waiting)
+
+    def seconds_apart(
+        self, records: int, machines: int, delay: float, *, together: bool = False
+    ) -> float:
+        """Return the seconds of a block on machines that share this one's cores.
+
+        Blocks one after the other, or `together`: two under way.
+        """
+        searching, waiting = self.search(records, 1, _scan.THREADS), self.others(machines, delay)
+        both = max(searching, waiting) if together else searching + waiting
+        return self.charging(records, 1) + both
+
+    def milliseconds(self, records: int, machines: int, fan_out: int | None = None) -> float:
+        """Return the milliseconds a query takes, where two blocks are under way."""
+        return 1e3 * self.period(records, machines, fan_out=fan_out) / self.queries
 
     def fewest(self, records: int, memory: int = MEMORY) -> int:
         """Return how many machines hold the records."""
         return math.ceil(records * self.record / (_USABLE * memory))
 
-    def most(self, records: int, cores: int = CORES) -> int:
-        """Return with how many machines a block is fastest: more add more than they take away.
+    def enough(self, records: int) -> int:
+        """Return with how many machines a block is searched in the time that all else takes.
 
-        Scanning takes A/m and messages B m; the sum is least at sqrt(A/B).
+        With more of them it is not answered sooner. None so far may be enough.
         """
-        each = self.shard + (self.sent + self.received) / NETWORK
-        return max(1, round(math.sqrt(self.scan(records, 1, cores) / each))) if each else 0
+        return next((m for m in range(1, MOST_SHARDS) if self._waits(records, m)), MOST_SHARDS)
+
+    def _waits(self, records: int, machines: int) -> bool:
+        return self.search(records, machines, CORES) <= self.others(machines)
 
 
 def read_out(constants: Constants) -> dict[str, dict[str, object]]:
     """Return what follows for large data, by number of records."""
+    return {f"{records:.0e} records": _read_out(constants, records) for records in SIZES}
+
+
+def _read_out(constants: Constants, records: int) -> dict[str, object]:
+    fewest = constants.fewest(records)
+    machines = [number for number in MACHINES if number >= fewest]
+
+    def by_machines(figure: Callable[[int], float]) -> dict[str, float]:
+        return {str(number): figure(number) for number in machines}
+
     return {
-        f"{records:.0e} records": {
-            "machines for the memory": constants.fewest(records),
-            "memory in GiB": records * constants.record / 2**30,
-            "fastest number of machines": constants.most(records),
-            "ms a query, by machines": {
-                str(machines): constants.milliseconds(records, machines)
-                for machines in MACHINES
-                if machines >= constants.fewest(records)
-            },
-            "overhead in ms a block": {
-                str(machines): 1e3 * constants.overhead(machines) for machines in MACHINES
-            },
-        }
-        for records in SIZES
+        "machines for the memory": fewest,
+        "memory in GiB": records * constants.record / 2**30,
+        "machines that are enough": constants.enough(records),
+        "ms a query, by machines": by_machines(lambda m: constants.milliseconds(records, m)),
+        "of these, searching": by_machines(
+            lambda m: 1e3 * constants.search(records, m, CORES) / constants.queries
+        ),
+        "of these, charging": by_machines(
+            lambda m: 1e3 * constants.charging(records, m) / constants.queries
+        ),
+        "without inner nodes": by_machines(lambda m: constants.milliseconds(records, m, m)),
+        "one block at a time": by_machines(
+            lambda m: 1e3 * constants.latency(records, m) / constants.queries
+        ),
+        "everything else in ms a block": by_machines(lambda m: 1e3 * constants.others(m)),
     }

@@ -5,13 +5,15 @@ actors next to two threads, bytes and commits. `--large` puts 20,000,000 records
 into two actors. `--model` prints the cost model of scaling.md, read out for 1e8 and 1e9
 records, from constants measured now, or before (`--constants FILE`, of an earlier --json).
 `--namespaces` runs a Ray node in each of several network namespaces with delays between them, and
-puts what the model says beside what was measured; it needs root.
+puts what the model says beside what was measured; it needs root. `--no-ray FILE` measures the
+constants without Ray, and takes those that need it from an earlier --json.
 Works that are compared run in turn, so that a machine that slows down slows all of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pickle
 import statistics
@@ -28,12 +30,15 @@ import numpy as np
 
 from benchmarks.generated import CLASSES, GeneratedLinks, Scene
 from benchmarks.shard_model import Constants, read_out
-from benchmarks.shards_apart import apart
+from benchmarks.shards_apart import TOGETHER, apart
 from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
 from vicinal.distributed._messages import DeleteVotes, VoteRequest
 from vicinal.neighbours import _scan
 
 BLOCK = 256
+REFERENCE = 20_000
+"""Public points: enough to tell the radius of one record in 10,000."""
+
 _PATIENCE = MissingShardPolicy(deadline=600.0)
 _MEMORY = 256 << 20
 _MANY = 1_000_000
@@ -70,15 +75,19 @@ class Running:
 
         self.coordinator = Coordinator.open(scene.cluster(folder), connect, _PATIENCE)
 
-    def block(self) -> float:
-        """Have a block of new queries answered; return the seconds it took."""
-        rows = self._rng.standard_normal(size=(BLOCK, self._features), dtype=np.float32)
+    def block(self, together: int = 1) -> float:
+        """Have a block of new queries answered; return the seconds it took.
+
+        Or a block of some `together`, in one request: shards search the next ones meanwhile.
+        """
+        size = together * BLOCK
+        rows = self._rng.standard_normal(size=(size, self._features), dtype=np.float32)
         start, busy = time.perf_counter(), time.process_time()
         reply = self.coordinator.predict(rows)
         took = time.perf_counter() - start
-        self.worked.append(time.process_time() - busy)
-        assert reply.charged == BLOCK
-        return took
+        self.worked.append((time.process_time() - busy) / together)
+        assert reply.charged == size
+        return took / together
 
     def measured(self) -> list[dict[str, float]]:
         """Return what every shard has cost."""
@@ -132,8 +141,10 @@ class Late:
 def running(**scenes: tuple[Scene, bool]) -> Iterator[dict[str, Running]]:
     """Open clusters by name, each with whether it runs on Ray; warm them up."""
     with ExitStack() as resources:
-        engine = RayCluster(memory=_MEMORY, cpus=max(4, _scan.THREADS))
-        resources.callback(engine.stop)
+        engine = None
+        if any(on_ray for _, on_ray in scenes.values()):
+            engine = RayCluster(memory=_MEMORY, cpus=max(4, _scan.THREADS))
+            resources.callback(engine.stop)
         found = {}
         for name, (scene, on_ray) in scenes.items():
             folder = Path(resources.enter_context(tempfile.TemporaryDirectory()))
@@ -144,12 +155,14 @@ def running(**scenes: tuple[Scene, bool]) -> Iterator[dict[str, Running]]:
         yield found
 
 
-def interleaved(clusters: dict[str, Running], repeats: int) -> dict[str, list[float]]:
-    """Return the seconds of blocks, asked of all clusters in turn."""
+def interleaved(
+    clusters: dict[str, Running], repeats: int, together: int = 1
+) -> dict[str, list[float]]:
+    """Return the seconds of blocks, asked of all clusters in turn, some of them `together`."""
     times: dict[str, list[float]] = {name: [] for name in clusters}
     for _ in range(repeats):
         for name, cluster in clusters.items():
-            times[name].append(cluster.block())
+            times[name].append(cluster.block(together))
     return times
 
 
@@ -158,26 +171,38 @@ def added(times: dict[str, list[float]], more: str, less: str) -> float:
     return statistics.median(np.subtract(times[more], times[less]).tolist())
 
 
-def small(n: int, d: int, repeats: int) -> dict[str, Any]:
-    """Return what shards add, and the constants of the model."""
-    whole = Scene(n, d, 1, max(10, n // 1000))
-    tiny = Scene(2_000, d, 1, 20)
-    with running(
-        local=(whole, False), ray=(whole, True), two=(Scene(n, d, 2, whole.neighbours), True),
-        tiny=(tiny, False), tiny_ray=(tiny, True), tiny_three=(Scene(2_000, d, 3, 20), True),
-    ) as clusters:  # fmt: skip
+def small(n: int, d: int, repeats: int, known: dict[str, float] | None = None) -> dict[str, Any]:
+    """Return what shards add, and the constants of the model; those that need Ray may be known."""
+    whole = Scene(n, d, 1, max(10, n // 10_000), reference=REFERENCE)
+    tiny = Scene(2_000, d, 1, 10, reference=REFERENCE)
+    scenes = {"local": (whole, False), "tiny": (tiny, False)}
+    if known is None:
+        scenes |= {
+            "ray": (whole, True), "two": (dataclasses.replace(whole, shards=2), True),
+            "tiny_ray": (tiny, True), "tiny_three": (dataclasses.replace(tiny, shards=3), True),
+        }  # fmt: skip
+    with running(**scenes) as clusters:
         times = interleaved(clusters, repeats)
         worked = {name: statistics.median(one.worked) for name, one in clusters.items()}
-        shard = clusters["ray"].measured()[0]
-        link = clusters["ray"].watched[0]
+        shard, link = clusters["local"].measured()[0], clusters["local"].watched[0]
+        pairs = interleaved(clusters, max(1, repeats // TOGETHER), TOGETHER)
+        parts = {name: clusters[name].measured()[0] for name in ("local", "tiny")}
     middle = {name: statistics.median(found) for name, found in times.items()}
-    fixed = middle["tiny"]
-    scan = max(0.0, middle["local"] - fixed) * _scan.THREADS
+    if known is None:
+        known = {
+            "engine": max(0.0, added(times, "tiny_ray", "tiny")),
+            "shard": max(0.0, (worked["tiny_three"] - worked["tiny_ray"]) / 2),
+        }
+
+    def more(part: str) -> float:
+        return max(0.0, parts["local"][part] - parts["tiny"][part])
+
     constants = Constants(
-        product=scan / ((n - tiny.records) * d * BLOCK),
-        block=fixed,
-        engine=max(0.0, added(times, "tiny_ray", "tiny")),
-        shard=max(0.0, (worked["tiny_three"] - worked["tiny_ray"]) / 2),
+        product=more("search_seconds") * _scan.THREADS / ((n - tiny.records) * d * BLOCK),
+        charge=more("charge_seconds") / (n - tiny.records),
+        block=middle["tiny"],
+        engine=known["engine"],
+        shard=known["shard"],
         commit=shard["commit_seconds"],
         sent=link.sent,
         received=link.received,
@@ -191,13 +216,22 @@ def small(n: int, d: int, repeats: int) -> dict[str, Any]:
         "features": d,
         "threads": _scan.THREADS,
         "block_ms": {name: 1e3 * value for name, value in middle.items()},
+        f"block_ms, {TOGETHER} in a request": {
+            name: 1e3 * statistics.median(found) for name, found in pairs.items()
+        },
+        **(_on_ray(times, middle) if "ray" in times else {}),
+        "constants": asdict(constants),
+    }
+
+
+def _on_ray(times: dict[str, list[float]], middle: dict[str, float]) -> dict[str, Any]:
+    return {
         "ray_adds_ms": 1e3 * added(times, "ray", "local"),
         "third_shard_on_the_same_cores_ms": 1e3 * added(times, "tiny_three", "tiny_ray") / 2,
         "queries_a_second": {
             "two threads": BLOCK / middle["local"],
             "two actors": BLOCK / middle["two"],
         },
-        "constants": asdict(constants),
     }
 
 
@@ -214,7 +248,7 @@ def memory_of_a_record(d: int) -> float:
 
 def large(n: int, d: int, repeats: int) -> dict[str, Any]:
     """Return memory and time of two actors that hold `n` records."""
-    scene = Scene(n, d, 2, max(10, n // 10_000), reference=20_000)
+    scene = Scene(n, d, 2, max(10, n // 10_000), reference=REFERENCE)
     start = time.perf_counter()
     with running(large=(scene, True)) as clusters:
         made = time.perf_counter() - start
@@ -289,6 +323,7 @@ def main() -> None:
     parser.add_argument("--namespaces", action="store_true", help="machines apart, a slow network")
     parser.add_argument("--model", action="store_true", help="read the cost model out")
     parser.add_argument("--constants", type=Path, help="measured before, with --json")
+    parser.add_argument("--no-ray", type=Path, help="where what needs Ray was measured before")
     parser.add_argument("--write", type=Path, help="put the table into this page, scaling.md")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args()
@@ -300,7 +335,8 @@ def main() -> None:
     elif given.constants:
         found = json.loads(given.constants.read_text())
     else:
-        found = small(given.records or 200_000, d, repeats)
+        known = given.no_ray and json.loads(given.no_ray.read_text())["constants"]
+        found = small(given.records or 200_000, d, repeats, known)
     if given.namespaces:
         constants = Constants(**found["constants"])
         found = apart(given.records or 200_000, d, repeats, constants)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ DELAYS = (0.0, 0.001, 0.005, 0.020)
 _PORT = 6379
 _STORE = 100 << 20
 _STARTING = 120.0
+TOGETHER = 4
+"""Blocks of a request, of which the next is searched while one is answered."""
+
 _ROUNDS = 3
 """How often all delays are measured in turn."""
 
@@ -45,19 +49,27 @@ def apart(records: int, d: int, repeats: int, constants: Constants) -> dict[str,
         sys.exit(f"{why} Measure --delays instead: messages that are held back by a thread.")
     with machines(MOST_ACTORS + 1) as found:
         echo = {_told(delay): 1e3 * _echo(found, delay) for delay in DELAYS}
-        measured, said = {}, {}
+        figures: dict[str, dict[str, Any]] = {}
         with nodes(found):
             for actors in range(1, MOST_ACTORS + 1):
-                times = blocks(found, Scene(records, d, actors, max(10, records // 1000)), repeats)
-                name = f"{actors} actors"
-                measured[name] = {_told(delay): 1e3 * took for delay, took in times.items()}
-                said[name] = {
-                    _told(delay): 1e3 * constants.seconds_apart(records, actors, delay)
-                    for delay in DELAYS
-                }
+                scene = Scene(records, d, actors, max(10, records // 1000))
+                times = blocks(found, scene, repeats)
+                for together, took in times.items():
+                    kind = "one block at a time" if together == 1 else "two under way"
+                    said = {
+                        delay: constants.seconds_apart(
+                            records, actors, delay, together=together > 1
+                        )
+                        for delay in DELAYS
+                    }
+                    for name, seconds in (("measured_ms", took), ("model_ms", said)):
+                        part = figures.setdefault(f"{name}, {kind}", {})
+                        part[f"{actors} actors"] = {
+                            _told(delay): 1e3 * one for delay, one in seconds.items()
+                        }
     return {
         "records": records, "features": d, "cores": _scan.THREADS, "echo_ms": echo,
-        "measured_ms": measured, "model_ms": said,
+        **dict(sorted(figures.items())),
     }  # fmt: skip
 
 
@@ -78,21 +90,29 @@ def nodes(found: Machines) -> Iterator[None]:
         yield
 
 
-def blocks(found: Machines, scene: Scene, repeats: int) -> dict[float, float]:
-    """Return the median seconds of a block by delay, measured in turn by a coordinator there."""
+def blocks(found: Machines, scene: Scene, repeats: int) -> dict[int, dict[float, float]]:
+    """Return the median seconds of a block by delay, measured in turn by a coordinator there.
+
+    By how many blocks a request has: one, and several, of which two are under way.
+    """
     asked = [scene.records, scene.features, scene.shards, scene.neighbours]
     command = [sys.executable, "-m", "benchmarks.shards_apart", *map(str, asked)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    times: dict[float, list[float]] = {delay: [] for delay in DELAYS}
+    times: dict[int, dict[float, list[float]]] = {
+        together: {delay: [] for delay in DELAYS} for together in (1, TOGETHER)
+    }
     with found.start(0, command, **pipes) as coordinator:
         _heard(coordinator)
         for _ in range(_ROUNDS):
-            for delay, took in times.items():
+            for together, delay in product(times, DELAYS):
                 found.wire.delay = delay
-                took.extend(_asked(coordinator, repeats))
+                times[together][delay].extend(_asked(coordinator, repeats, together))
         found.wire.delay = 0.0
         coordinator.communicate(timeout=_STARTING)
-    return {delay: statistics.median(took) for delay, took in times.items()}
+    return {
+        together: {delay: statistics.median(took) for delay, took in by_delay.items()}
+        for together, by_delay in times.items()
+    }
 
 
 def _node(found: Machines, number: int, folder: str, *words: str) -> None:
@@ -113,10 +133,10 @@ def _echo(found: Machines, delay: float) -> float:
         found.wire.delay = 0.0
 
 
-def _asked(coordinator: subprocess.Popen[str], repeats: int) -> list[float]:
-    """Have a coordinator measure some blocks, after one that is not counted."""
+def _asked(coordinator: subprocess.Popen[str], repeats: int, together: int) -> list[float]:
+    """Have a coordinator measure some requests, after one that is not counted."""
     assert coordinator.stdin is not None
-    coordinator.stdin.write(f"{repeats + 1}\n")
+    coordinator.stdin.write(f"{repeats + 1} {together}\n")
     coordinator.stdin.flush()
     return _heard(coordinator)[1:]
 
@@ -136,7 +156,7 @@ def _told(delay: float) -> str:
 
 
 def main() -> None:
-    """Be a coordinator: measure as many blocks as each line of the input says."""
+    """Be a coordinator: measure as many requests, of so many blocks, as each line says."""
     from benchmarks.shards import Running
     from vicinal.distributed import RayCluster
 
@@ -154,7 +174,8 @@ def main() -> None:
         resources.callback(cluster.coordinator.close)
         print(json.dumps([cluster.block()]), flush=True)
         for line in sys.stdin:
-            print(json.dumps([cluster.block() for _ in range(int(line))]), flush=True)
+            repeats, together = map(int, line.split())
+            print(json.dumps([cluster.block(together) for _ in range(repeats)]), flush=True)
 
 
 if __name__ == "__main__":
