@@ -298,8 +298,12 @@ def test_a_coordinator_begins_to_count_anew(cluster_maker):
 # ---------------------------------------------------------------- broken off in between
 
 
-def test_a_request_that_broke_off_between_blocks_is_charged_once(cluster_maker, expected):
-    """Fails if the blocks that were charged before, or the search ahead, cost anything again."""
+@pytest.mark.parametrize("error", [ShardUnreachable, KeyboardInterrupt])
+def test_a_request_that_broke_off_between_blocks_is_charged_once(cluster_maker, expected, error):
+    """Fails if the blocks that were charged before, or the search ahead, cost anything again.
+
+    A shard is lost, or the coordinator ends, when the second block has been searched for.
+    """
     path, calls = cluster_maker(), []
     cluster, ways = opened(path, policy=MissingShardPolicy(0.05))
 
@@ -307,13 +311,14 @@ def test_a_request_that_broke_off_between_blocks_is_charged_once(cluster_maker, 
         if isinstance(getattr(message, "task", None), VoteRequest):
             calls.append(message)
             if len(calls) > 1:
-                raise ShardUnreachable
+                raise error
         return ScheduledWay.send(ways[1], message)
 
     with cluster, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ways[1], "send", lambda message: Failing(second_block_is_lost, message))
-        with pytest.raises(ShardMissing):
+        with pytest.raises((ShardMissing, KeyboardInterrupt)):
             cluster.predict(tools.Q[:12])
+        assert ways[0].searches > 0
     check_as_one(path, expected)
 
 
