@@ -20,6 +20,7 @@ import numpy as np
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed import RayCluster, ShardServer, split
 from vicinal.distributed._folders import ShardFolder
+from vicinal.distributed._local_transport import LocalReply, LocalTransport
 from vicinal.distributed._messages import SearchAhead, VoteRequest
 from vicinal.distributed._ray_actors import _place, run_quietly
 from vicinal.distributed._ray_transport import RayTransport, join_message
@@ -156,6 +157,14 @@ class GeneratedShard:
         }
 
 
+class SearchingTransport(LocalTransport):
+    """The way to a shard in this process that searches ahead, as one elsewhere would."""
+
+    def send(self, message: Any) -> LocalReply:
+        """Do a task."""
+        return LocalReply(self.shard.handle(message))
+
+
 class GeneratedActor:
     """The same in a process of its own."""
 
@@ -185,12 +194,10 @@ class GeneratedLinks:
 
     def __call__(self, paths: Any) -> list[Any]:
         """Make the shards, in the folders of the cluster, and return the ways to them."""
-        from vicinal.distributed._local_transport import LocalTransport
-
         args = [(str(path), self._scene, number) for number, path in enumerate(paths)]
         if self._engine is None:
             self._shards = [GeneratedShard(*one) for one in args]
-            return [LocalTransport(shard) for shard in self._shards]
+            return [SearchingTransport(shard) for shard in self._shards]
         make = self._engine._ray.remote(GeneratedActor)
         offered = self._engine._ray.cluster_resources()
         self._shards = [

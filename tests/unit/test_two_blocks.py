@@ -28,7 +28,7 @@ NOBODY_COMES = 240.0
 
 
 class ScheduledWay:
-    """The way to a shard, on which searches come when a schedule says so."""
+    """The way to a shard that works beside the coordinator, as far as a schedule says so."""
 
     def __init__(self, way, schedule):
         self.way, self._schedule, self._held = way, schedule, []
@@ -41,7 +41,7 @@ class ScheduledWay:
             self.searches += 1
             return self._search(message, next(self._schedule))
         while self._held:  # a search that was held back overtakes nothing but this
-            self.way.send(self._held.pop())
+            self.way.shard.handle(self._held.pop())
         if isinstance(task, VoteRequest):
             self.late.append(message)
         return self.way.send(message)
@@ -49,12 +49,11 @@ class ScheduledWay:
     def _search(self, message, when):
         if when == "held":
             self._held.append(message)
-        elif when == "crash":
-            self.way.send(message)
-            self.way.close()
         elif when != "lost":
             for _ in range(1 + (when == "twice")):
-                self.way.send(message)
+                self.way.shard.handle(message)
+            if when == "crash":
+                self.way.close()
 
     def close(self):
         self.way.close()
