@@ -53,7 +53,9 @@ def reading(path: Path) -> dict[str, Any]:
             "answers": [cluster.predict(q, idempotency_key=k).to_dict() for k, q in keys],
             "facts": cluster.facts(curator=True),
             "guarantees": [str(cluster.guarantee(name)) for name in cluster.audiences],
-            "shards": [_shard(one.transport.shard._server._parts) for one in cluster._transports],
+            "shards": [
+                _shard(one.transports[0].shard._server._parts) for one in cluster._transports
+            ],
         }
 
 

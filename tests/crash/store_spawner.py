@@ -22,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
+from vicinal.distributed import Coordinator, is_cluster, local_transports
 from vicinal.errors import StorageFailed
 from vicinal.ledger import _files
 from vicinal.ledger._database import Database
@@ -107,12 +108,23 @@ class Seen:
         os.write(self._file, (json.dumps(what) + "\n").encode())
 
 
-def one_of_each(store, seen, seed):
-    """Ask, erase, add and ask again, once: short enough to be killed at every step."""
+def stages(store, seen, seed):
+    """Ask, erase, add and ask again; yield before, between and after."""
+    yield
     ask(store, seen, [f"{seed}-a", f"{seed}-b"], seed)
+    yield
     change(store, seen, np.random.default_rng(seed), "erase")
+    yield
     change(store, seen, np.random.default_rng(seed + 1), "add")
+    yield
     ask(store, seen, [f"{seed}-c"], seed + 7)
+    yield
+
+
+def one_of_each(store, seen, seed):
+    """Do all stages once: short enough to be killed at every step."""
+    for _ in stages(store, seen, seed):
+        pass
 
 
 def load(store, seen, seed):
@@ -180,7 +192,9 @@ def live(order):
 
 
 def lived(order, seen):
-    store = Store.open(order["folder"])
+    folder = Path(order["folder"])
+    cluster = is_cluster(folder)
+    store = Coordinator.open(folder, local_transports) if cluster else Store.open(folder)
     seen.note(opened=order["seed"])
     try:
         LIVES[order["life"]](store, seen, order["seed"])

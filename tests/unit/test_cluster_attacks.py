@@ -51,23 +51,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def path(made, tmp_path):
-    return transplanted(made, tmp_path / "cluster")
-
-
-def transplanted(source, target):
-    """Copy a cluster with its witnesses, as to the same path of another machine."""
-    shutil.copytree(source, target)
-    for part in (COORDINATOR, *(one.name for one in source.glob("shard-*"))):
-        moved(target / part, witness_of(source, part), witness_of(target, part))
-    return target
-
-
-def moved(part, old, new):
-    """Have a part, that was copied, look for a copy of its witness in another place."""
-    new.parent.mkdir(exist_ok=True)
-    shutil.copy(old, new)
-    there = ShardFolder.read(part)
-    dataclasses.replace(there, folder=dataclasses.replace(there.folder, witness=new)).save()
+    return shard_tools.transplanted(made, tmp_path / "cluster")
 
 
 def part_and_witness(path, part):
@@ -117,7 +101,7 @@ def test_a_shard_that_stands_twice_is_refused(path):
     """Fails if a copy of shard 0 in the place of shard 1 counts its people twice."""
     shutil.rmtree(path / "shard-1")
     shutil.copytree(path / "shard-0", path / "shard-1")
-    moved(path / "shard-1", witness_of(path, "shard-0"), witness_of(path, "shard-1"))
+    shard_tools.moved(path / "shard-1", witness_of(path, "shard-0"), witness_of(path, "shard-1"))
     refused(path, "another shard")
 
 
@@ -171,7 +155,7 @@ def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, t
     """Fails if two copies of a shard can both be charged, in whatever order they are asked."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(path / "shard-0", copy)
-    moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
+    shard_tools.moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
 
     def to_copy(paths):
         return local_transports([copy, *paths[1:]])
@@ -187,26 +171,26 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
     """Fails if a copy can take a shard's place between two answers."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(path / "shard-0", copy)
-    moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
+    shard_tools.moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
-        original, link = cluster._transports[0].transport, local_transports([copy])[0]
-        cluster._transports[0].transport = link
+        original, link = cluster._transports[0].transports, local_transports([copy])[0]
+        cluster._transports[0].transports = [link]
         with pytest.raises(PrivacyRefused, match="Shard 0"):
             cluster.predict(tools.Q[14:18])
         link.close()
-        cluster._transports[0].transport = original
+        cluster._transports[0].transports = original
 
 
 def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
     """Fails if a shard that another coordinator has charged is taken for this one's."""
-    copy = transplanted(path, tmp_path / "copy")
+    copy = shard_tools.transplanted(path, tmp_path / "copy")
     for one, queries in ((path, tools.Q[10:14]), (copy, tools.Q[14:18])):
         with shard_tools.local(one) as cluster:
             cluster.predict(queries)
     shutil.rmtree(path / "shard-1")
     shutil.copytree(copy / "shard-1", path / "shard-1")
-    moved(path / "shard-1", witness_of(copy, "shard-1"), witness_of(path, "shard-1"))
+    shard_tools.moved(path / "shard-1", witness_of(copy, "shard-1"), witness_of(path, "shard-1"))
     refused(path, "Shard 1")
 
 
@@ -330,7 +314,7 @@ def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
 ):
     """Fails if a folder that was replaced while the cluster runs is waited for, or taken."""
     with shard_tools.local(path, unwaiting) as cluster:
-        cluster._transports[1].transport.close()  # as when its process has died
+        cluster._transports[1].transports[0].close()  # as when its process has died
         shutil.copytree(path / "shard-1", tmp_path / "right")
         damage(path)
         for _ in range(2):

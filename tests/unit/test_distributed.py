@@ -164,7 +164,7 @@ def test_votes_are_deleted_once_answers_are_durable(tmp_path):
     path = shard_tools.clustered(tmp_path, 2)
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[:6])
-        servers = [one.transport.shard._server for one in cluster._transports]
+        servers = [one.transports[0].shard._server for one in cluster._transports]
         assert [len(server._journal) for server in servers] == [0, 0]
     for folder in shard_paths(path, 2):
         assert [file.name for file in folder.glob("ledger.db*")] == ["ledger.db"]
@@ -415,7 +415,9 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         assert cluster.quota().used == 6
         assert cluster.verify()
         gone = [
-            len(one.transport.shard._server._parts.database.execute("SELECT hash FROM departed"))
+            len(
+                one.transports[0].shard._server._parts.database.execute("SELECT hash FROM departed")
+            )
             for one in cluster._transports
         ]
     assert sorted(gone) == [0, 0, 1]

@@ -52,7 +52,7 @@ def cluster(tmp_path):
 def parts_of(anything):
     """Return the open folders of a store, or of a coordinator and its shards."""
     links = getattr(anything, "_transports", ())
-    return [anything._parts, *(one.transport.shard._server._parts for one in links)]
+    return [anything._parts, *(one.transports[0].shard._server._parts for one in links)]
 
 
 WORKS = {

@@ -109,7 +109,7 @@ def test_a_node_that_dies_costs_nobody_anything(
 ):
     """Fails if shards that had charged are charged again, or their votes are added twice."""
     cluster, _, path = opened(tmp_path, plan=plan)
-    node = cluster._tree._groups[0].node
+    node = cluster._tree._groups[0].nodes[0]
     monkeypatch.setattr(FailingNode, "after", after)
     monkeypatch.setattr(FailingNode, "error", property(lambda me: error if me is node else None))
     check(cluster, path, expected[plan])

@@ -1,4 +1,4 @@
-"""`vicinal shard`: a store over several shards; and how commands open a store or a cluster."""
+"""`vicinal shard` and the copies of shards; and how commands open a store or a cluster."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
 ]
 
+Cluster = Annotated[Path, typer.Argument(metavar="CLUSTER", help="Folder of the cluster.")]
+Shard = Annotated[int, typer.Option(help="Number of the shard, from 0.")]
+
 _LOCAL = "local"
 _MEMORY = 256 << 20
 """Bytes of the object store of an engine that is started here: it holds a few blocks."""
@@ -46,6 +49,7 @@ def shard(
     store: StorePath,
     out: Annotated[Path, typer.Option(help="A new folder for the cluster.")],
     shards: Annotated[int, typer.Option(help="How many.")] = 2,
+    copies: Annotated[int, typer.Option(help="Copies of each shard: 1 or 2.")] = 1,
     json: Json = False,
     yes: Yes = False,
 ) -> None:
@@ -53,11 +57,42 @@ def shard(
     from vicinal.distributed import split
 
     confirm(f"{store} becomes a cluster at {out}, and never answers again itself.", yes=yes)
-    split(store, out, shards)
+    split(store, out, shards, copies=copies)
     if json:
-        typer.echo(as_json({"cluster": str(out), "shards": shards}))
+        typer.echo(as_json({"cluster": str(out), "shards": shards, "copies": copies}))
     else:
         typer.echo(f"{out} answers now, and {store} no more. Back the cluster up, then delete it.")
+
+
+def promote_copy(
+    cluster: Cluster,
+    shard: Shard,
+    copy: Annotated[int, typer.Option(help="The copy to go on with: 1 or 2.")],
+    ray: Ray = None,
+    yes: Yes = False,
+) -> None:
+    """Go on with one copy of a shard and give the other up; refused if it misses a charge."""
+    from vicinal.distributed import local_transports
+    from vicinal.distributed import promote_copy as promote
+
+    confirm(f"Goes on with copy {copy} of shard {shard} alone, for good.", yes=yes)
+    with ExitStack() as resources:
+        connect: Connect = local_transports
+        if ray is not None:
+            connect = resources.enter_context(engine_at(ray)).transports
+        promote(cluster, shard, copy, connect)
+    typer.echo(
+        f"Shard {shard} goes on with copy {copy}. Delete what is left of the other one: people who "
+        "are erased from now on are still in it. Make a new one with: vicinal copy-shard"
+    )
+
+
+def copy_shard(cluster: Cluster, shard: Shard) -> None:
+    """Write a second copy of a shard that has one."""
+    from vicinal.distributed import copy_shard as write
+
+    write(cluster, shard)
+    typer.echo(f"Shard {shard} has two copies now.")
 
 
 @contextmanager

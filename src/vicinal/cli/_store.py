@@ -237,6 +237,10 @@ def allow(
 
 def _described(facts: dict[str, Any]) -> str:
     lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    lines += [
+        f"Shard {number}: copy {' and '.join(map(str, copies))}"
+        for number, copies in enumerate(facts.get("copies", ()))
+    ]
     for name, audience in facts["audiences"].items():
         counts = audience["queries"]
         lines.append(

@@ -10,6 +10,7 @@ from vicinal.distributed._extraction import SpreadExtractor
 from vicinal.distributed._fan_out import MissingShardPolicy
 from vicinal.distributed._folders import is_cluster
 from vicinal.distributed._local_transport import local_transports
+from vicinal.distributed._promotion import copy_shard, promote_copy
 from vicinal.distributed._ray_actors import RayCluster
 from vicinal.distributed._shard_server import ShardServer
 from vicinal.distributed._splitting import split
@@ -23,9 +24,11 @@ __all__ = [
     "ShardMissing",
     "ShardServer",
     "SpreadExtractor",
+    "copy_shard",
     "is_cluster",
     "local_transports",
     "merge_cluster",
+    "promote_copy",
     "restore_cluster",
     "split",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vicinal import _checks
 from vicinal.distributed._folders import (
+    COORDINATOR,
     ClusterDescription,
     ShardFolder,
     part_paths,
@@ -18,6 +19,8 @@ from vicinal.distributed._folders import (
     witness_of,
 )
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
+from vicinal.distributed._membership import ShardRecords
+from vicinal.distributed._shard_copies import write_copies
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._files import guarded
 from vicinal.store import _backups
@@ -76,6 +79,7 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
         accept_cluster_loss(target)
     for folder in folders:
         _go_on(folder)
+    _write_copies(target, cluster)
 
 
 def _unpacked(
@@ -91,6 +95,16 @@ def _unpacked(
     folder = Folder(place, read_config(part)["id"], "sqlite", witness)
     ShardFolder(folder, cluster.identity).save()
     return folder
+
+
+def _write_copies(path: Path, cluster: ClusterDescription) -> None:
+    """Write the other copies of shards that had two."""
+    parts = open_folder(ShardFolder.read(path / COORDINATOR).folder)
+    try:
+        records = ShardRecords.of(parts.database, cluster)
+        write_copies(path, cluster.identity, (one for one in records if len(one.copies) > 1))
+    finally:
+        parts.resources.close()
 
 
 def _lost(folders: list[Folder]) -> bool:

@@ -22,7 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._checks import SubjectId
-from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
+from vicinal.distributed._fan_out import (
+    CheckedTransport,
+    MissingShardPolicy,
+    TaskTransport,
+    gather,
+)
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import Add, Erase, KnownSubjects, OpenAudience, Ping, Task
 from vicinal.distributed._splitting import place_by_hash
@@ -177,6 +182,17 @@ class ClusterChanges:
         """
         return self._on(self._transports, task)
 
+    def on_copies(self, place: int, task: Task | Sequence[Task]) -> dict[int, Any]:
+        """Have one copy of each shard do a task that changes nothing, where there is one in place.
+
+        Raises
+        ------
+        ShardMissing
+            If one is missing.
+        """
+        ways = {n: t.copy(place) for n, t in self._transports.items() if place < len(t.transports)}
+        return self._on(ways, task)
+
     def make(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Decide a change and make it on all shards; return what they returned.
 
@@ -242,7 +258,7 @@ class ClusterChanges:
         return self._places(subjects, self.on_all(KnownSubjects(subjects)))
 
     def _on(
-        self, shards: Mapping[int, CheckedTransport], task: Task | Sequence[Task]
+        self, shards: Mapping[int, TaskTransport], task: Task | Sequence[Task]
     ) -> dict[int, Any]:
         gather(shards, Ping(), self._policy)
         return gather(shards, task, self._policy, _WORK)

@@ -22,7 +22,7 @@ from vicinal._checks import SubjectId
 from vicinal.distributed._cluster_backups import pack_part, write_cluster
 from vicinal.distributed._cluster_changes import ADD, AUDIENCE, ERASE, ClusterChange, ClusterChanges
 from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
-from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
+from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, copy_path
 from vicinal.distributed._local_transport import local_transports
 from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.distributed._membership import ShardRecord, ShardRecords
@@ -100,15 +100,15 @@ class Coordinator(BaseStore):
         self,
         parts: OpenStore,
         cluster: ClusterDescription,
-        transports: Sequence[ShardTransport],
+        transports: Sequence[Sequence[ShardTransport]],
         records: ShardRecords,
         policy: MissingShardPolicy,
         fan_out: int | str = AUTO,
     ) -> None:
         self._cluster = cluster
         self._transports = [
-            CheckedTransport(transport, record, cluster.identity, self._clock)
-            for transport, record in zip(transports, records, strict=True)
+            CheckedTransport(ways, record, cluster.identity, self._clock)
+            for ways, record in zip(transports, records, strict=True)
         ]
         self._policy = policy
         self._tree = SumTree(self._transports, policy, fan_out)
@@ -185,7 +185,10 @@ class Coordinator(BaseStore):
                     "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
                 )
             records = ShardRecords.of(parts.database, cluster)
-            transports = connect(shard_paths(place, cluster.shards))
+            copies = [one.copies for one in records] or [(1,)] * cluster.shards
+            transports = connect(
+                [copy_path(place, n, copy) for n, its in enumerate(copies) for copy in its]
+            )
             for transport in transports:
                 resources.callback(transport.close)
             policy = policy or MissingShardPolicy()
@@ -193,7 +196,9 @@ class Coordinator(BaseStore):
                 _learn_shards(parts.database, records, cluster, transports, policy)
             records.open()
             parts.mark()
-            coordinator = cls(parts, cluster, transports, records, policy, fan_out)
+            each = iter(transports)
+            ways = [[next(each) for _ in its] for its in copies]
+            coordinator = cls(parts, cluster, ways, records, policy, fan_out)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
@@ -315,17 +320,19 @@ class Coordinator(BaseStore):
         with self._exclusive():
             facts = public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._transports)
+            facts["copies"] = [list(one.record.copies) for one in self._transports]
             if curator:
                 facts["private"] = self._changes.on_all(Facts())
         return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        own, of_shards = (
-            verify(self._parts, erased, rows),
-            self._changes.on_all(Verify(erased, rows)),
-        )
-        faults = [f"Shard {n}: {fault}" for n, one in of_shards.items() for fault in one.faults]
-        return Verification((*own.faults, *faults), own.checked)
+        own, faults = verify(self._parts, erased, rows), []
+        for place in range(max(len(one.transports) for one in self._transports)):
+            of_shards = self._changes.on_copies(place, Verify(erased, rows))
+            for n, one in of_shards.items():
+                name = f"Shard {n}, copy {self._transports[n].record.copies[place]}"
+                faults += [f"{name}: {fault}" for fault in one.faults]
+        return Verification((*own.faults, *faults), (*own.checked, "every copy of every shard"))
 
     def health(self, seconds: float = 1.0) -> dict[int, str]:
         """Return, for every shard, why it does not answer, in public words; "" if it does.
@@ -350,8 +357,9 @@ class Coordinator(BaseStore):
             place = Path(path).absolute()
             self._delete_votes()
             pack_part(self._parts, place / COORDINATOR)
-            paths = shard_paths(place, len(self._transports))
-            self._changes.on_all([Backup(one) for one in paths])
+            copies = [one.record.copies[0] for one in self._transports]
+            paths = [copy_path(place, n, copy) for n, copy in enumerate(copies)]
+            self._changes.on_copies(0, [Backup(one) for one in paths])
             write_cluster(self._cluster, place)
 
     # ------------------------------------------------------------ inside

@@ -7,14 +7,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed._messages import Message, ShardAnswer, ShardState, Task
+from vicinal.distributed._messages import (
+    CHARGES_AND_CHANGES,
+    Message,
+    ReadLedger,
+    ReplaceLedger,
+    ShardAnswer,
+    SumRequest,
+    Task,
+)
 from vicinal.distributed._transport import PendingReply, ShardTransport
-from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged
+from vicinal.errors import (
+    ShardDamaged,
+    ShardMissing,
+    ShardUnreachable,
+    StoreDamaged,
+    StoreOutdated,
+)
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""
+
+_COPYING = 3600.0
+"""Seconds that a copy of a shard may take to give, or to take over, a ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +64,15 @@ class MissingShardPolicy:
 
 @dataclass(slots=True, eq=False)
 class CheckedTransport:
-    """A way to a shard whose messages and answers are checked on both sides.
+    """The ways to all copies of a shard, whose messages and answers are checked on both sides.
+
+    A charge or a change is done once all copies have done it and have one chain. Until then nothing
+    that it gave is used: what only some of them have done was paid for nothing, and is asked again.
 
     Attributes
     ----------
-    transport : ShardTransport
-        The way.
+    transports : sequence of ShardTransport
+        The way to every copy.
     record : ShardRecord
         What is known of the shard.
     cluster : str
@@ -59,7 +81,7 @@ class CheckedTransport:
         Returns the coordinator's clock.
     """
 
-    transport: ShardTransport
+    transports: Sequence[ShardTransport]
     record: ShardRecord
     cluster: str
     clock: Callable[[], int]
@@ -72,31 +94,110 @@ class CheckedTransport:
         )
 
     def send(self, task: Task) -> CheckedReply:
-        """Send a task in a message, without waiting."""
+        """Send a task in a message to all copies, without waiting."""
         message = self.message(task)
-        return CheckedReply(self.record, message.seen, self.transport.send(message))
+        return CheckedReply(self, message, [one.send(message) for one in self.transports])
 
     def close(self) -> None:
         """Let go of the shard."""
-        self.transport.close()
+        for transport in self.transports:
+            transport.close()
+
+    def copy(self, place: int) -> CopyTransport:
+        """Return the way to one copy, for tasks that change nothing."""
+        return CopyTransport(self, place)
+
+    def answer_of(self, place: int, reply: PendingReply, seconds: float) -> ShardAnswer:
+        """Return what a copy answers, or raise what it raised, with the copy's number."""
+        try:
+            answer: ShardAnswer = reply.result(seconds)
+        except (ShardUnreachable, StoreDamaged, StoreOutdated) as error:
+            if len(self.transports) == 1:
+                raise
+            which = f"This is copy {self.record.copies[place]} of shard {self.record.number}."
+            raise type(error)(f"{error} {which}".strip()) from None
+        return answer
+
+    def align(self, source: int) -> None:
+        """Give all copies the ledger of one of them; all were where the coordinator saw them."""
+        seen = self.record.state
+        rows = self._done(source, ReadLedger(seen)).value
+        for place in range(len(self.transports)):
+            if place != source:
+                self._done(place, ReplaceLedger(seen, rows))
+
+    def _done(self, place: int, task: Task) -> ShardAnswer:
+        reply = self.transports[place].send(self.message(task))
+        return self.answer_of(place, reply, _COPYING)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedReply:
-    """A message under way."""
+    """A message under way to all copies of a shard."""
 
-    record: ShardRecord
-    seen: ShardState
+    shard: CheckedTransport
+    message: Message
+    replies: Sequence[PendingReply]
+
+    def result(self, seconds: float) -> Any:
+        """Return what came of the task.
+
+        Raises
+        ------
+        StoreOutdated
+            If another shard has done it.
+        ShardUnreachable
+            If the copies went different ways: they have been made the same, to be asked again.
+        StoreDamaged
+            If copies that are the same gave different sums.
+        """
+        until = time.monotonic() + seconds
+        answers = [
+            self.shard.answer_of(place, reply, max(0.0, until - time.monotonic()))
+            for place, reply in enumerate(self.replies)
+        ]
+        links = [answer.links for answer in answers]
+        agree = self.shard.record.accept(self.message.seen, *links)
+        if isinstance(self.message.task, CHARGES_AND_CHANGES) and not agree:
+            self.shard.align(max(range(len(links)), key=lambda place: len(links[place])))
+            raise ShardUnreachable("Its copies differed, and are the same now.")
+        first, *others = [answer.value for answer in answers]
+        if isinstance(self.message.task, SumRequest) and not all(
+            np.array_equal(first, other) for other in others
+        ):
+            raise StoreDamaged(
+                "Its copies gave different sums. Verify the cluster, and go on with the copy that "
+                "is right: vicinal promote-copy"
+            )
+        return first
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTransport:
+    """The way to one copy of a shard; what it answers says nothing of how far the others are."""
+
+    shard: CheckedTransport
+    place: int
+
+    def send(self, task: Task) -> CopyReply:
+        """Send a task that changes nothing, without waiting."""
+        message = self.shard.message(task)
+        return CopyReply(self, self.shard.transports[self.place].send(message))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReply:
+    """A message under way to one copy."""
+
+    copy: CopyTransport
     reply: PendingReply
 
     def result(self, seconds: float) -> Any:
-        """Return what came of the task, or raise StoreOutdated if another shard has done it."""
-        answer: ShardAnswer = self.reply.result(seconds)
-        self.record.accept(self.seen, answer.links)
-        return answer.value
+        """Return what came of the task."""
+        return self.copy.shard.answer_of(self.copy.place, self.reply, seconds).value
 
 
-TaskTransport = ShardTransport | CheckedTransport
+TaskTransport = ShardTransport | CheckedTransport | CopyTransport
 """A way that tasks take: checked, or plain for tasks that need no message."""
 
 

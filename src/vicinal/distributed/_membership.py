@@ -6,6 +6,10 @@ in the transactions that make its own answers durable. A shard may be further th
 that follow one another: its commit comes before the coordinator's. Behind, or on another way, it
 is not the shard that was charged.
 
+A shard may have several copies, in folders of their own. They have one id, do the same tasks in the
+same order, and so have one chain. The state that the coordinator keeps is the last one that all of
+them were in: a copy that was there has all charges of all released answers, another one is refused.
+
 The other way round a shard remembers the coordinator's epoch, drawn anew at each opening. The
 coordinator shows which epochs it had since the shard last answered; one that cannot show the epoch
 that a shard knows is a copy, and another coordinator has asked the shard since.
@@ -26,6 +30,9 @@ from vicinal.mechanisms import fresh_key
 
 CLUSTER, _NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
 """Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""
+
+_COPIES = "copies"
+"""Where the coordinator's ledger keeps which copies each shard has; not there: the first alone."""
 
 _EPOCH = 16
 _WRITE = (
@@ -83,35 +90,52 @@ class ShardRecord:
         How far it was when it last answered.
     epochs : tuple of bytes
         The coordinator's epochs since then, this opening's last.
+    copies : tuple of int
+        Which copies it has.
     """
 
     def __init__(
-        self, number: int, identity: str, state: ShardState, epochs: tuple[bytes, ...] = ()
+        self,
+        number: int,
+        identity: str,
+        state: ShardState,
+        epochs: tuple[bytes, ...] = (),
+        copies: tuple[int, ...] = (1,),
     ) -> None:
         self.number = number
         self.identity = identity
         self.state = state
         self.epochs = epochs
+        self.copies = copies
         self._lock = Lock()
 
-    def accept(self, state: ShardState, links: Sequence[ChainLink]) -> None:
-        """Take note of an answer: of the links that the shard's chain has after `state`.
+    def accept(self, state: ShardState, *answers: Sequence[ChainLink]) -> bool:
+        """Take note of the answers of all copies: of the links of their chains after `state`.
+
+        Returns
+        -------
+        bool
+            Whether the copies go one way, on which one may be further than the other.
 
         Raises
         ------
         StoreOutdated
             If they do not lead through the state that is known.
         """
-        path = state.path(links)
+        paths = [state.path(links) for links in answers]
         with self._lock:
-            if path is None or not self._agrees(path):
+            known = [path for path in paths if path is not None and self._agrees(path)]
+            if len(known) < len(paths):
                 raise StoreOutdated(
                     f"Shard {self.number} went another way than the coordinator saw it go. Bring "
                     "back the folder that belongs there."
                 )
+            # A head stands for the whole way: states that agree come before those that do not.
+            shared = [states[0] for states in zip(*known, strict=False) if len(set(states)) == 1]
             self.epochs = self.epochs[-1:]
-            if path[-1].link > self.state.link:
-                self.state = path[-1]
+            if shared[-1].link > self.state.link:
+                self.state = shared[-1]
+        return len(shared) == min(map(len, known))
 
     def row(self) -> tuple[int, str, int, int, bytes, bytes]:
         """Return its row in the table `shards`."""
@@ -143,6 +167,9 @@ class ShardRecords:
             ShardRecord(number, identity, ShardState(link, clock, head), _cut(epochs))
             for number, identity, link, clock, head, epochs in rows
         ]
+        listed = (database.get(_COPIES) or "").split()
+        for record, copies in zip(self._records, listed, strict=False):
+            record.copies = tuple(int(copy) for copy in copies.split(","))
         self._written = [one.row() for one in self._records]
 
     def __len__(self) -> int:
@@ -179,6 +206,11 @@ class ShardRecords:
         self._database.put(CLUSTER, cluster)
         self.cluster = cluster
         self.write()
+        self.write_copies()
+
+    def write_copies(self) -> None:
+        """Write down, inside a transaction, which copies each shard has."""
+        self._database.put(_COPIES, " ".join(",".join(map(str, r.copies)) for r in self._records))
 
     def open(self) -> None:
         """Begin a new epoch, durably; before any shard is asked."""

@@ -10,7 +10,7 @@ and makes a change once. What comes back is private; queries, radii and noise sc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._chain import ChainLink
-from vicinal.ledger._database import Database
+from vicinal.ledger._database import Database, Row
 from vicinal.neighbours._kernels import IntegerMatrix
 
 Steps = npt.NDArray[np.int64]
@@ -263,11 +263,32 @@ class Backup:
     path: Path
 
 
+# ---------------------------------------------------------------- copies of a shard
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLedger:
+    """Return the rows of all tables, for another copy of the shard; links only after `seen`."""
+
+    seen: ShardState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplaceLedger:
+    """Go on with the rows of another copy, which was at `seen`, as this one was."""
+
+    seen: ShardState
+    rows: Mapping[str, Sequence[Row]]
+
+
 Task = (
     VoteRequest | TallyRequest | SearchAhead | DeleteVotes | Add | Erase | OpenAudience | Join
-    | Ping | KnownSubjects | Verify | Facts | Backup
+    | Ping | KnownSubjects | Verify | Facts | Backup | ReadLedger | ReplaceLedger
 )  # fmt: skip
 """What a shard does."""
+
+CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, Add, Erase, OpenAudience)
+"""What is done only when all copies of a shard have done it, and are the same afterwards."""
 
 
 # ---------------------------------------------------------------- what is around a task

@@ -43,6 +43,8 @@ class ReopeningShard:
         StoreOutdated
             If it is another shard's. Any further refusal is the shard's own, and comes as it is.
         """
+        if self._server is not None and not self._server.is_consistent:
+            self.close()
         try:
             if self._server is None:
                 self._server = self._opened(message)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.distributed import _messages as tasks
+from vicinal.distributed._copied_ledger import ledger_rows, replace_rows
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import join, known_epoch, links_after, member_of, write_epoch
 from vicinal.distributed._messages import (
@@ -33,6 +34,7 @@ from vicinal.distributed._search_ahead import SearchedBlock
 from vicinal.distributed._vote_charging import charge, charge_tally, shard_of
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
+from vicinal.ledger._database import Row
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store import _backups, _erasure
@@ -79,6 +81,7 @@ class ShardServer:
 
     def __init__(self, parts: OpenStore, cluster: str) -> None:
         self._parts = parts
+        parts.ledger.dated = False  # copies write the same rows; the coordinator has the time
         self._cluster = cluster
         self._journal = VoteJournal(parts.database)
         self._ahead = SearchedBlock()
@@ -137,6 +140,8 @@ class ShardServer:
         with self._serving():
             self._check(task)
         value = self._do(task.task)
+        if isinstance(task.task, tasks.ReplaceLedger):  # it must be opened again
+            return ShardAnswer(value, ())
         with self._serving():
             return ShardAnswer(value, links_after(self._parts.database, task.seen) or ())
 
@@ -279,6 +284,26 @@ class ShardServer:
         with self._serving():
             _backups.pack(self._parts, task.path)
 
+    # ------------------------------------------------------------ copies
+
+    def read_ledger(self, task: tasks.ReadLedger) -> dict[str, list[Row]]:
+        """Return the rows of the ledger, for another copy of this shard. Private."""
+        with self._serving():
+            return ledger_rows(self._parts.database, task.seen)
+
+    def replace_ledger(self, task: tasks.ReplaceLedger) -> None:
+        """Go on with the ledger of another copy; the shard must be opened again, whatever comes.
+
+        Raises
+        ------
+        StoreDamaged
+            If it is not the ledger of the records here. Nothing is changed.
+        """
+        with self._lock:
+            self._check_open()
+            self._failed = True
+            replace_rows(self._parts, task.seen, task.rows)
+
     # ------------------------------------------------------------ inside
 
     def _do(self, task: Task) -> Any:
@@ -349,15 +374,18 @@ class ShardServer:
     def _serving(self) -> Iterator[None]:
         """Hold the lock, of a shard that has not failed, and mark commits."""
         with self._lock:
-            if self._failed:
-                raise StorageFailed("The shard is closed, or has failed. Open it again.")
-            self._parts.ledger.check()
+            self._check_open()
             try:
                 with self._parts.marking():
                     yield
             except OSError:
                 self._failed = True
                 raise
+
+    def _check_open(self) -> None:
+        if self._failed:
+            raise StorageFailed("The shard is closed, or has failed. Open it again.")
+        self._parts.ledger.check()
 
     @contextmanager
     def _durable(self) -> Iterator[None]:
@@ -392,6 +420,8 @@ _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     tasks.Verify: ShardServer.verify,
     tasks.Facts: ShardServer.facts,
     tasks.Backup: ShardServer.backup,
+    tasks.ReadLedger: ShardServer.read_ledger,
+    tasks.ReplaceLedger: ShardServer.replace_ledger,
 }
 
 

@@ -20,6 +20,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed._folders import (
     COORDINATOR,
+    COPIES,
     MOST_SHARDS,
     READY,
     SPLITTING,
@@ -31,6 +32,7 @@ from vicinal.distributed._folders import (
 from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
 from vicinal.distributed._placed_subjects import PlacedSubjects
+from vicinal.distributed._shard_copies import write_copies
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._audiences import Analyst, Audience
@@ -61,6 +63,7 @@ def split(
     shards: int,
     *,
     place: Place | None = None,
+    copies: int = 1,
 ) -> None:
     """Spread the records of a closed store over the shards of a new cluster.
 
@@ -75,6 +78,8 @@ def split(
         How many.
     place : callable, optional
         The shard of every subject, 0 to ``shards - 1``; by a keyed hash of the id, if left out.
+    copies
+        How many copies each shard has: 1 or 2. With 2 it is not lost when one of them is.
 
     Raises
     ------
@@ -96,6 +101,7 @@ def split(
     19
     """
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
+    copies = _checks.integer("copies", copies, least=1, most=len(COPIES))
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidInput(f"{target} must be a new folder, or an empty one.")
@@ -106,6 +112,8 @@ def split(
             source.database, source.ledger.size, shards, _checked_place(source, shards, place)
         )
         records = _write_shards(source, target, identity, subjects)
+        if copies > 1:
+            write_copies(target, identity, records)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
         source_path = str(Path(store).absolute())

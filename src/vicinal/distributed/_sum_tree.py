@@ -79,23 +79,23 @@ def _added(answers: Sequence[ShardAnswer]) -> Steps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardGroup:
-    """Some shards behind one inner node; messages and answers of each are checked here.
+    """Some shards behind an inner node for each copy; messages and answers are checked here.
 
     Attributes
     ----------
     shards : mapping of int to CheckedTransport
         The shards, by number.
-    node : SumTransport
-        The way to the node.
+    nodes : sequence of SumTransport
+        The way to the node of every copy.
     """
 
     shards: Mapping[int, CheckedTransport]
-    node: SumTransport
+    nodes: Sequence[SumTransport]
 
     def send(self, task: VoteRequest | SearchAhead, seconds: float) -> GroupReply:
-        """Send all shards a task through the node, without waiting."""
+        """Send all shards a task through the nodes, without waiting."""
         messages = [shard.message(task) for shard in self.shards.values()]
-        return GroupReply(self, messages, self.node.send(messages, seconds))
+        return GroupReply(self, messages, [one.send(messages, seconds) for one in self.nodes])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,15 +104,28 @@ class GroupReply:
 
     group: ShardGroup
     messages: list[Message]
-    reply: PendingReply
+    replies: Sequence[PendingReply]
 
     def result(self, seconds: float) -> Steps:
-        """Return the sum, or raise StoreOutdated if another shard took part."""
-        answer: GroupAnswer = self.reply.result(seconds)
-        shards = self.group.shards.values()
-        for shard, message, links in zip(shards, self.messages, answer.links, strict=True):
-            shard.record.accept(message.seen, links)
-        return answer.sums
+        """Return the sum.
+
+        Raises
+        ------
+        StoreOutdated
+            If another shard took part.
+        ShardUnreachable
+            If copies of a shard differ: asked one by one, they are made the same.
+        """
+        answers: list[GroupAnswer] = [reply.result(seconds) for reply in self.replies]
+        shards, links = self.group.shards.values(), zip(*(a.links for a in answers), strict=True)
+        agree = [
+            shard.record.accept(message.seen, *its)
+            for shard, message, its in zip(shards, self.messages, links, strict=True)
+        ]
+        first, *others = [answer.sums for answer in answers]
+        if not (all(agree) and all(np.array_equal(first, other) for other in others)):
+            raise ShardUnreachable("Copies of a shard differ.")
+        return first
 
 
 class SumTree:
@@ -142,7 +155,8 @@ class SumTree:
         self._policy = policy
         size = _fan_out(fan_out, len(shards))
         starts = range(0, len(shards), size) if size < len(shards) else ()
-        self._groups = [self._group(range(at, min(at + size, len(shards)))) for at in starts]
+        numbers = [range(at, min(at + size, len(shards))) for at in starts]
+        self._groups = [self._group(its) for its in numbers if self._have_as_many_copies(its)]
 
     def __len__(self) -> int:
         """Return how many shards there are."""
@@ -151,15 +165,15 @@ class SumTree:
     def close(self) -> None:
         """End the inner nodes."""
         for group in self._groups:
-            group.node.close()
+            for node in group.nodes:
+                node.close()
 
     def search_ahead(self, search: SearchAhead) -> None:
         """Have all shards search a block, without waiting for them."""
         for group in self._groups:
             group.send(search, self._policy.deadline)
-        if not self._groups:
-            for shard in self._shards.values():
-                shard.send(search)
+        for number in self._shards.keys() - {n for group in self._groups for n in group.shards}:
+            self._shards[number].send(search)
 
     def gather(
         self,
@@ -209,8 +223,12 @@ class SumTree:
 
     def _group(self, numbers: Iterable[int]) -> ShardGroup:
         shards = {number: self._shards[number] for number in numbers}
-        first, *others = [shard.transport for shard in shards.values()]
-        return ShardGroup(shards, first.sum_node([first, *others]))
+        copies = zip(*(shard.transports for shard in shards.values()), strict=True)
+        return ShardGroup(shards, [ways[0].sum_node(ways) for ways in copies])
+
+    def _have_as_many_copies(self, numbers: Iterable[int]) -> bool:
+        """Tell whether all of these shards have as many copies: else they are asked directly."""
+        return len({len(self._shards[number].transports) for number in numbers}) == 1
 
 
 def _fan_out(wanted: int | str, shards: int) -> int:

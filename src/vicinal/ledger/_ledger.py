@@ -47,7 +47,14 @@ class Ledger:
         With the present schema.
     key : bytes
         The secret key of the hashes of those who left.
+
+    Attributes
+    ----------
+    dated : bool
+        Whether changes are written with the time; not where copies must write the same rows.
     """
+
+    dated = True
 
     def __init__(self, database: Database, key: bytes) -> None:
         self.database = database
@@ -157,7 +164,7 @@ class Ledger:
             self.clock += 1
             self.database.execute(
                 "INSERT INTO history (clock, at, what, version) VALUES (?, ?, ?, ?)",
-                (self.clock, datetime.now(UTC).isoformat("T", "seconds"), what, self.version),
+                (self.clock, _now() if self.dated else "", what, self.version),
             )
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
@@ -360,6 +367,10 @@ class Ledger:
 
     def _hashes(self, subject: SubjectId) -> list[bytes]:
         return self.every_hash(subject) if self._other_spellings else [self.hash(subject)]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat("T", "seconds")
 
 
 def _assign_initial_budgets(

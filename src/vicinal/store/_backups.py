@@ -31,6 +31,19 @@ def pack(parts: OpenStore, path: Path) -> None:
 
     Raises InvalidInput if there is something in that place already.
     """
+    write_copy(parts, path)
+    # Last, so that a half-written folder is no backup.
+    write_config(path, parts.folder.identity, "sqlite", "", backup=True)
+
+
+def write_copy(parts: OpenStore, path: Path) -> None:
+    """Write files and ledger into a new folder; nothing there says yet what it is.
+
+    Raises
+    ------
+    InvalidInput
+        If there is something in that place already.
+    """
     _make(path)
     _copy_files(parts.folder.path, path)
     copy = SQLiteDatabase(path / LEDGER, create=True)
@@ -39,8 +52,6 @@ def pack(parts: OpenStore, path: Path) -> None:
         copy_tables(parts.database, copy)
     finally:
         copy.close()
-    # Last, so that a half-written folder is no backup.
-    write_config(path, parts.folder.identity, "sqlite", "", backup=True)
 
 
 def unpack(
