@@ -18,6 +18,9 @@ from vicinal.mechanisms import _interactions
 
 pytest_plugins = ["entropy", "distribution", "processor_time", "ray_engine", "scratch", "steady"]
 
+FAULT = _interactions.Interactions._fault
+"""What refuses a second fit to the same records."""
+
 COLLECTED = pytest.StashKey[Counter | None]()
 """Collected tests of each folder, soaks too; None unless the whole suite was asked for."""
 
@@ -73,14 +76,27 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.fixture
+def tmp_path(tmp_path):
+    """Return a folder in a folder: what a test leaves beside its own (witnesses) goes with it."""
+    own = tmp_path / "own"
+    own.mkdir()
+    return own
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interactions_repeat():
+    """Let tests and their fixtures fit the same generated records as often as they like."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_interactions.Interactions, "_fault", lambda *_: "")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def interactions_alone(request):
-    """Let tests fit the same generated records as often as they like; see the marker.
-
-    Tests marked `counts_interactions` start from an empty registry that refuses as the product's.
-    """
+    """Let tests marked `counts_interactions` start from an empty registry that refuses, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_interactions.REGISTRY, "_entries", [])
-        if request.node.get_closest_marker("counts_interactions") is None:
-            patch.setattr(_interactions.Interactions, "_fault", lambda *_: "")
+        if request.node.get_closest_marker("counts_interactions") is not None:
+            patch.setattr(_interactions.Interactions, "_fault", FAULT)
         yield

@@ -106,7 +106,8 @@ def pytest_configure(config):
     notes = tempfile.TemporaryDirectory(prefix="draws-")
     os.environ["NOTED_DRAWS"] = notes.name
     others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    kept = [path for path in others if path != str(CHILDREN)]
+    absolute = map(os.path.abspath, others)  # a process may start in another folder
+    kept = [path for path in absolute if path != str(CHILDREN)]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(CHILDREN), *kept])
     config.add_cleanup(notes.cleanup)
 

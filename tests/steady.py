@@ -1,5 +1,7 @@
 """`pytest --steady 20`: what luck could decide is run so often in a row, all else once.
 
+What tests of a file or a folder share is made anew for each run.
+
 Noise is seeded (entropy.py), so that luck is left in the moments of processes, threads, sockets and
 kills, and in true noise. Nobody lists the tests that have any of it: the interpreter tells of each.
 A process that draws nothing and is waited for is no luck.
@@ -83,6 +85,7 @@ def pytest_runtest_protocol(item, nextitem):
         reports = runtestprotocol(item, nextitem=nextitem)
         if not (declared(item) or watch.luck()) or any(report.failed for report in reports):
             break
+        item.session._setupstate.teardown_exact(item.session)  # all that tests share but a session
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 

@@ -82,7 +82,6 @@ NOT_KEPT = {
     "labelling._loop": "a digest of a run's parameters",
     "predictors._common.fixed_plan": "a name in memory",
     "predictors._common.plan_guarantee": "a name in memory",
-    "predictors.noisy_sgd._parameters": "a name in memory",
     "store._subject_merging": "there while a merge is under way, and no longer",
 }
 """Modules whose keys no other process reads, or another test sees."""
@@ -255,5 +254,5 @@ def modules_with(pattern):
 
 def test_no_module_writes_keys_unseen(written):
     """Fails if a module begins to write what this file does not look at."""
-    assert modules_with(WRITES) - written.keys() == NOT_KEPT.keys()
-    assert modules_with(FIELDS) == BY_FIELDS.keys()
+    assert modules_with(WRITES) - written.keys() <= NOT_KEPT.keys()
+    assert modules_with(FIELDS) <= BY_FIELDS.keys()

@@ -170,6 +170,37 @@ def test_what_luck_could_decide_is_noticed():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+REPEATED = """
+import threading
+import pytest
+
+made = []
+
+@pytest.fixture(scope="module")
+def shared():
+    made.append(None)
+
+def test_lucky(shared):
+    threading.Thread(target=int).start()
+    print("lucky", len(made))
+
+def test_sure():
+    print("sure")
+"""
+
+
+def test_what_has_luck_is_repeated_with_all_that_tests_share_made_anew(tmp_path):
+    """Fails if a test that changes what its file shares could not be run twice in a row."""
+    (tmp_path / "test_it.py").write_text(REPEATED)
+    options = ("-p", "steady", "--steady=3", "-qs", "-p", "no:cacheprovider", "-c", os.devnull)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "test_it.py"],
+        cwd=tmp_path, check=True, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )  # fmt: skip
+    assert re.findall(r"lucky \d|sure", done.stdout) == ["lucky 1", "lucky 2", "lucky 3", "sure"]
+
+
 @cache
 def nodes():
     """Return all nodes of all files; not while tests are collected, which every worker does."""

@@ -55,12 +55,25 @@ def compile_published() -> None:
     ).fit(rows, labels).predict(rows[:4])
 
 
+def compile_private_knn() -> None:
+    """Compile the search of a fresh sample, and what prices its releases."""
+    from vicinal.predictors import PrivateKNNClassifier
+
+    rows, labels = _made_up(0)
+    public, _ = _made_up(1)
+    PrivateKNNClassifier(
+        range(_CLASSES), k=8, gamma=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
+    ).fit(rows, labels, public=public).predict(rows[:4])
+
+
 def _made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
     rows = np.random.default_rng(seed).normal(size=(_RECORDS, _WIDTH))  # noqa: TID251 (no secret)
     return rows.astype(np.float32), np.arange(_RECORDS) % _CLASSES
 
 
-STEPS: tuple[Callable[[], None], ...] = (compile_votes, compile_published, compile_features)
+STEPS: tuple[Callable[[], None], ...] = (
+    compile_votes, compile_published, compile_features, compile_private_knn,
+)  # fmt: skip
 
 
 def main() -> None:
