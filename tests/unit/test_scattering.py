@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from vicinal.errors import InvalidInput
-from vicinal.features import ScatteringFeatures, _scattering_kernels
+from vicinal.features import ScatteringFeatures, _scattering, _scattering_kernels
 from vicinal.features._scattering import FLOORS
 from vision_tools import NOT_IMAGES
 
@@ -174,6 +174,19 @@ def test_the_number_of_threads_changes_nothing(images: np.ndarray, together: np.
     parallel = ScatteringFeatures(n_jobs=2).transform(images, progress=finished.append)
     assert_array_equal(parallel, together)
     assert finished == [128, 22]
+
+
+@pytest.mark.parametrize("place", [1, 5, 15])
+def test_a_library_whose_bits_follow_from_company_gets_one_image_at_a_time(place: int) -> None:
+    def transform(planes: np.ndarray) -> np.ndarray:
+        spectra = np.fft.fft2(planes).astype(np.complex64)
+        spectra[place:] = np.nextafter(spectra[place:].real, np.inf) + 1j * spectra[place:].imag
+        return spectra
+
+    planes = np.random.default_rng(4).random((16, 4, 4), dtype=np.float32)
+    alone = np.concatenate([transform(planes[i : i + 2]) for i in range(0, 16, 2)])
+    assert_array_equal(_scattering._transformed(transform, planes, 8), alone)
+    assert not np.array_equal(transform(planes), alone)
 
 
 # ----------------------------------------------------------------- refusals

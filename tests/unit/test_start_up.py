@@ -51,6 +51,13 @@ def test_one_command_loads_no_other():
     assert modules.isdisjoint({"vicinal.cli._store", "vicinal.cli._demo", "vicinal.cli._label"})
 
 
+@pytest.mark.parametrize("command", ["init", "audience"])
+def test_the_parameters_of_plans_are_known_without_scikit_learn(command):
+    modules = loaded(PROGRAM.format(arguments=[command, "--help"]))
+    assert "vicinal.predictors.ind_knn._parameters" in modules
+    assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
+
+
 def test_pricing_a_plan_loads_only_what_it_needs():
     """Fails if a price needs a compiler, whose tables take longer to load than all the rest."""
     modules = loaded(PROGRAM.format(arguments=["account", str(PLAN)]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,9 @@ of what they are on drawings and photographs. Below them features are linear, ab
 
 _CHUNK = 128
 """Images handed to a thread at a time."""
+
+_TOGETHER = 8
+"""Channels whose planes fit a core's cache beside each other."""
 
 
 class ScatteringFeatures(FixedImageFeatures):
@@ -135,34 +140,34 @@ def _as_images(images: AnyImages, settings: _Settings) -> Images:
 
 
 def _features(images: Images, settings: _Settings) -> Vectors:
-    """Return the features of a chunk of images, (n, d); no computation sees two of them."""
-    return np.stack([_of_one(image, settings) for image in images])
+    """Return the features of a chunk of images, (n, d), some at a time."""
+    planes = images[:, None] if images.ndim == 3 else np.moveaxis(images, -1, 1)
+    scaled = (planes.astype(np.float64) / settings.white).astype(np.float32)
+    flat = scaled.reshape(-1, *scaled.shape[2:])
+    parts = [
+        _of_planes(flat[start : start + _TOGETHER], settings)
+        for start in range(0, len(flat), _TOGETHER)
+    ]
+    return np.concatenate(parts).reshape(len(images), -1)
 
 
-def _of_one(image: Images, settings: _Settings) -> Vectors:
-    planes = image[None] if image.ndim == 2 else np.moveaxis(image, -1, 0)
-    scaled = planes.astype(np.float64) / settings.white
-    parts = [_of_plane(plane.astype(np.float32), settings) for plane in scaled]
-    return np.concatenate(parts)
-
-
-def _of_plane(plane: Vectors, settings: _Settings) -> Vectors:
-    """Return the features of one channel (h, w), order after order, (d,)."""
-    cells = plane.shape[0] // settings.cell, plane.shape[1] // settings.cell
-    orders = _scattered(_padded(plane, settings.cell), cells, settings)
+def _of_planes(planes: Vectors, settings: _Settings) -> Vectors:
+    """Return the features of some channels (n, h, w), order after order, (n, d)."""
+    cells = planes.shape[1] // settings.cell, planes.shape[2] // settings.cell
+    orders = _scattered(_padded(planes, settings.cell), cells, settings)
     floors = zip(orders, map(np.float32, FLOORS), strict=True)
     parts = [np.log1p(np.maximum(means, 0) / floor) for order, floor in floors for means in order]
-    return np.concatenate([part.ravel() for part in parts])
+    return np.concatenate([part.reshape(len(planes), -1) for part in parts], axis=1)
 
 
-def _padded(plane: Vectors, cell: int) -> Vectors:
-    """Return the image mirrored by at least half a cell, to whole cells on every side.
+def _padded(planes: Vectors, cell: int) -> Vectors:
+    """Return images mirrored by at least half a cell, to whole cells on every side.
 
     So the centre of the first cell comes to lie where a cell ends, and is kept by every
     subsampling.
     """
-    down, right = (_mirrored(length, cell) for length in plane.shape)
-    return plane[down[:, None], right]
+    down, right = (_mirrored(length, cell) for length in planes.shape[1:])
+    return planes[:, down[:, None], right]
 
 
 @lru_cache(maxsize=64)
@@ -171,20 +176,58 @@ def _mirrored(length: int, cell: int) -> npt.NDArray[np.intp]:
     return np.pad(np.arange(length), (half, half + -(length + 2 * half) % cell), mode="reflect")
 
 
-def _scattered(plane: Vectors, cells: Shape, settings: _Settings) -> tuple[list[Vectors], ...]:
-    """Return the averages (k, *cells) of orders 0, 1 and 2, by scales.
+def _scattered(planes: Vectors, cells: Shape, settings: _Settings) -> tuple[list[Vectors], ...]:
+    """Return the averages (n * k, *cells) of orders 0, 1 and 2, by scales, image after image.
 
     At scale r only every 2**r-th pixel is left, so that coarser wavelets are that much finer.
     """
     from vicinal.features._scattering_kernels import averages, moduli, responses
 
-    scales, directions = settings.scales, settings.orientations
+    scales, directions, count = settings.scales, settings.orientations, len(planes)
     first, second = [], []
-    spectrum = fft.fft2(plane)[None]
+    spectra = _transformed(fft.fft2, planes, count)
     for scale in range(scales):
-        planes = moduli(fft.ifft2(responses(spectrum, scale, directions)))
-        first.append(averages(planes, scales - scale, cells))
+        responded = responses(spectra, scale, directions)
+        once = moduli(_transformed(fft.ifft2, responded, count))
+        first.append(averages(once, scales - scale, cells))
         for coarser in range(scale + 1, scales):
-            deeper = fft.ifft2(responses(fft.fft2(planes), coarser - scale, directions))
-            second.append(averages(moduli(deeper), scales - coarser, cells))
-    return [averages(plane[None], scales, cells)], first, second
+            responded = responses(_transformed(fft.fft2, once, count), coarser - scale, directions)
+            twice = moduli(_transformed(fft.ifft2, responded, count))
+            second.append(averages(twice, scales - coarser, cells))
+    return [averages(planes, scales, cells)], first, second
+
+
+_Transform = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+
+
+def _transformed(transform: _Transform, planes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """Return transforms of planes (n * k, h, w) of n = `count` images, as if each were alone."""
+    own = len(planes) // count
+    if count == 1 or _same_together(transform, own, planes.shape[1:], planes.dtype):
+        return transform(planes)
+    return _apart(transform, planes, own)
+
+
+def _apart(transform: _Transform, planes: npt.NDArray[Any], own: int) -> npt.NDArray[Any]:
+    """Return transforms of `own` planes at a time."""
+    parts = [transform(planes[start : start + own]) for start in range(0, len(planes), own)]
+    return np.concatenate(parts)
+
+
+@lru_cache(maxsize=64)
+def _same_together(
+    transform: _Transform, own: int, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> bool:
+    """Tell whether this library transforms images together to the very bits of each alone.
+
+    It takes lines in groups as wide as the processor's vectors. Where a compiler has fused products
+    into sums in groups but not in what is left of them, a line's last bits follow from its place.
+    """
+    numbers = np.arange(_TOGETHER * own * math.prod(shape), dtype=np.float64)
+    made_up = np.sin(numbers * numbers) + np.cos(numbers) * (1j if dtype == np.complex64 else 1)
+    planes = made_up.astype(dtype).reshape(-1, *shape)
+    alone = _apart(transform, planes, own)
+    return all(
+        np.array_equal(transform(planes[: size * own]), alone[: size * own])
+        for size in range(2, _TOGETHER + 1)
+    )

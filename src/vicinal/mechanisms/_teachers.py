@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
 
 from vicinal._checks import SubjectId
 from vicinal.mechanisms._noisy_max import NoisyMax
@@ -89,6 +88,8 @@ def _trained(model: Any, X: npt.NDArray[np.floating], labels: Labels, seed: int)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            from sklearn.base import clone  # slow to load, and only teachers need it
+
             teacher = clone(model)
             seeds = {name: seed for name in teacher.get_params() if _is_random_state(name)}
             return teacher.set_params(**seeds).fit(X.copy(), labels.copy())

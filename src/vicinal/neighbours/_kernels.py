@@ -164,9 +164,15 @@ def int8_precision(public: npt.NDArray[np.floating], bound: float | None = None)
 
 def _bending(rows: npt.NDArray[np.float64], length: float) -> float:
     """Return the mean squared error of rounding and clipping rows scaled by `length`."""
-    wide = rows * length
-    rounded = np.clip(np.rint(wide), -INT8_LIMIT, INT8_LIMIT)
-    return float(np.square((rounded - wide) / length).sum(axis=1).mean())
+    errors, step = np.empty(len(rows)), max(1, _CHUNK // max(1, rows.shape[1]))
+    for start in range(0, len(rows), step):
+        wide = rows[start : start + step] * length
+        bent = np.rint(wide)
+        np.clip(bent, -INT8_LIMIT, INT8_LIMIT, out=bent)
+        bent -= wide
+        bent /= length
+        errors[start : start + step] = np.square(bent, out=bent).sum(axis=1)
+    return float(errors.mean())
 
 
 def unit_vectors(X: npt.NDArray[np.floating], precision: Precision = FLOAT32) -> IntegerMatrix:

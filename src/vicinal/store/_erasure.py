@@ -91,13 +91,14 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     passed over, and leave the same traces in version and history.
     """
     with ledger.change("erase"):
-        rows = shard.rows_of(subjects).astype("<i8")
-        present = [s for s in dict.fromkeys(subjects) if s in ledger.slot_table.slot_of]
-        hashes = b"".join(ledger.hash(subject) for subject in present)
+        leaving = ledger.leaving(subjects)
+        rows = shard.rows_at(leaving.slots).astype("<i8")
         size = len(shard)
-        shard.erase(subjects)
+        with shard.erasing(rows):
+            ledger.take_out(leaving)
         forget_additions(ledger.database)
-        encoded = [base64.b64encode(part).decode() for part in (rows.tobytes(), hashes)]
+        parts = (rows.tobytes(), b"".join(leaving.hashes))
+        encoded = [base64.b64encode(part).decode() for part in parts]
         Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
     return len(rows)
 

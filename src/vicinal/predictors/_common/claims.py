@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, Interaction, id_digests
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common.inputs import FitInputs
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 
 class Claiming(Protocol):

@@ -15,6 +15,14 @@ _METHODS = {
 }
 
 
+RECORDS = (
+    "each person's records carry that person's subject id (without ids, one record is one person)",
+    "features are computed record by record, with nothing learnt from private records",
+)
+SYSTEM = ("the system's entropy is unpredictable", "time and memory use are not observed")
+"""What every guarantee assumes of records, and of the machine."""
+
+
 def only_release(interactions: int) -> str:
     """Return what is assumed about other interactions with the same subjects."""
     if interactions <= 1:
@@ -68,6 +76,11 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
         else "the number of records as declared"
     )
     paid = settings.reference_cost
+    reference = (
+        "the reference set was drawn from those noisy marginals, and from nothing else"
+        if paid
+        else "the reference set holds no private record"
+    )
     return Guarantee(
         epsilon=float("inf") if void else settings.epsilon,
         delta=1.0 if void else settings.delta,
@@ -90,21 +103,7 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
             *((_model_words(settings.trainings),) if settings.trained_share else ()),
         ),
         method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
-        assumptions=(
-            (
-                "each person's records carry that person's subject id (without ids, one record is "
-                "one person)"
-            ),
-            "features are computed record by record, with nothing learnt from private records",
-            (
-                "the reference set was drawn from those noisy marginals, and from nothing else"
-                if paid
-                else "the reference set holds no private record"
-            ),
-            "the system's entropy is unpredictable",
-            "time and memory use are not observed",
-            only_release(settings.interactions),
-        ),
+        assumptions=(*RECORDS, reference, *SYSTEM, only_release(settings.interactions)),
         holds=not void,
         public_records=settings.interactions == 0,
     )

@@ -1,7 +1,8 @@
 """Checks of what callers hand to an estimator, before anything is changed or spent.
 
-scikit-learn does the checking, with one difference: none of its messages that quote values of the
-data gets through, because a traceback may end up in a log.
+scikit-learn does the checking, and is imported when there is something to check. There is one
+difference: none of its messages that quote values of the data gets through, because a traceback may
+end up in a log.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import column_or_1d, validate_data
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._interactions import Interaction
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 FloatMatrix = npt.NDArray[np.floating]
 
@@ -67,6 +69,12 @@ class FitInputs:
         """One subject for each record; its row number where it is one of its own."""
         return range(len(self)) if self.ids is None else self.ids
 
+    @property
+    def slots(self) -> tuple[npt.NDArray[np.int32], int]:
+        """The subject of every record, int32 (n,), and their number."""
+        place = {name: slot for slot, name in enumerate(dict.fromkeys(self.names))}
+        return np.array([place[name] for name in self.names], dtype=np.int32), len(place)
+
 
 def records(
     estimator: BaseEstimator,
@@ -92,6 +100,8 @@ def features(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False)
 
     Raises InvalidInput, TypeError in scikit-learn's words, less everything that quotes values.
     """
+    from sklearn.utils.validation import validate_data
+
     try:
         checked = validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
@@ -110,6 +120,8 @@ def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt
             "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
             "but the target y is None."
         )
+    from sklearn.utils.validation import column_or_1d
+
     try:
         column = column_or_1d(y, warn=True)
     except ValueError as error:

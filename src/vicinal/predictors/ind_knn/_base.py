@@ -157,13 +157,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            integers = self._encoded(queries)
+            rows, prior = (queries, None) if self._model is None else self._model.mapped(queries)
+            integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
-            answers = engine.answer(
-                integers,
-                progress=progress,
-                prior=None if self._model is None else self._model.prior(queries),
-            )
+            answers = engine.answer(integers, progress=progress, prior=prior)
             self.n_answers_ += len(queries)
         return answers
 

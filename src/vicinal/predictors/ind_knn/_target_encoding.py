@@ -15,7 +15,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import column_or_1d
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
@@ -88,6 +87,8 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
     if table.dtype.kind == "O":
         table = _as_floats(table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
+        from sklearn.utils.validation import column_or_1d  # slow to load; few need it
+
         table = column_or_1d(table, warn=True)
     shape = (size,) if len(bounds) == 1 else (size, len(bounds))
     if table.dtype.kind not in "biuf" or table.shape not in {shape, (size, len(bounds))}:
