@@ -47,15 +47,10 @@ _SHARED = ("kernel", "norm_bound", "index", "reference_cost")
 class ReleasedAnswers:
     """Stored answers as they leave.
 
-    Attributes
-    ----------
-    labels : int64 (q,)
-        Positions of classes.
-    votes : float64 (q, c) or None
-        Noisy votes; NaN where nobody was asked. None where labels alone leave.
-    probabilities : float64 (q, c) or None
-        None where votes do not tell them: behind a gate, and beside the private model of an
-        earlier version, which did not keep them.
+    `labels`, int64 (q,): positions of classes. `votes`, float64 (q, c) or None: noisy votes; NaN
+    where nobody was asked. None where labels alone leave. `probabilities`, float64 (q, c) or None:
+    None where votes do not tell them: behind a gate, and beside the private model of an earlier
+    version, which did not keep them.
     """
 
     labels: npt.NDArray[np.int64]
@@ -67,26 +62,16 @@ class ReleasedAnswers:
 class AudienceState:
     """Everything that answers one audience.
 
-    Attributes
-    ----------
-    audience : Audience
-        Its row in the ledger, with budgets.
-    requested : SharedSettings
-        The plan as it was asked for.
-    settings : SharedSettings
-        The same with everything automatic fixed.
-    engine : QueryEngine
-        Charges this audience's budgets only.
-    slack : DeltaSlackAccountant
-        What the grid costs.
-    answers : AnswerLog
-        What was released.
-    reuse_replay : ReuseReplay or None
-        What the engine's memory learns from, if it has one.
-    budget_usage : uint16 (m,)
-        How far the public points of its proxies are worn by what was released.
-    private_model : StoredModel or None
-        The private model beside its votes, if it has one.
+    - `audience`: its row in the ledger, with budgets.
+    - `requested`: the plan as it was asked for.
+    - `settings`: the same with everything automatic fixed.
+    - `engine`: charges this audience's budgets only.
+    - `slack`: what the grid costs.
+    - `answers`: what was released.
+    - `reuse_replay`: what the engine's memory learns from, if it has one.
+    - `budget_usage`, uint16 (m,): how far the public points of its proxies are worn by what was
+      released.
+    - `private_model`: the private model beside its votes, if it has one.
     """
 
     audience: Audience
@@ -235,10 +220,7 @@ class AudienceState:
 def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
     """Return the plan of a new audience as JSON, checked.
 
-    Raises
-    ------
-    InvalidInput
-        If a parameter is unknown or out of range, or is not each audience's own.
+    Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own.
     """
     for name in (*_SHARED, *schema.target.own):
         if name in parameters:

@@ -30,15 +30,10 @@ from vicinal.predictors.ind_knn._model_features import (
 class TrainingPlan:
     """How many gradients are released, and how they are followed.
 
-    Attributes
-    ----------
-    steps : int
-        Gradients.
-    clip : float
-        Largest norm of a subject's gradient; features have length 1, a gradient at most 1.5.
-    quiet, least_rate : float
-        Without products a step times the noise on a weight's mean gradient is at most `quiet`,
-        and a step at least the root of (d + 1) c times `least_rate`.
+    `steps`: gradients. `clip`: largest norm of a subject's gradient; features have length 1, a
+    gradient at most 1.5. `quiet`, `least_rate`: without products a step times the noise on a
+    weight's mean gradient is at most `quiet`, and a step at least the root of (d + 1) c times
+    `least_rate`.
     """
 
     steps: int
@@ -76,12 +71,7 @@ class Descent:
     - `rows`, float32 (m, D): public integer rows.
     - `deviation`: standard deviation of the noise on each entry of a mean gradient.
 
-    Attributes
-    ----------
-    weights : float64 (D, c)
-        As they are now.
-    plan : TrainingPlan
-        How many gradients, and how clipped.
+    `weights`, float64 (D, c): as they are now. `plan`: how many gradients, and how clipped.
     """
 
     def __init__(

@@ -43,14 +43,8 @@ MOST_PRODUCTS = 300
 class ModelFeatures:
     """The features of a model: d, their d (d + 1) / 2 products or none, or components; and a bias.
 
-    Attributes
-    ----------
-    n_features : int
-        d.
-    with_products : bool
-        Whether products are among them.
-    kernel : KernelMap or None
-        Makes components that stand in place of the features.
+    `n_features`: d. `with_products`: whether products are among them. `kernel`: makes components
+    that stand in place of the features.
     """
 
     n_features: int

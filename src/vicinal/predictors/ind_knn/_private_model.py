@@ -50,12 +50,8 @@ _CHUNK = 8192
 class LinearModel:
     """Softmax regression with public weights; every row's scores depend on that row alone.
 
-    Attributes
-    ----------
-    weights : float64 (D, c)
-        In steps of 2^-18, whole numbers, for what ModelFeatures makes of d features.
-    kernel : KernelMap or None
-        Part of those features.
+    `weights`, float64 (D, c): in steps of 2^-18, whole numbers, for what ModelFeatures makes of d
+    features. `kernel`: part of those features.
     """
 
     weights: Floats

@@ -37,20 +37,12 @@ from vicinal.predictors.ind_knn._shard import Shard
 class TrainedModel:
     """A private model as it outlives the process: what its training has paid for. Public.
 
-    Attributes
-    ----------
-    share : float
-        The share of budgets that it was trained with.
-    weights : float64 (d + 1, c)
-        Its weights.
-    used : float64 (m,)
-        The share that each public row would have paid, were it a record.
-    n_asked : int
-        Queries that it has put to the vote.
-    kernel : KernelMap or None
-        Part of its features.
-    rule : ModelRule
-        What neighbours make of it.
+    - `share`: the share of budgets that it was trained with.
+    - `weights`, float64 (d + 1, c): its weights.
+    - `used`, float64 (m,): the share that each public row would have paid, were it a record.
+    - `n_asked`: queries that it has put to the vote.
+    - `kernel`: part of its features.
+    - `rule`: what neighbours make of it.
     """
 
     share: float
