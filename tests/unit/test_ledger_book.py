@@ -15,11 +15,10 @@ from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._departed import Standing
 from vicinal.ledger._id_encoding import (
     MOST_BYTES,
+    first_framed_id,
     framed,
     framed_all,
-    framed_ids,
     unframed,
-    unframed_all,
 )
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._schema import PAGE, migrate
@@ -37,7 +36,9 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
     stored = framed(subject)
     assert unframed(stored) == subject
     assert type(unframed(stored)) is type(subject)
-    assert framed_ids(b"<id:" + stored + b"noise>") == [stored]
+    content = b"<id:" + stored + b"noise>"
+    assert first_framed_id(content) is None
+    assert first_framed_id(content, 4) == stored
 
 
 @given(
@@ -48,13 +49,8 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
         st.lists(st.sampled_from(["a", "<id:s", "50%", "é", "a\nb", ""]), min_size=1),
     )
 )
-def test_many_framed_ids_come_back_as_each_alone(subjects):
-    stored = [framed(subject) for subject in subjects]
-    assert framed_all(subjects) == stored
-    alone = [unframed(one) for one in stored]
-    assert [(type(one), one) for one in unframed_all(b"".join(stored))] == [
-        (type(a), a) for a in alone
-    ]
+def test_many_ids_are_framed_as_each_alone(subjects):
+    assert framed_all(subjects) == [framed(subject) for subject in subjects]
 
 
 @given(st.lists(ids, min_size=2, max_size=2, unique=True))
@@ -84,8 +80,6 @@ def test_a_roll_gives_freed_slots_out_again():
     ((_, slot),) = roll.free_slots(["b", "nobody"])
     assert roll.assign_slots(["d"]) == [slot]
     assert roll.size == 3
-    again = SlotTable(roll.slot_of, 5)
-    assert sorted(again.assign_slots(["x", "y"])) == [3, 4]
 
 
 def account(units=(50, 60, 70)):

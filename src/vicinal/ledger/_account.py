@@ -11,6 +11,9 @@ from vicinal.ledger._memory import grown
 from vicinal.ledger._protocols import Slots, Units
 from vicinal.ledger._schema import PAGE
 
+_AT_ONCE = 1 << 16
+"""Numbers that are added up at a time, so that no copy of all is made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Charges:
@@ -41,11 +44,11 @@ class StoredAccount:
     Parameters
     ----------
     units : int64 (slots,)
-        What the database holds.
+        What the database holds; the account's own from now on.
     """
 
     def __init__(self, units: Units) -> None:
-        self._remaining = units.copy()
+        self._remaining = units
         self._durable = units.copy()
         self._spent = 0
         self.unwritten_pages: set[int] = set()
@@ -113,4 +116,5 @@ class StoredAccount:
 
 def exact_sum(units: Units) -> int:
     """Return the sum of int64 numbers, however large, as an int."""
-    return (int((units >> 24).sum()) << 24) + int((units & ((1 << 24) - 1)).sum())
+    parts = (units[start : start + _AT_ONCE] for start in range(0, len(units), _AT_ONCE))
+    return sum((int((p >> 24).sum()) << 24) + int((p & ((1 << 24) - 1)).sum()) for p in parts)

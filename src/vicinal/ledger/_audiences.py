@@ -14,6 +14,8 @@ from vicinal.ledger._schema import PAGE
 CHECKPOINT_BYTES = 1 << 20
 """Charges go into the pages when they take twice the space of these, and at least this."""
 
+_PAGES_AT_ONCE = 16
+
 _COLUMNS = "number, name, plan, welcome, granted, used, slack, folded, folded_queries"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
 _UPSERT = (
@@ -152,10 +154,11 @@ def _loaded(database: Database, row: tuple[object, ...], size: int) -> Audience:
 
 def _paged_units(database: Database, number: int, size: int) -> np.ndarray:
     units = np.zeros(size, dtype=np.int64)
-    rows = database.execute("SELECT number, units FROM pages WHERE audience = ?", (number,))
-    for page, content in rows:
-        part = np.frombuffer(content, dtype="<i8")
-        units[page * PAGE : page * PAGE + len(part)] = part
+    query = "SELECT number, units FROM pages WHERE audience = ? AND number >= ? AND number < ?"
+    for first in range(0, -(-size // PAGE), _PAGES_AT_ONCE):
+        for page, content in database.execute(query, (number, first, first + _PAGES_AT_ONCE)):
+            part = np.frombuffer(content, dtype="<i8")
+            units[page * PAGE : page * PAGE + len(part)] = part
     return units
 
 

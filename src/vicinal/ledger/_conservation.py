@@ -16,9 +16,7 @@ from vicinal.ledger._ledger import Ledger
 
 def free_slots(ledger: Ledger) -> npt.NDArray[np.bool_]:
     """Return which slots nobody has, bool (slots,)."""
-    free = np.ones(ledger.size, dtype=np.bool_)
-    free[list(ledger.slot_table.slot_of.values())] = False
-    return free
+    return ledger.slot_table.unused()
 
 
 def budget_faults(

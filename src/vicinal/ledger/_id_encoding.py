@@ -15,6 +15,9 @@ from vicinal.errors import InvalidInput
 MOST_BYTES = 1000
 """Longest framed id: it fits into one page of a database, so that it stands there in one piece."""
 
+OPENING = b"<id:"
+"""How every framed id begins."""
+
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
 _NEEDS_NO_ESCAPE = re.compile("[!-$&-;=?-~]*")
 _NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
@@ -67,19 +70,10 @@ def unframed(stored: bytes) -> SubjectId:
     return unquote(text) if "%" in text else text
 
 
-def unframed_all(stored: bytes) -> list[SubjectId]:
-    """Return what :func:`unframed` returns for each of many framed ids in a row, sooner."""
-    text = stored.decode()
-    for kind, read in (("<id:s", str), ("<id:i", int)):
-        plain = text.startswith(kind) and "%" not in text
-        if plain and text.count(">" + kind) == text.count(">") - 1:
-            return list(map(read, text[len(kind) : -1].split(">" + kind)))
-    return [unframed(one + b">") for one in stored.split(b">")[:-1]]
-
-
-def framed_ids(content: bytes) -> list[bytes]:
-    """Return all framed ids that stand anywhere in `content`."""
-    return _FRAMED.findall(content)
+def first_framed_id(content: bytes, at: int = 0) -> bytes | None:
+    """Return the framed id that begins at a place of `content`; None if none does."""
+    match = _FRAMED.match(content, at)
+    return None if match is None else match[0]
 
 
 def keyed_hash(key: bytes, subject: SubjectId) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -23,19 +24,27 @@ from vicinal.ledger._audiences import Analyst, Audience, load_audiences
 from vicinal.ledger._chain import attach, descends
 from vicinal.ledger._database import Database
 from vicinal.ledger._departed import EVALUATED, SPELLINGS, Standing, join_departed
+from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import (
     earlier_spellings,
-    framed,
+    framed_all,
     keyed_digest,
     keyed_hash,
 )
 from vicinal.ledger._models import PUT, write_parts
 from vicinal.ledger._protocols import Slots
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._slot_table import SlotTable
-from vicinal.ledger._subject_pages import read_subjects, write_subjects
+from vicinal.ledger._subject_pages import write_subjects
 
 _CLOSED = "closed audiences"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LeavingSubjects:
+    """Subjects that are about to be forgotten: their slots, int32, and keyed hashes. Private."""
+
+    slots: Slots
+    hashes: list[bytes]
 
 
 class Ledger:
@@ -62,7 +71,7 @@ class Ledger:
         self._broken = False
         self._chain = attach(database, key)
         size = int(database.get("slots") or 0)
-        self.slot_table = SlotTable(read_subjects(database), size)
+        self.slot_table = HashedSlotTable(database, size)
         self.audiences = load_audiences(database, size)
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
@@ -84,39 +93,66 @@ class Ledger:
 
         Newcomers get what each audience gives them, others what they had left when they left.
         """
-        newcomers = self.slot_table.newcomers(subjects)
-        slots = np.array(self.slot_table.assign_slots(newcomers), dtype=np.int32)
-        ids = map(framed, newcomers)
+        distinct = list(dict.fromkeys(subjects))
+        slots_of = self.slot_table.find(distinct)
+        new = slots_of == NOBODY
+        newcomers = [distinct[place] for place in np.flatnonzero(new).tolist()]
+        ids = framed_all(newcomers)
+        slots_of[new] = slots = self.slot_table.assign(ids)
         write_subjects(self.database, dict(zip(slots.tolist(), ids, strict=True)))
         self.database.put("slots", str(self.size))
         departed = self._returned(newcomers)
         for audience in self.audiences.values():
             _assign_initial_budgets(audience, slots, departed, self.size)
             audience.checkpoint(self.database)
-        return self.slot_table.slots_of(subjects)
+        if len(distinct) == len(subjects):
+            return slots_of
+        place_of = dict(zip(distinct, slots_of.tolist(), strict=True))
+        return np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
+
+    def leaving(self, subjects: Iterable[SubjectId]) -> LeavingSubjects:
+        """Return for :meth:`take_out` those of `subjects` that are enrolled, each once."""
+        distinct = list(dict.fromkeys(subjects))
+        slots = self.slot_table.find(distinct)
+        here = slots != NOBODY
+        hashes = [self.hash(distinct[place]) for place in np.flatnonzero(here).tolist()]
+        return LeavingSubjects(slots[here], hashes)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects, inside :meth:`change`.
 
         What stays is a keyed hash of the id, with what was left for every audience.
         """
-        freed = self.slot_table.free_slots(subjects)
-        slots = np.array([slot for _, slot in freed], dtype=np.int32)
-        hashes = [self.hash(subject) for subject, _ in freed]
+        self.take_out(self.leaving(subjects))
+
+    def take_out(self, leaving: LeavingSubjects) -> None:
+        """Forget subjects that are enrolled, as :meth:`remove`."""
+        slots, nothing = leaving.slots, np.zeros(len(leaving.slots), dtype=np.int64)
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
+        self.slot_table.free(slots)
         for audience in self.audiences.values():
             budgets = audience.account.durable[slots].tolist()
-            rows = zip(hashes, [audience.number] * len(freed), budgets, strict=True)
+            rows = zip(leaving.hashes, [audience.number] * len(slots), budgets, strict=True)
             self.database.execute_many(
                 "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", rows
             )
-            audience.account.assign(slots, np.zeros(len(freed), dtype=np.int64), self.size)
+            audience.account.assign(slots, nothing, self.size)
             audience.checkpoint(self.database)
 
     def standing(self, subject: SubjectId) -> Standing:
         """Return how a subject is known here; all but the unknown have a budget. Private."""
-        if subject in self.slot_table.slot_of:
-            return Standing.ENROLLED
+        here = self.slot_table.slot(subject) != NOBODY
+        return Standing.ENROLLED if here else self._standing_without_slot(subject)
+
+    def standings(self, subjects: Iterable[SubjectId]) -> list[Standing]:
+        """Return :meth:`standing` of many subjects, sooner."""
+        ids = list(subjects)
+        return [
+            self._standing_without_slot(subject) if slot == NOBODY else Standing.ENROLLED
+            for subject, slot in zip(ids, self.slot_table.find(ids).tolist(), strict=True)
+        ]
+
+    def _standing_without_slot(self, subject: SubjectId) -> Standing:
         query = "SELECT MIN(audience) FROM departed WHERE hash = ?"
         rows = (self.database.execute(query, (hashed,)) for hashed in self._hashes(subject))
         least = [row[0][0] for row in rows if row[0][0] is not None]
@@ -205,11 +241,8 @@ class Ledger:
         """Give all subjects a new budget for another audience, inside :meth:`change`."""
         number = 1 + max((a.number for a in self.audiences.values()), default=0)
         audience = Audience(number, name, plan, StoredAccount(np.zeros(0, dtype=np.int64)))
-        slots = np.fromiter(
-            self.slot_table.slot_of.values(), np.int32, len(self.slot_table.slot_of)
-        )
         audience.write(self.database)
-        _assign_initial_budgets(audience, slots, {}, self.size)
+        _assign_initial_budgets(audience, self.slot_table.taken, {}, self.size)
         audience.checkpoint(self.database)
         self.audiences[name] = audience
         return audience

@@ -1,8 +1,8 @@
-"""Who is here: the slot of every subject, and the slots that are free."""
+"""Who is here: the slot of every subject, by id in memory, and the slots that are free."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -11,22 +11,12 @@ from vicinal.ledger._protocols import Slots
 
 
 class SlotTable:
-    """A subject keeps its slot while it has records; freed slots are given out again.
+    """A subject keeps its slot while it has records; freed slots are given out again."""
 
-    Parameters
-    ----------
-    slot_of : mapping, optional
-        Who is here already.
-    size : int
-        Number of slots, taken or free.
-    """
-
-    def __init__(self, slot_of: Mapping[SubjectId, int] | None = None, size: int = 0) -> None:
-        self.slot_of: dict[SubjectId, int] = dict(slot_of or {})
-        self.size = size
-        free = np.ones(size, dtype=np.bool_)
-        free[list(self.slot_of.values())] = False
-        self._free: list[int] = np.flatnonzero(free)[::-1].tolist()
+    def __init__(self) -> None:
+        self.slot_of: dict[SubjectId, int] = {}
+        self.size = 0
+        self._free: list[int] = []
 
     def newcomers(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
         """Return those of `subjects` that are not here, each once, in order."""

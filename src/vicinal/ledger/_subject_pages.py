@@ -8,14 +8,14 @@ comes or goes has the rows of their page written anew, and digested, in the same
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress, groupby
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
-from vicinal.ledger._id_encoding import unframed_all
 
 PAGE_SLOTS = 1024
 """Slots of a page."""
@@ -27,13 +27,28 @@ _SLOT_BYTES = 4
 _INSERT = "INSERT INTO subject_pages (page, part, slots, ids) VALUES (?, ?, ?, ?)"
 
 
-def read_subjects(database: Database) -> dict[SubjectId, int]:
-    """Return the slot of every subject."""
-    slot_of: dict[SubjectId, int] = {}
-    for rows in database.scan("subject_pages"):
-        slots = np.frombuffer(b"".join([row[2] for row in rows]), dtype="<i4").tolist()
-        slot_of.update(zip(unframed_all(b"".join([row[3] for row in rows])), slots, strict=True))
-    return slot_of
+Row = tuple[bytes, bytes]
+"""Slots, and the framed ids that stand there."""
+
+Page = dict[int, bytes]
+"""The framed id that stands at each slot of a page that is not free, without its last bracket."""
+
+
+def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, Page]]:
+    """Yield number and entries of those of some pages that hold anybody, by slot."""
+    marks = ", ".join("?" * len(pages))
+    rows = database.execute(
+        f"SELECT page, slots, ids FROM subject_pages WHERE page IN ({marks}) "  # noqa: S608
+        "ORDER BY page, part",
+        pages,
+    )
+    for page, parts in groupby(rows, key=itemgetter(0)):
+        yield page, _joined((slots, ids) for _, slots, ids in parts)
+
+
+def split_ids(stored: bytes) -> list[bytes]:
+    """Return the ids of a row, framed but for their last bracket."""
+    return stored[:-1].split(b">")
 
 
 def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
@@ -43,7 +58,7 @@ def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
         return
     for rows in database.scan("subject_pages"):
         for _, _, slots, ids in rows:
-            yield from _entries(slots, ids)
+            yield from ((slot, who + b">") for slot, who in _joined([(slots, ids)]).items())
 
 
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:
@@ -103,35 +118,60 @@ def _read_rows(database: Database) -> Iterator[tuple[int, bytes]]:
 
 
 def _write_page(database: Database, page: int, new: Mapping[int, bytes | None]) -> None:
-    query = "SELECT slots, ids FROM subject_pages WHERE page = ?"
-    before = {slot: who for row in database.execute(query, (page,)) for slot, who in _entries(*row)}
-    if before:
+    query = "SELECT slots, ids FROM subject_pages WHERE page = ? ORDER BY part"
+    rows = database.execute(query, (page,))
+    if rows:
         database.execute("DELETE FROM subject_pages WHERE page = ?", (page,))
-    after = {slot: who for slot, who in {**before, **new}.items() if who is not None}
-    parts = enumerate(_parts(dict(sorted(after.items()))))
-    database.execute_many(
-        _INSERT,
-        [
-            (page, number, np.array(list(part), dtype="<i4").tobytes(), b"".join(part.values()))
-            for number, part in parts
-        ],
-    )
+    left = _without(rows, page * PAGE_SLOTS, list(new))
+    fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
+    if fresh or _are_sparse(left):
+        left = _packed({**_joined(left), **fresh})
+    database.execute_many(_INSERT, [(page, number, *row) for number, row in enumerate(left)])
 
 
-def _parts(subjects: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
-    """Yield subjects in groups that fit into a row."""
-    part: dict[int, bytes] = {}
-    length = 0
-    for slot, subject in subjects.items():
-        length += _SLOT_BYTES + len(subject)
-        if length > ROW_BYTES:
-            yield part
-            part, length = {}, _SLOT_BYTES + len(subject)
-        part[slot] = subject
-    if part:
-        yield part
+def _are_sparse(rows: Sequence[Row]) -> bool:
+    """Tell whether half as many rows would do."""
+    return 2 * sum(len(slots) + len(ids) for slots, ids in rows) <= ROW_BYTES * (len(rows) - 1)
 
 
-def _entries(slots: bytes, ids: bytes) -> Iterator[tuple[int, bytes]]:
-    framed = [one + b">" for one in ids.split(b">")[:-1]]
-    return zip(np.frombuffer(slots, dtype="<i4").tolist(), framed, strict=True)
+def _without(rows: Iterable[Row], first: int, leaving: Sequence[int]) -> list[Row]:
+    """Return the rows of the page from slot `first` on without some slots, where they were."""
+    stays = np.ones(PAGE_SLOTS, dtype=np.bool_)
+    stays[np.array(leaving) - first] = False
+    return [row for slots, ids in rows if (row := _kept(slots, ids, first, stays)) is not None]
+
+
+def _kept(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) -> Row | None:
+    """Return what stays of a row; None for nothing."""
+    here = np.frombuffer(slots, dtype="<i4")
+    kept = stays[here - first]
+    if kept.all():
+        return slots, ids
+    if not kept.any():
+        return None
+    return here[kept].tobytes(), b">".join(compress(split_ids(ids), kept.tolist())) + b">"
+
+
+def _packed(page: Page) -> list[Row]:
+    """Return the fewest rows for who stands at the slots of a page."""
+    slots = sorted(page)
+    return list(_parts(np.array(slots, dtype="<i4"), [page[slot] for slot in slots]))
+
+
+def _parts(slots: npt.NDArray[np.int32], ids: list[bytes]) -> Iterator[Row]:
+    """Yield slots and ids in groups that fit into a row; each id takes its last bracket, too."""
+    ends = np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids)) + 1 + _SLOT_BYTES)
+    start = before = 0
+    while start < len(ids):
+        stop = max(start + 1, int(np.searchsorted(ends, before + ROW_BYTES, side="right")))
+        yield slots[start:stop].tobytes(), b">".join(ids[start:stop]) + b">"
+        start, before = stop, int(ends[stop - 1])
+
+
+def _joined(rows: Iterable[Row]) -> Page:
+    """Return who stands at the slots of some rows."""
+    page: Page = {}
+    for slots, ids in rows:
+        here = np.frombuffer(slots, dtype="<i4").tolist()
+        page.update(zip(here, split_ids(ids), strict=True))
+    return page

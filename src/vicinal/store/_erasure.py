@@ -46,16 +46,11 @@ _MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"
 class Erasure:
     """An erasure that has been decided and is under way.
 
-    Attributes
-    ----------
-    step : str
-        What is to be done next.
-    size : int
-        Number of records before it.
-    rows, hashes : str
-        Positions to erase, int64, and keyed hashes of the subjects, both in base 64.
-    clock : int
-        When it was decided.
+    - `step`: what is to be done next.
+    - `size`: number of records before it.
+    - `rows`, `hashes`: positions to erase, int64, and keyed hashes of the subjects, both in base
+      64.
+    - `clock`: when it was decided.
     """
 
     step: str
@@ -91,13 +86,14 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     passed over, and leave the same traces in version and history.
     """
     with ledger.change("erase"):
-        rows = shard.rows_of(subjects).astype("<i8")
-        present = [s for s in dict.fromkeys(subjects) if s in ledger.slot_table.slot_of]
-        hashes = b"".join(ledger.hash(subject) for subject in present)
+        leaving = ledger.leaving(subjects)
+        rows = shard.rows_at(leaving.slots).astype("<i8")
         size = len(shard)
-        shard.erase(subjects)
+        with shard.erasing(rows):
+            ledger.take_out(leaving)
         forget_additions(ledger.database)
-        encoded = [base64.b64encode(part).decode() for part in (rows.tobytes(), hashes)]
+        parts = (rows.tobytes(), b"".join(leaving.hashes))
+        encoded = [base64.b64encode(part).decode() for part in parts]
         Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
     return len(rows)
 
@@ -105,10 +101,7 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
 def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
     """Do whatever an erasure on record still needs; nothing if there is none.
 
-    Raises
-    ------
-    StorageFailed
-        If the disk fails. Opening the store again goes on where this stopped.
+    Raises StorageFailed if the disk fails. Opening the store again goes on where this stopped.
     """
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**json.loads(stored))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._audiences import Audience
+from vicinal.ledger._hashed_slots import NOBODY
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._visitors import keep_visitors, visitor_units
 from vicinal.mechanisms import NoisyTally, TallyPlan
@@ -42,9 +43,9 @@ def charge_people(
     account = audience.account
     people = list(dict.fromkeys(counted.subjects))
     place_of = {who: place for place, who in enumerate(people)}
-    here = np.array([who in ledger.slot_table.slot_of for who in people], dtype=np.bool_)
-    enrolled = np.flatnonzero(here)
-    slots = ledger.slot_table.slots_of([people[place] for place in enrolled])
+    slots = ledger.slot_table.find(people)
+    here = slots != NOBODY
+    enrolled, slots = np.flatnonzero(here), slots[here]
     visitors = [who for who, is_here in zip(people, here, strict=True) if not is_here]
     remaining = np.zeros(len(people), dtype=np.int64)
     remaining[enrolled] = account.remaining[slots]

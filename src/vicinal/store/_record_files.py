@@ -27,21 +27,17 @@ Rows = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
 
 _CHUNK = 1 << 24
+_PART = 1 << 20
+"""Bytes of features in memory at a time beside the index that takes them."""
 
 
 class RecordFile:
     """One file of rows.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    dtype : dtype
-        Type of a number.
-    width : int
-        Numbers in a row.
-    create : bool
-        Whether to make it if it is not there.
+    - `path`: the file.
+    - `dtype`: type of a number.
+    - `width`: numbers in a row.
+    - `create`: whether to make it if it is not there.
     """
 
     def __init__(
@@ -80,6 +76,21 @@ class RecordFile:
         with guarded(self.path):
             return np.memmap(self.path, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
 
+    def part(self, start: int, stop: int) -> Rows:
+        """Return some rows that are there, (stop - start, width), read and not mapped.
+
+        Pages of a map count as memory of the process as long as it lasts.
+        """
+        parts, at, end = [], start * self.bytes, stop * self.bytes
+        with guarded(self.path):
+            while at < end:
+                parts.append(os.pread(self._descriptor, end - at, at))
+                if not parts[-1]:
+                    raise StoreDamaged(f"{self.path} is shorter than the store. Restore a backup.")
+                at += len(parts[-1])
+        content = parts[0] if len(parts) == 1 else b"".join(parts)
+        return np.frombuffer(content, self.dtype).reshape(-1, self.width)
+
     def move(self, holes: Positions, movers: Positions, size: int) -> None:
         """Copy the rows at `movers` over those at `holes`, and flush."""
         if len(holes):
@@ -101,9 +112,8 @@ class RecordFile:
 
     def digests(self, size: int, tiles: Iterable[int]) -> Iterator[tuple[int, bytes]]:
         """Yield the digest of each of `tiles` among the first `size` rows."""
-        rows = self.rows(size)
         for tile in tiles:
-            part = np.ascontiguousarray(rows[tile * TILE : (tile + 1) * TILE])
+            part = self.part(tile * TILE, min((tile + 1) * TILE, size))
             yield tile, hashlib.sha256(part.data).digest()
 
     def _write(self, content: memoryview, offset: int) -> None:
@@ -115,18 +125,11 @@ class RecordFile:
 class RecordFiles:
     """Features, labels and slots of all records.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the files lie; made if it is not there.
-    dtype : dtype
-        Type of integer features, int8 or float32.
-    n_features : int
-        d.
-    target_width : int
-        Numbers that say what a record carries.
-    create : bool
-        Whether to make the files if they are not there.
+    - `folder`: where the files lie; made if it is not there.
+    - `dtype`: type of integer features, int8 or float32.
+    - `n_features`: d.
+    - `target_width`: numbers that say what a record carries.
+    - `create`: whether to make the files if they are not there.
     """
 
     def __init__(
@@ -171,10 +174,9 @@ class RecordFiles:
 
     def features_in_parts(self, size: int) -> Iterator[Rows]:
         """Yield the features of the first `size` records, a good many at a time."""
-        rows = self.features.rows(size)
-        step = max(1, _CHUNK // self.features.bytes)
+        step = max(1, _PART // self.features.bytes)
         for start in range(0, size, step):
-            yield np.ascontiguousarray(rows[start : start + step])
+            yield self.features.part(start, min(start + step, size))
 
     def column(self, name: str, size: int) -> npt.NDArray[np.int32]:
         """Return a copy of the labels or the slots of the first `size` records, int32 (size,)."""

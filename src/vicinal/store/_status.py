@@ -80,7 +80,7 @@ class Presence:
 
 def presence_in(ledger: Ledger, subjects: Iterable[SubjectId]) -> Presence:
     """Return how many of `subjects`, each counted once, a ledger has, or had."""
-    return Presence.of(ledger.standing(subject) for subject in set(subjects))
+    return Presence.of(ledger.standings(set(subjects)))
 
 
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
@@ -143,12 +143,10 @@ def curator_facts(parts: OpenStore) -> dict[str, Any]:
     return {
         "warning": "These numbers are private. Do not log, show or publish them.",
         "records": len(parts.shard),
-        "subjects": len(parts.ledger.slot_table.slot_of),
+        "subjects": len(parts.ledger.slot_table),
         "departed": int(parts.database.execute(departed, (EVALUATED,))[0][0]),
         "budgets": {
-            name: _budgets(
-                audience.account.remaining[list(parts.ledger.slot_table.slot_of.values())]
-            )
+            name: _budgets(audience.account.remaining[parts.ledger.slot_table.taken])
             for name, audience in parts.ledger.audiences.items()
         },
         "analysts": {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from vicinal.ledger._answers import DIGEST
 from vicinal.ledger._audiences import charges_since_checkpoint, load_audiences
 from vicinal.ledger._chain import chain_faults
 from vicinal.ledger._conservation import budget_faults, free_slots
-from vicinal.ledger._id_encoding import framed, framed_all, framed_ids
+from vicinal.ledger._id_encoding import OPENING, first_framed_id, framed
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._checksums import record_file_faults
 from vicinal.store._opening import OpenStore, goes_on_from
@@ -81,7 +82,7 @@ def verify(
 def _records(parts: OpenStore) -> Iterator[str]:
     size = len(parts.shard)
     slots, rows = parts.record_files.column("slots", size), parts.record_files.labels.rows(size)
-    enrolled = np.fromiter(parts.ledger.slot_table.slot_of.values(), np.int64)
+    enrolled = parts.ledger.slot_table.taken
     if len(np.unique(enrolled)) != len(enrolled):
         yield "Two subjects share a budget."
     if not np.array_equal(np.unique(slots), np.sort(enrolled)):
@@ -130,12 +131,42 @@ def _witness(parts: OpenStore) -> Iterator[str]:
 def traces(parts: OpenStore) -> Iterator[str]:
     """Yield a fault for every file of the database that holds an id of somebody not enrolled.
 
-    Whatever the page: ids are stored framed, and every frame in the file is looked at.
+    Whatever the page: ids are stored framed, and every frame in the file is looked at. Most stand
+    in rows of subjects as they are now; the others are looked up one by one.
     """
-    here = set(framed_all(parts.ledger.slot_table.slot_of))
+    if not parts.database.files:
+        return
+    scanned = parts.database.scan("subject_pages")
+    rows = {first_framed_id(row[3]): _marks(row[3]) for rows in scanned for row in rows}
     for path in parts.database.files:
-        if any(not here.issuperset(framed_ids(content)) for content in _contents(path)):
+        if not all(_only_present(parts, rows, content) for content in _contents(path)):
             yield f"The file {path.name} holds an id of somebody who is not here any more."
+
+
+Marks = tuple[int, bytes]
+"""Length and digest."""
+
+
+def _marks(ids: bytes) -> Marks:
+    return len(ids), hashlib.sha256(ids).digest()
+
+
+def _only_present(parts: OpenStore, rows: Mapping[bytes | None, Marks], content: bytes) -> bool:
+    """Tell whether all ids in a part of a file are those of subjects that are here.
+
+    `rows` are length and digest of all rows of ids, by the first one.
+    """
+    others, at = set(), content.find(OPENING)
+    while at >= 0:
+        one = first_framed_id(content, at)
+        length, digest = rows.get(one, (0, b""))
+        if length and _marks(content[at : at + length]) == (length, digest):
+            at += length
+        else:
+            others |= {one} - {None}
+            at += len(one or OPENING)
+        at = content.find(OPENING, at)
+    return parts.ledger.slot_table.holds([one for one in others if one is not None])
 
 
 def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:

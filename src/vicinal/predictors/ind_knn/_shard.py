@@ -31,6 +31,9 @@ from vicinal.neighbours._scan import fill_holes
 
 Steps = npt.NDArray[np.int64]
 
+_AT_ONCE = 1 << 14
+"""Records that are counted at a time, so that no second array of all is made."""
+
 Following = Callable[[], "tuple[IntegerMatrix, Steps] | None"]
 """Returns queries (q, d) and thresholds (q,) of a later block; None if they are not known yet."""
 
@@ -238,6 +241,16 @@ class Shard(LocalShardBase):
     def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically; return how many records went."""
         rows = self.rows_of(subjects)
+        with self.erasing(rows):
+            self._register.remove(subjects)
+        return len(rows)
+
+    @contextmanager
+    def erasing(self, rows: npt.NDArray[np.int64]) -> Iterator[None]:
+        """Erase `rows` physically; the body takes their subjects off the register.
+
+        `rows`, int64 (m,): positions of all records of some subjects, ascending.
+        """
         movers = fill_holes(rows, len(self))
         new_size = len(self) - len(rows)
         with self._changing():
@@ -245,9 +258,8 @@ class Shard(LocalShardBase):
                 index.remove(rows, movers)
             order = _order_after(rows, movers, new_size)
             self._targets, self._slots = self._targets[order], self._slots[order]
-            self._register.remove(subjects)
+            yield
             self._recount()
-        return len(rows)
 
     def replace_index(self, factory: IndexFactory) -> None:
         """Move all records into another index, in the same order."""
@@ -272,7 +284,11 @@ class Shard(LocalShardBase):
 
     def rows_of(self, subjects: Iterable[SubjectId]) -> npt.NDArray[np.int64]:
         """Return the positions of all records of `subjects`, ascending. Private."""
-        return np.flatnonzero(np.isin(self._slots, self._register.slots(subjects)))
+        return self.rows_at(self._register.slots(subjects))
+
+    def rows_at(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return the positions of all records of the subjects at `slots`, ascending. Private."""
+        return np.flatnonzero(np.isin(self._slots, slots))
 
     def resume(
         self, parts: Iterable[IntegerMatrix], targets: RecordTargets, slots: npt.NDArray[np.int32]
@@ -310,8 +326,9 @@ class Shard(LocalShardBase):
             )
 
     def _recount(self) -> None:
-        counts = np.bincount(self._slots, minlength=self._register.size)
-        self._records = counts.astype(np.int32)
+        self._records = np.zeros(self._register.size, dtype=np.int32)
+        for start in range(0, len(self), _AT_ONCE):
+            np.add.at(self._records, self._slots[start : start + _AT_ONCE], 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,268 @@
+"""Who is here, by hashes of ids; the ids themselves lie in the database alone.
+
+A subject takes 8 bytes of memory where a dict of ids takes some 140: 32 bits of a hash of its
+framed id, then its slot, as one number, all numbers sorted. A hash only tells where to look. What
+it finds is compared with the id that stands at that slot in the database, so that two ids of one
+hash are two subjects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._checks import SubjectId
+from vicinal.errors import InvalidInput
+from vicinal.ledger._database import Database
+from vicinal.ledger._id_encoding import framed_all, unframed
+from vicinal.ledger._protocols import Slots
+from vicinal.ledger._subject_pages import PAGE_SLOTS, Page, read_pages, split_ids
+
+NOBODY = -1
+"""In place of a slot, for ids that are not here."""
+
+_HALF = 32
+_SLOT = np.uint64((1 << _HALF) - 1)
+_PAGES = 32
+"""Pages in memory at a time: some 8 MB as Python objects."""
+_RECENT = 4
+"""Pages that are kept for single look-ups, which mostly come in the order of slots."""
+_AT_ONCE = 1 << 14
+_NO_ID = b"<id:s>"
+"""In place of an id that is too long to be stored; no id is empty."""
+
+Hashes = npt.NDArray[np.uint64]
+
+
+class HashedSlotTable:
+    """A subject keeps its slot while it has records; freed slots are given out again.
+
+    Its look-ups read the database, which must hold what was assigned and freed before.
+
+    Parameters
+    ----------
+    database : Database
+        With the pages of subjects.
+    size : int
+        Number of slots, taken or free.
+    """
+
+    def __init__(self, database: Database, size: int) -> None:
+        self._database = database
+        self.size = size
+        self._entries = _read_entries(database, size)
+        self._free: Slots = np.flatnonzero(self.unused())[::-1].astype(np.int32)
+        self._recent: dict[int, Page] = {}
+
+    def __len__(self) -> int:
+        """Return how many subjects are here. Private."""
+        return len(self._entries)
+
+    @property
+    def taken(self) -> Slots:
+        """The slots that somebody has, int32, in no order."""
+        return (self._entries & _SLOT).astype(np.int32)
+
+    def unused(self) -> npt.NDArray[np.bool_]:
+        """Return which slots nobody has, bool (slots,), without a copy of all that are taken."""
+        unused = np.ones(self.size, dtype=np.bool_)
+        for start in range(0, len(self._entries), _AT_ONCE):
+            unused[self._entries[start : start + _AT_ONCE] & _SLOT] = False
+        return unused
+
+    @property
+    def slot_of(self) -> SlotsBySubject:
+        """The slot of every subject, as a mapping that reads the database."""
+        return SlotsBySubject(self)
+
+    def find(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slot of each of `subjects`, int32; :data:`NOBODY` for those not here."""
+        return self._find(_frames(subjects))
+
+    def _find(self, ids: Sequence[bytes]) -> Slots:
+        """Return the slots of framed ids without their last bracket."""
+        slots = np.full(len(ids), NOBODY, dtype=np.int32)
+        hashes = _hashes(ids)
+        first = np.searchsorted(self._entries, hashes)
+        count = np.searchsorted(self._entries, hashes | _SLOT, side="right") - first
+        for turn in range(int(count.max(initial=0))):
+            places = np.flatnonzero(count > turn)
+            at = (self._entries[first[places] + turn] & _SLOT).astype(np.int32)
+            held = self._held(at, [ids[place] for place in places.tolist()])
+            slots[places[held]] = at[held]
+        return slots
+
+    def slot(self, subject: SubjectId) -> int:
+        """Return the slot of one subject, or :data:`NOBODY`; sooner than :meth:`find`."""
+        (stored,) = _frames([subject])
+        (hashed,) = _hashes([stored])
+        for entry in self._entries[int(np.searchsorted(self._entries, hashed)) :]:
+            if entry & ~_SLOT != hashed:
+                break
+            slot = int(entry & _SLOT)
+            if self._page(slot // PAGE_SLOTS).get(slot) == stored:
+                return slot
+        return NOBODY
+
+    def present(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slots of those of `subjects` that are here, each once, ascending."""
+        slots = self.find(subjects)
+        return np.unique(slots[slots != NOBODY])
+
+    def slots_of(self, subjects: Sequence[SubjectId]) -> Slots:
+        """Return the slot of every one of `subjects`; KeyError if one is not here."""
+        slots = self.find(subjects)
+        if (slots == NOBODY).any():
+            raise KeyError("A subject is not here.")
+        return slots
+
+    def holds(self, framed_ids: Sequence[bytes]) -> bool:
+        """Tell whether all of these framed ids are those of subjects that are here."""
+        return bool((self._find([one[:-1] for one in framed_ids]) != NOBODY).all())
+
+    def assign(self, framed_ids: Sequence[bytes]) -> Slots:
+        """Give each newcomer a slot, and return the slots; `size` grows as needed."""
+        more = len(framed_ids) - len(self._free)
+        if more > 0:
+            fresh = np.arange(self.size + more - 1, self.size - 1, -1, dtype=np.int32)
+            self._free = np.concatenate([self._free, fresh])
+            self.size += more
+        kept = len(self._free) - len(framed_ids)
+        slots = self._free[kept:][::-1].copy()
+        self._free = self._free[:kept].copy()
+        new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
+        self._entries = np.concatenate([self._entries, new])
+        self._entries.sort()
+        self._recent.clear()
+        return slots
+
+    def free(self, slots: Slots) -> None:
+        """Take those at `slots`, each once, out of the table."""
+        leaving = np.zeros(self.size, dtype=np.bool_)
+        leaving[slots] = True
+        self._entries = self._entries[~leaving[self.taken]]
+        # The smallest goes first, as after an opening: copies of a shard must give the same ones.
+        self._free = np.sort(np.concatenate([self._free, slots]))[::-1]
+        self._recent.clear()
+
+    def entries(self) -> Iterator[tuple[bytes, int]]:
+        """Yield framed id and slot of every subject, by slot. Private."""
+        for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES):
+            for _, page in read_pages(self._database, range(start, start + _PAGES)):
+                yield from ((stored + b">", slot) for slot, stored in page.items())
+
+    def _held(self, slots: Slots, ids: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+        """Tell of each id, without its last bracket, whether it stands at its slot."""
+        held = np.zeros(len(slots), dtype=np.bool_)
+        pages = slots // PAGE_SLOTS
+        order = np.argsort(pages, kind="stable")
+        numbers, starts = np.unique(pages[order], return_index=True)
+        places = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
+        for start in range(0, len(numbers), _PAGES):
+            for number, page in read_pages(self._database, list(places)[start : start + _PAGES]):
+                at = places[number]
+                pairs = zip(slots[at].tolist(), at.tolist(), strict=True)
+                held[at] = [page.get(slot) == ids[place] for slot, place in pairs]
+        return held
+
+    def _page(self, number: int) -> Page:
+        """Return who stands at the slots of a page, as far as somebody does."""
+        if number not in self._recent:
+            if len(self._recent) == _RECENT:
+                self._recent.pop(next(iter(self._recent)))
+            pages = dict(read_pages(self._database, [number]))
+            self._recent[number] = pages.get(number, {})
+        return self._recent[number]
+
+
+class SlotsBySubject(Mapping[SubjectId, int]):
+    """The slots of all subjects by id, read from the database as they are asked for. Private.
+
+    Parameters
+    ----------
+    table : HashedSlotTable
+        What it shows.
+    """
+
+    def __init__(self, table: HashedSlotTable) -> None:
+        self.table = table
+
+    def __getitem__(self, subject: SubjectId) -> int:
+        """Return a subject's slot."""
+        slot = self.table.slot(subject)
+        if slot == NOBODY:
+            raise KeyError(subject)
+        return slot
+
+    def __contains__(self, subject: object) -> bool:
+        """Tell whether a subject is here."""
+        return isinstance(subject, int | str) and self.table.slot(subject) != NOBODY
+
+    def __iter__(self) -> Iterator[SubjectId]:
+        """Yield all subjects by slot."""
+        return (unframed(stored) for stored, _ in self.table.entries())
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.table)
+
+    def items(self) -> ItemsView[SubjectId, int]:
+        """Return subjects and slots, by slot."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[int]:
+        """Return the slots, ascending."""
+        return _Values(self)
+
+
+class _Items(ItemsView[SubjectId, int]):
+    _mapping: SlotsBySubject
+
+    def __iter__(self) -> Iterator[tuple[SubjectId, int]]:
+        return ((unframed(stored), slot) for stored, slot in self._mapping.table.entries())
+
+
+class _Values(ValuesView[int]):
+    _mapping: SlotsBySubject
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.sort(self._mapping.table.taken).tolist())
+
+
+def _frames(subjects: Iterable[SubjectId]) -> list[bytes]:
+    """Return framed ids without their last bracket, as a page's are split."""
+    ids = list(subjects)
+    try:
+        frames = framed_all(ids)
+    except InvalidInput:  # one is too long, so it is not here
+        frames = [frame for one in ids for frame in _frame_or_none(one)]
+    return [frame[:-1] for frame in frames]
+
+
+def _frame_or_none(subject: SubjectId) -> list[bytes]:
+    try:
+        return framed_all([subject])
+    except InvalidInput:
+        return [_NO_ID]
+
+
+def _hashes(ids: Sequence[bytes]) -> Hashes:
+    """Return hashes of ids without their last bracket in the upper halves, uint64."""
+    hashes = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids)).view(np.uint64)
+    return hashes << np.uint64(_HALF)
+
+
+def _read_entries(database: Database, size: int) -> Hashes:
+    """Return hash and slot of every subject in the database, sorted; at most `size`."""
+    entries = np.empty(size, dtype=np.uint64)
+    count = 0
+    for rows in database.scan("subject_pages"):
+        for _, _, slots, stored in rows:
+            here = np.frombuffer(slots, dtype="<i4").astype(np.uint64)
+            entries[count : count + len(here)] = _hashes(split_ids(stored)) | here
+            count += len(here)
+    entries = entries if count == size else entries[:count].copy()
+    entries.sort()
+    return entries
