@@ -131,6 +131,8 @@ class Sources:
             "lines of code": f"{code:,}",
             "lines of docstrings": f"{documentation:,}",
             "lines of comments, and empty ones": f"{others:,}",
+            "files over 400 lines": str(sum(self._long_files())),
+            "functions over 40 lines, text and head aside": str(sum(self._long_functions())),
             "names exported by packages": str(sum(map(self._exports, self.trees))),
             "names exported by vicinal": str(self._exports(self._package / "__init__.py")),
             "class names used twice": str(sum(count > 1 for count in names.values())),
@@ -152,6 +154,15 @@ class Sources:
             code += len({line for span in spans for line in span} - texts)
             documentation += len(texts)
         return code, documentation, total - code - documentation
+
+    def _long_files(self) -> Iterator[bool]:
+        return (len(path.read_text(encoding="utf-8").splitlines()) > 400 for path in self.trees)
+
+    def _long_functions(self) -> Iterator[bool]:
+        for node in (node for tree in self.trees.values() for node in ast.walk(tree)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[bool(ast.get_docstring(node)) :] or node.body
+                yield (body[-1].end_lineno or 0) - body[0].lineno >= 40
 
     def verbs(self) -> dict[str, int]:
         """Return methods by how many unrelated classes define them."""

@@ -20,7 +20,7 @@ from vicinal.distributed import (
 )
 from vicinal.distributed._folders import COORDINATOR, ShardFolder, shard_paths, witness_of
 from vicinal.distributed._splitting import ready_cluster
-from vicinal.errors import ShardUnreachable
+from vicinal.errors import StoreDamaged
 
 PATIENCE = MissingShardPolicy(deadline=480.0)
 
@@ -78,9 +78,9 @@ def budgets_of(folder, audience="default"):
         server.close()
 
 
-def in_peace(path):
+def in_peace(path, folders=None):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
-    for folder in shard_paths(path, ready_cluster(path).shards):
+    for folder in folders or shard_paths(path, ready_cluster(path).shards):
         for _ in range(6000):
             try:
                 ShardServer.open(folder).close()
@@ -102,7 +102,10 @@ def on_ray(engine, **options):
 
 
 class Away:
-    """The ways to all copies, of which one is away for tasks of some kinds, from a number on."""
+    """The ways to all copies, of which one is away for tasks of some kinds, from a number on.
+
+    It says that it is damaged, so that nobody waits for it.
+    """
 
     def __init__(self, place, kinds, first=0):
         self.place, self.kinds, self.first, self.seen = place, kinds, first, count()
@@ -124,7 +127,7 @@ class Away:
                 return way.send(message)
 
             def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
-                raise ShardUnreachable("It is away.")
+                raise StoreDamaged("It is away.")
 
             def close(self):
                 way.close()

@@ -121,6 +121,20 @@ def _replied(classifier: IndKNNClassifier, trial: Trial, **detail: float) -> Rep
     return Reply(classifier.classes_[answers.labels], answers.asked, {**told, **detail})
 
 
+_TRAININGS = Trainings()
+
+
+def _ruled(rule: ModelRule | None, share: float | str) -> Answer:
+    """Answer beside a private model that is trained once for all numbers of queries."""
+    answer = _ind_knn(release="label", model_share=share)
+
+    def ruled(trial: Trial, setting: Setting, seed: int) -> Reply:
+        with _TRAININGS.forced(rule, trial.records, (setting.epsilon, seed)):
+            return answer(trial, setting, seed)
+
+    return ruled
+
+
 def _model_and_reuse(trial: Trial, setting: Setting, seed: int) -> Reply:
     """Answer beside a private model; from half-way on a gate that learnt from answers helps.
 
@@ -262,8 +276,8 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         "labels": Contender("Ind-KNN, labels alone", _ind_knn(release="label"), (0.5, 0.15)),
         MODEL: Contender(
             "Ind-KNN, private model and labels",
-            _ind_knn(release="label", model_share="auto"),
-            (3.0, 0.1),
+            _ruled(None, "auto"),
+            (6.0, 0.1),
         ),
         "model-reuse": Contender(
             "Ind-KNN, private model and a gate of answers", _model_and_reuse, (3.0, 0.2)
@@ -339,20 +353,7 @@ def contender_of(name: str) -> Contender:
             f"There is no method {name!r}. There are {', '.join(CONTENDERS)}, and "
             "model@p,r,lambda,g."
         )
-    return Contender(f"Ind-KNN, model {numbers}", _ruled(rule), (0.5, 0.1))
-
-
-_TRAININGS = Trainings()
-
-
-def _ruled(rule: ModelRule) -> Answer:
-    answer = _ind_knn(release="label", model_share=rule.share)
-
-    def ruled(trial: Trial, setting: Setting, seed: int) -> Reply:
-        with _TRAININGS.forced(rule, trial.records, (setting.epsilon, seed)):
-            return answer(trial, setting, seed)
-
-    return ruled
+    return Contender(f"Ind-KNN, model {numbers}", _ruled(rule, rule.share), (0.5, 0.1))
 
 
 def answered(name: str, trial: Trial, setting: Setting, seed: int) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -25,8 +25,8 @@ class Trainings:
         self._kept: dict[Hashable, tuple[PrivateModel, npt.NDArray[Any]]] = {}
 
     @contextmanager
-    def forced(self, rule: ModelRule, records: object, setting: Hashable) -> Iterator[None]:
-        """Take this rule instead of the one that public facts choose.
+    def forced(self, rule: ModelRule | None, records: object, setting: Hashable) -> Iterator[None]:
+        """Take this rule instead of the one that public facts choose; theirs for None.
 
         A model that was trained with the same share on the same records in the same setting is
         taken again, until other records come.
@@ -36,16 +36,20 @@ class Trainings:
             self._kept.clear()
 
         def trained(settings: Any, X: Any, people: Any, *rest: Any) -> PrivateModel:
-            place = setting, rule.share
+            place = setting, settings.trained_share
             if place not in self._kept:
                 model = _train(settings, X, people, *rest)
                 self._kept[place] = model, np.array(people.remaining)
             model, remaining = self._kept[place]
             people.remaining[:] = remaining
-            return PrivateModel(model.model, rest[1], model.used, settings.class_shares, rule)
+            return PrivateModel(
+                model.model, rest[1], model.used, settings.class_shares, settings.model_rule
+            )
 
-        with (
-            mock.patch.object(_model_rule, "chosen_rule", return_value=rule),
-            mock.patch.object(_private_model, "train", trained),
-        ):
+        with ExitStack() as stack:
+            if rule is not None:
+                stack.enter_context(
+                    mock.patch.object(_model_rule, "chosen_rule", return_value=rule)
+                )
+            stack.enter_context(mock.patch.object(_private_model, "train", trained))
             yield

@@ -18,12 +18,11 @@ import pytest
 import shard_tools
 from crash.store_spawner import Seen, stages
 from crash.store_watch import QUERIES, Spawner, check_answers, seen
-from vicinal.distributed import Coordinator, MissingShardPolicy, ShardMissing, promote_copy
+from vicinal.distributed import Coordinator, ShardMissing, promote_copy
 from vicinal.distributed._folders import copy_path
 from vicinal.distributed._shard_server import ShardServer
 
 SEED = 11
-SOON = MissingShardPolicy(deadline=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("template")
     path = shard_tools.clustered(folder, 1, copies=2, n_queries=100_000)
     away = shard_tools.Away(1, {"VoteRequest", "DeleteVotes"})
-    with Coordinator.open(path, away, SOON) as cluster, pytest.raises(ShardMissing):
+    with Coordinator.open(path, away) as cluster, pytest.raises(ShardMissing):
         cluster.predict(QUERIES[:4])
     return path
 

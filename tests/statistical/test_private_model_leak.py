@@ -8,6 +8,7 @@ exactly, and the victim's charges must not be below it. Broken controls fail tha
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant
 from vicinal.predictors.ind_knn import _descent, _model_rule, _private_model
+from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
 from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.predictors.ind_knn._private_model import LinearModel, ModelGate, PrivateModel
@@ -64,12 +66,19 @@ def trained(subjects, monkeypatch, **parameters):
     return fitted, steps
 
 
-def without(subjects, victim, step):
+def with_components(patch):
+    """Have models of any number of features trained on components of a kernel."""
+    patch.setattr(_model_rule, "LEAST_MANY", 1)
+    patch.setattr(_model_rule, "LEAST_LANDMARKS", 10)
+    patch.setattr(_descent, "OF_COMPONENTS", dataclasses.replace(_descent.OF_COMPONENTS, steps=20))
+
+
+def without(subjects, victim, step, model):
     """Return the sums of the step in the world without the victim, whose budgets are fresh."""
     stay = subjects != victim
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
-    rows = ModelFeatures.planned(D).rows(X[stay])
+    rows = ModelFeatures.of_weights(D, model.weights, model.kernel).rows(X[stay])
     people = _linear_model.SubjectRows(rows, Y[stay].astype(np.int32), slots, slots.max() + 1)
     twin = _linear_model.IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
@@ -83,10 +92,12 @@ def without(subjects, victim, step):
 def loss_and_price(subjects, victim, monkeypatch, **parameters):
     """Return the zCDP that the training loses about the victim, and what the victim paid."""
     fitted, steps = trained(subjects, monkeypatch, **parameters)
-    assert len(steps) == _descent.STEPS
+    model = fitted._model.model
+    plan = _descent.PLAIN if model.kernel is None else _descent.OF_COMPONENTS
+    assert len(steps) == plan.steps
     loss = 0.0
     for step in steps:
-        difference = (step.sums - without(subjects, victim, step)).astype(float)
+        difference = (step.sums - without(subjects, victim, step, model)).astype(float)
         loss += np.square(difference).sum() / (2 * step.release.scale**2)
     ledger = fitted._shard.ledger
     slot = ledger.slots([victim])[0]
@@ -104,6 +115,36 @@ def test_training_loses_what_the_victim_paid(subjects, victim, release, monkeypa
     loss, paid = loss_and_price(subjects, victim, monkeypatch, release=release)
     assert 0 < loss <= paid * (1 + 1e-9)
     assert paid <= loss * (1 + 1e-3)
+
+
+@pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 17), (SEVERAL, N - 4)])
+def test_training_on_components_loses_what_the_victim_paid(subjects, victim, monkeypatch):
+    with_components(monkeypatch)
+    loss, paid = loss_and_price(subjects, victim, monkeypatch, release="label")
+    assert 0 < loss <= paid * (1 + 1e-9)
+    assert paid <= loss * (1 + 1e-3)
+
+
+def of_private_landmarks(patch):
+    """Take the kernel's likenesses to private records."""
+    honest = ModelFeatures.planned
+
+    def broken(width, rows=None):
+        return honest(width, None if rows is None else X)
+
+    patch.setattr(ModelFeatures, "planned", broken)
+
+
+@pytest.mark.parametrize("control", [None, of_private_landmarks])
+def test_landmarks_are_public_rows(control, monkeypatch):
+    """Whoever is in the data, the kernel is the same: it is made before any record is read."""
+    with_components(monkeypatch)
+    if control is not None:
+        control(monkeypatch)
+    given = KernelMap.of(R).arrays()
+    made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.kernel.arrays()
+    same = all(np.array_equal(given[name], made[name]) for name in given)
+    assert same == (control is None)
 
 
 def uncharged(patch):
@@ -138,10 +179,14 @@ def most_wrong(monkeypatch):
     return int(chances[np.arange(N), Y].argmin())
 
 
+@pytest.mark.parametrize("components", [False, True])
 @pytest.mark.parametrize("control", [uncharged, unclipped])
-def test_broken_trainings_are_caught(control, monkeypatch):
+def test_broken_trainings_are_caught(control, components, monkeypatch):
+    if components:
+        with_components(monkeypatch)
     victim = most_wrong(monkeypatch)
-    monkeypatch.setattr(_private_model, "CLIP", 0.3)
+    name = "OF_COMPONENTS" if components else "PLAIN"
+    monkeypatch.setattr(_descent, name, dataclasses.replace(getattr(_descent, name), clip=0.3))
     loss, paid = loss_and_price(SINGLE, victim, monkeypatch)
     assert loss <= paid * (1 + 1e-9)
     control(monkeypatch)

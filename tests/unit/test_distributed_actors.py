@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -13,9 +14,9 @@ import numpy as np
 import pytest
 
 import shard_tools
-from vicinal.distributed import RayCluster
+from vicinal.distributed import RayCluster, promote_copy
 from vicinal.distributed._fan_out import gather
-from vicinal.distributed._folders import shard_paths
+from vicinal.distributed._folders import copy_path, shard_paths
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
 from vicinal.distributed._ray_actors import ray_module, run_quietly
 from vicinal.distributed._ray_transport import RayTransport, join_message, split_message
@@ -223,3 +224,23 @@ def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ra
     assert kind == "unreachable"
     assert "Another process" in words
     link.close()
+
+
+def test_a_second_copy_on_ray_takes_over(tmp_path, ray_engine):
+    """Fails if copies on actors of their own go different ways, or a promoted one has forgotten."""
+    path = shard_tools.clustered(tmp_path, 1, copies=2)
+    with shard_tools.on_ray(ray_engine)(path) as cluster:
+        cluster.predict(shard_tools.tools.Q[:6])
+        os.kill(ray_engine.processes()[1], signal.SIGKILL)  # the second copy; a spare opens it
+        cluster.predict(shard_tools.tools.Q[6:12])
+        assert cluster.verify()
+    first, second = (copy_path(path, 0, copy) for copy in (1, 2))
+    shard_tools.in_peace(path, [first, second])
+    before = shard_tools.budgets_of(first)
+    assert shard_tools.budgets_of(second) == before
+    shutil.rmtree(first)
+    promote_copy(path, 0, 2, ray_engine.transports)
+    shard_tools.in_peace(path, [second])
+    assert shard_tools.budgets_of(second) == before
+    with shard_tools.on_ray(ray_engine)(path) as cluster:
+        assert cluster.predict(shard_tools.tools.Q[:6]).charged == 0

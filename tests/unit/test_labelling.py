@@ -23,6 +23,7 @@ from vicinal.labelling import (
     load_answers,
     save_answers,
 )
+from vicinal.predictors.ind_knn import _model_rule
 
 C = 3
 
@@ -490,9 +491,13 @@ class Cut(Exception):
     """Where a process ends."""
 
 
+@pytest.mark.parametrize("components", [False, True])
 def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
-    world, tmp_path, monkeypatch
+    world, tmp_path, monkeypatch, components
 ):
+    if components:
+        monkeypatch.setattr(_model_rule, "LEAST_MANY", 1)
+        monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", 10)
     killed, blocks = labeller(world, model_share=0.5, n_records=900), []
     honest = killed.label
 
@@ -513,6 +518,7 @@ def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
     assert before.keys() == after.keys()
     assert all((before[name] == after[name]).all() for name in before)
     assert before["model_put"] > 0
+    assert ("model_projection" in before) == components
     asked, _ = labelled(world, tmp_path, labeller(world, model_share=0.5, n_records=900))
     assert (asked.labels == world[3][asked.questions]).mean() > 0.9
 

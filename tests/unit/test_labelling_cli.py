@@ -307,3 +307,36 @@ def test_table1_refuses_data_without_enough_test_images(files, tmp_path):
     )
     assert "must have 10000 images" in message
     assert files.exists()
+
+
+@pytest.mark.parametrize("keep", [[], ["--rounds", 1, "--model-keep", 0.6]])
+def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    from experiments.commands import table1_mnist
+    from experiments.students import runs
+
+    monkeypatch.setattr(runs, "N_PUBLIC", 120)
+    monkeypatch.setattr(table1_mnist, "_STEPS", (30, 30))
+    rng = np.random.default_rng(0)
+    centres, (y, test) = 4 * rng.normal(size=(10, 12)), rng.integers(0, 10, (2, 2400))
+    rows = {f"x_{name}": np.rint(centres[of] + rng.normal(size=(len(of), 12))).astype(np.int8)
+            for name, of in (("train", y), ("test", test[:240]))}  # fmt: skip
+    facts = {
+        "y_train": y,
+        "y_test": test[:240],
+        "steps": np.ones(12),
+        "n_components": 8,
+        "power": 0.5,
+    }
+    np.savez(tmp_path / "made.npz", **rows, **facts)
+    where = "--vectors", tmp_path / "made.npz", "--out", tmp_path / "out"
+    output = run(
+        "table1-mnist", *where, "--runs", 1, "--epsilon", 8, *keep, "--json", program=experiments
+    )
+    (found,) = json.loads(output)["runs"]
+    assert len(found["rounds"]) == (1 if keep else 2)
+    last = found["rounds"][-1]
+    assert last["answers_kept"] > 0.5
+    assert last["student"] > 0.5
+    if keep:
+        assert (last["questions"], last["kept"]) == (120, 72)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.predictors.ind_knn._descent import RATE, SHORT, STEPS, TRIAL, Descent
+from vicinal.predictors.ind_knn._descent import PLAIN, RATE, SHORT, TRIAL, Descent
 from vicinal.predictors.ind_knn._model_features import (
     BIAS,
     PRODUCTS,
@@ -100,7 +100,7 @@ def test_steps_are_long_only_where_products_stand_out(signal, shortest):
     unit = ROWS / FEATURES.unit
     curvature = unit.T @ (0.5 * unit) / len(unit)
     descent = Descent(FEATURES, np.array([0.5, 0.5]), ROWS, 0.003)
-    for _ in range(STEPS):
+    for _ in range(PLAIN.steps):
         noise = rng.normal(0, 0.003, target.shape)
         descent.step(curvature @ (descent.weights - target) + noise)
     rates = np.array(descent._rates) / RATE / np.sqrt(2 * (D + 1))
@@ -112,7 +112,7 @@ def test_steps_are_long_only_where_products_stand_out(signal, shortest):
 def test_steps_of_a_model_without_products_are_alike():
     rows = ModelFeatures.planned(40).rows(np.random.default_rng(5).normal(size=(50, 40)))
     descent = Descent(ModelFeatures.planned(40), np.array([0.9, 0.1]), rows, 0.01)
-    for _ in range(STEPS):
+    for _ in range(PLAIN.steps):
         descent.step(np.zeros((41, 2)))
     assert len(set(descent._rates)) == 1
     np.testing.assert_allclose(descent.finished()[:-1], 0)

@@ -130,7 +130,7 @@ def test_the_plan_has_the_noise_that_fit_trains_with(release, monkeypatch):
     ).fit(X, y, public=rng.normal(size=(40, 3)))
     plan = price({**FILTER, "model_share": 0.7, "release": release})
     training = plan["releases"][0]["parts"][0]
-    assert training["steps"] == _descent.STEPS
+    assert training["steps"] == _descent.PLAIN.steps
     # 1 % of delta is kept for the grid where votes leave.
     assert training["sigma"] == pytest.approx(used[0], rel=2e-3)
 

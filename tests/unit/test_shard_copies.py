@@ -36,8 +36,8 @@ from vicinal.errors import (
     StoreInUse,
     StoreOutdated,
 )
+from vicinal.ledger import _ledger
 
-SOON = MissingShardPolicy(deadline=0.1)
 NEW_X, NEW_Y = tools.points(40, 9)
 NEW = [f"new-{i // 2}" for i in range(40)]
 OTHER = {1: 2, 2: 1}
@@ -104,7 +104,7 @@ def bring_back(path, number, copy, place, old=None):
     shard_tools.moved(folder, place / "witness", witness_of(path, folder.name))
 
 
-def opened(path, connect=local_transports, policy=SOON):
+def opened(path, connect=local_transports, policy=shard_tools.PATIENCE):
     return Coordinator.open(path, connect, policy)
 
 
@@ -114,6 +114,7 @@ def opened(path, connect=local_transports, policy=SOON):
 def test_both_copies_write_the_same_and_answer_as_a_store(path, twin, monkeypatch):
     """Fails if copies have to be made the same although nothing was away: charges follow orders."""
     monkeypatch.setattr(CheckedTransport, "align", lambda *_: pytest.fail("the copies differed"))
+    monkeypatch.setattr(_ledger, "_now", map(str, count()).__next__)
     np.testing.assert_array_equal(*VOTES)
     with opened(path) as cluster:
         cluster.predict(tools.Q[6:12])
@@ -127,6 +128,21 @@ def test_both_copies_write_the_same_and_answer_as_a_store(path, twin, monkeypatc
         assert cluster.facts()["copies"] == [[1, 2], [1, 2]]
         found = cluster.verify(["person-3"])
         assert found, found.faults
+    assert len(set(heads(path))) == len(set(heads(path, 1))) == 1
+
+
+def test_a_copy_that_was_opened_again_goes_on_as_the_other(path, monkeypatch):
+    """Fails if anything that is written follows from what happened since an opening."""
+    monkeypatch.setattr(CheckedTransport, "align", lambda *_: pytest.fail("the copies differed"))
+    people = [["person-3", "person-140", "person-8"], ["new-2", "person-7", "new-19", "person-90"]]
+    with opened(path) as cluster:
+        for turn, leaving in enumerate(people):
+            cluster.erase(leaving)
+            for way in cluster._transports:
+                way.transports[turn].close()  # as when its process has died
+            cluster.add(NEW_X, NEW_Y, NEW)
+            cluster.predict(tools.Q[6 + 6 * turn : 12 + 6 * turn])
+        assert cluster.verify(), cluster.verify().faults
     assert len(set(heads(path))) == len(set(heads(path, 1))) == 1
 
 
@@ -275,7 +291,7 @@ def test_the_coordinator_dies_between_two_copies(path, twin, lost):
 @both
 def test_without_a_copy_its_shard_is_missing_and_its_votes_are_not_used(path, lost):
     """Fails if an answer leaves that one copy was not charged for: promoted, it would refill."""
-    policy = MissingShardPolicy(deadline=0.1, answer_without=True)
+    policy = MissingShardPolicy(answer_without=True)
     with opened(path, shard_tools.Away(lost - 1, {"VoteRequest"}), policy) as cluster:
         assert cluster.predict(tools.Q[6:12]).missing == (0,)
     promote_copy(path, 0, lost)
@@ -344,7 +360,7 @@ def test_copies_behind_inner_nodes_are_compared_and_made_the_same(tmp_path, monk
         CheckedTransport, "align", lambda *a: aligned.append(a[0].record.number) or real(*a)
     )
     away = shard_tools.Away(1, {"VoteRequest"})
-    with Coordinator.open(path, away, SOON, fan_out=2) as cluster:
+    with Coordinator.open(path, away, shard_tools.PATIENCE, fan_out=2) as cluster:
         assert [len(group.nodes) for group in cluster._tree._groups] == [2, 2]
         with pytest.raises(ShardMissing, match="copy 2 of shard 0"):
             cluster.predict(tools.Q[:6])
@@ -355,7 +371,7 @@ def test_copies_behind_inner_nodes_are_compared_and_made_the_same(tmp_path, monk
         cluster.predict(tools.Q[12:18])
         assert aligned == [0]
     promote_copy(path, 0, 2)
-    with Coordinator.open(path, local_transports, SOON, fan_out=2) as cluster:
+    with Coordinator.open(path, local_transports, shard_tools.PATIENCE, fan_out=2) as cluster:
         assert [len(group.nodes) for group in cluster._tree._groups] == [2]
         cluster.predict(tools.Q[18:20])
         assert cluster.verify()
@@ -431,7 +447,7 @@ def test_a_loss_is_not_accepted_while_a_copy_has_lost_nothing(path):
     """Fails if everybody's budget is spent although one copy knows all charges."""
     lose(path, 0, 1)
     with pytest.raises(PrivacyRefused, match="Copy 2 of shard 0 has lost nothing"):
-        Coordinator.open(path, local_transports, SOON, accept_loss=True)
+        Coordinator.open(path, local_transports, shard_tools.PATIENCE, accept_loss=True)
     promote_copy(path, 0, 2)
     opened(path).close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import warnings
 
@@ -20,6 +21,8 @@ from vicinal.distributed._local_transport import local_transports
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, StorageFailed
 from vicinal.ledger._models import read_parts
 from vicinal.mechanisms._linear_model import GradientRelease
+from vicinal.predictors.ind_knn import _model_rule
+from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.store import Store, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
 
@@ -408,3 +411,47 @@ def test_the_command_refreshes(refreshable, tmp_path):
     found = CliRunner().invoke(app, ["refresh", str(tmp_path / "store")])
     assert found.exit_code == 0, found.output
     assert "Refreshes left: 1" in found.stdout
+
+
+@pytest.fixture
+def of_components(tmp_path, monkeypatch):
+    """A store whose model was trained on components of a kernel, and its first 30 answers."""
+    monkeypatch.setattr(_model_rule, "LEAST_MANY", 1)
+    monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", 10)
+    with make(tmp_path / "store", model_refreshes=1) as store:
+        yield store
+
+
+def test_components_are_the_same_after_opening_and_after_a_refresh(of_components):
+    path, kernel = of_components._parts.folder.path, model_of(of_components).model.kernel
+    scores = model_of(of_components).model.scores(Q)
+    of_components.close()
+    with Store.open(path) as opened:
+        again = model_of(opened).model
+        assert (again.scores(Q) == scores).all()
+        arrays = again.kernel.arrays()
+        assert all((arrays[name] == each).all() for name, each in kernel.arrays().items())
+        assert (opened.predict(Q).labels == YQ).mean() > 0.9
+        opened.refresh_model()
+        assert model_of(opened).model.kernel.width == kernel.width
+        assert opened.verify()
+
+
+def test_a_store_keeps_the_rule_of_its_model(of_components, monkeypatch):
+    """A rule of a later version is for models that are trained by it."""
+    path, before = of_components._parts.folder.path, of_components._audience_states["default"]
+    assert model_of(of_components).rule == _model_rule.OF_COMPONENTS
+    of_components.close()
+    monkeypatch.setattr(_model_rule, "OF_COMPONENTS", ModelRule(0.5, 0.9, 9.0, 9.0))
+    monkeypatch.setattr(_model_rule, "USUAL", ModelRule(0.5, 0.9, 9.0, 9.0))
+    with Store.open(path) as opened:
+        after = opened._audience_states["default"]
+        assert after.private_model.model.rule == before.private_model.model.rule
+        assert after.settings.n_asked == before.settings.n_asked
+        database = opened._parts.database
+        with database.transaction():
+            plan = json.loads(after.audience.plan)
+            del plan["pinned"]["model_rule"]
+            database.execute("UPDATE audiences SET plan = ?", (json.dumps(plan),))
+    with Store.open(path) as older:
+        assert model_of(older).rule == _model_rule.FIRST

@@ -27,7 +27,7 @@ from vicinal.predictors import (
     NoisySGDClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.predictors._common.fixed_plan import subject_slots
+from vicinal.predictors._common.inputs import FitInputs
 from vicinal.serving._routes import checked_ids
 from vicinal.store import Presence, Store
 
@@ -286,7 +286,7 @@ def test_other_methods_count_the_same_people():
     people = [("5", "Zo\u00eb", "a")[i % 3] for i in range(30)]
     spelt = [(5, "Zo\u0065\u0308", "a")[i % 3] if i % 2 else who for i, who in enumerate(people)]
     ids = _checks.subject_ids("subjects", spelt)
-    assert subject_slots(ids)[1] == 3
+    assert FitInputs(np.zeros((len(ids), 1)), ids, None).slots[1] == 3
     assert len({tuple(teachers_of(ids[i::3], bytes(32), 1000)) for i in range(3)}) == 3
     for make in (
         lambda: PrivateKNNClassifier(range(3), 2, 0.5, n_queries=5, simulation_seed=1),

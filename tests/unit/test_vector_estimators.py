@@ -9,7 +9,7 @@ from sklearn.base import clone
 from literal import LiteralIndKNN, cosine_steps
 from vicinal import IndKNNClassifier, IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors.ind_knn import _averages, _target_encoding
+from vicinal.predictors.ind_knn import _target_encoding, _vector_answers
 from vicinal.predictors.ind_knn._vector_answers import NumberAnswers
 
 N, D, Q = 60, 5, 25
@@ -366,17 +366,17 @@ def test_vectors_of_label_sets_are_short_enough(tau):
 
 def test_quantiles_of_a_known_distribution():
     edges = np.array([0.0, 1.0, 3.0, 4.0])
-    shares = _averages.distribution(np.array([[0.5, 0.9], [0.7, 0.2], [-0.3, 1.4]]))
+    shares = _vector_answers.distribution(np.array([[0.5, 0.9], [0.7, 0.2], [-0.3, 1.4]]))
     np.testing.assert_allclose(shares, [[0.5, 0.9], [0.45, 0.45], [0.0, 1.0]])
-    np.testing.assert_allclose(_averages.quantile(shares[:1], edges, 0.7), [2.0])
+    np.testing.assert_allclose(_vector_answers.quantile(shares[:1], edges, 0.7), [2.0])
     for level in (0.0, 0.5, 1.0):
-        found = _averages.quantile(shares, edges, level)
+        found = _vector_answers.quantile(shares, edges, level)
         assert ((found >= 0) & (found <= 4)).all()
 
 
 def test_weights_are_above_zero_whatever_the_noise():
     sums = np.array([[-50.0, 3.0], [0.0, 0.0], [1e6, 5e5], [-1e9, 1.0]])
-    found = _averages.NoisyAverages.of(sums, np.ones(4), 0.5, 0.5)
+    found = _vector_answers.NoisyAverages.of(sums, np.ones(4), 0.5, 0.5)
     assert (found.weight > 0).all()
     assert np.isfinite(found.means).all()
     assert found.means[2, 0] == pytest.approx(0.5)

@@ -193,14 +193,14 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
 
 def _beside_votes(audit: IndKNNAudit, plan: Mapping[str, Any]) -> Trials:
     """Return the attacks on what a plan spends budgets on, or does with answers, beside votes."""
-    found: Trials = {}
+    trials: Trials = {}
     if plan["neighbor_count"] == PRIVATE:
-        found["count"] = audit.counts
-    found |= _model(audit, plan["release"], plan)
+        trials["count"] = audit.counts
+    trials |= _model(audit, plan["release"], plan)
     reuses = {NEIGHBORS: {"reuse": audit.reuse}, GATE: {"gate": audit.gate}}
     if plan["release"] == "votes":
-        found |= reuses.get(plan["reuse_predictions"], {})
-    return found
+        trials |= reuses.get(plan["reuse_predictions"], {})
+    return trials
 
 
 def _model(audit: IndKNNAudit, release: str, values: Mapping[str, Any]) -> Trials:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,6 +33,8 @@ from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
 
 RUNS = 1 << 12
 """Runs of one data set between two looks at the clock."""
+
+_SIGMA = 0.7  # noise on votes, where an attack on a sample tells most
 
 _TOO_FEW = 1e-9  # how likely a draw holds fewer than k others
 
@@ -200,86 +202,59 @@ def _crowd(classifier: Any) -> int:
     return others
 
 
-def private_knn_votes(
-    gamma: float = 0.15, sigma: float = 0.7, queries: int = 2, delta: float = 1e-5
+def _unanimous(
+    k: int,
+    gamma: float,
+    sigma: float,
+    world: str,
+    damages: Sequence[str],
+    delta: float,
+    *,
+    n_queries: int = 1,
+    label_only: bool = False,
+    screen: tuple[float, float] | None = None,
 ) -> PrivateKNNTrial:
-    """Return the attack on votes of sampled neighbours."""
+    """Return the attack on k neighbours who say class 1, one of whom the subject takes away."""
+    threshold, sigma_screen = screen or (None, None)
     classifier = PrivateKNNClassifier(
-        range(2), 2, gamma, sigma_votes=sigma, n_queries=queries, delta=delta
-    )
-    law = AnswerLaw(np.array([0.0, 2.0]), np.array([1.0, -1.0]), gamma, sigma)
-    damages: dict[str, Callable[[Release], None]] = {
-        "noise halved": halve_noise,
-        "everybody sampled": sample_everybody,
-        "subjects forgotten": forget_subjects,
-    }
-    return PrivateKNNTrial(classifier, law, f"votes, sampled at {gamma:g}, subject next", damages)
+        range(2), k, gamma, sigma_votes=sigma, sigma_screen=sigma_screen, threshold=threshold,
+        n_queries=n_queries, delta=delta, release="label" if label_only else "votes",
+    )  # fmt: skip
+    votes, moved = np.array([0.0, float(k)]), np.array([1.0, -1.0])
+    law = AnswerLaw(votes, moved, gamma, sigma, label_only, screen)
+    return PrivateKNNTrial(classifier, law, world, _named(damages))
+
+
+def private_knn_votes(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
+    """Return the attack on votes of sampled neighbours."""
+    damages = "noise halved", "everybody sampled", "subjects forgotten"
+    world = f"votes, sampled at {gamma:g}, subject next"
+    return _unanimous(2, gamma, _SIGMA, world, damages, delta, n_queries=2)
 
 
 def private_knn_without_sampling(delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on votes where everybody takes part."""
-    classifier = PrivateKNNClassifier(range(2), 3, 1.0, sigma_votes=2.0, n_queries=1, delta=delta)
-    law = AnswerLaw(np.array([0.0, 3.0]), np.array([1.0, -1.0]), 1.0, 2.0)
-    damages: dict[str, Callable[[Release], None]] = {
-        "drawn with replacement": draw_with_replacement,
-        "noise halved": halve_noise,
-    }
-    return PrivateKNNTrial(classifier, law, "votes, everybody takes part", damages)
+    damages = "drawn with replacement", "noise halved"
+    return _unanimous(3, 1.0, 2.0, "votes, everybody takes part", damages, delta)
 
 
-def private_knn_labels(
-    gamma: float = 0.15, sigma: float = 0.7, delta: float = 1e-5
-) -> PrivateKNNTrial:
+def private_knn_labels(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on labels of one neighbour."""
-    classifier = PrivateKNNClassifier(
-        range(2), 1, gamma, sigma_votes=sigma, n_queries=1, delta=delta, release="label"
-    )
-    law = AnswerLaw(np.array([0.0, 1.0]), np.array([1.0, -1.0]), gamma, sigma, label_only=True)
-    return PrivateKNNTrial(
-        classifier, law, "labels, one neighbour", {"everybody sampled": sample_everybody}
-    )
+    world = "labels, one neighbour"
+    return _unanimous(1, gamma, _SIGMA, world, ["everybody sampled"], delta, label_only=True)
 
 
-def private_knn_screening(
-    gamma: float = 0.15, sigma: float = 0.7, delta: float = 1e-5
-) -> PrivateKNNTrial:
+def private_knn_screening(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on what a screening lets pass; answers have noise that hides all."""
-    k, threshold = 2, 2.0 - 1.5 * sigma
-    classifier = PrivateKNNClassifier(
-        range(2),
-        k,
-        gamma,
-        sigma_screen=sigma,
-        threshold=threshold,
-        sigma_votes=1e6,
-        n_queries=1,
-        delta=delta,
-    )
-    law = AnswerLaw(
-        np.array([0.0, float(k)]), np.array([1.0, -1.0]), gamma, 1e6, screen=(threshold, sigma)
-    )
-    damages: dict[str, Callable[[Release], None]] = {"everybody sampled": sample_everybody}
-    return PrivateKNNTrial(classifier, law, "screening, unanimous neighbours", damages)
+    world, screen = "screening, unanimous neighbours", (2 - 1.5 * _SIGMA, _SIGMA)
+    return _unanimous(2, gamma, 1e6, world, ["everybody sampled"], delta, screen=screen)
 
 
-def private_knn_screened(
-    gamma: float = 0.15, sigma: float = 0.7, delta: float = 1e-5
-) -> PrivateKNNTrial:
+def private_knn_screened(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on a screening and the votes of what it lets pass, both telling."""
-    k, noise = 2, 1.5
-    threshold = k - 1.5 * noise
-    classifier = PrivateKNNClassifier(
-        range(2), k, gamma, sigma_screen=noise, threshold=threshold, sigma_votes=sigma,
-        n_queries=1, delta=delta,
-    )  # fmt: skip
-    law = AnswerLaw(
-        np.array([0.0, float(k)]), np.array([1.0, -1.0]), gamma, sigma, screen=(threshold, noise)
-    )
-    damages: dict[str, Callable[[Release], None]] = {
-        "noise halved": halve_noise,
-        "everybody sampled": sample_everybody,
-    }
-    return PrivateKNNTrial(classifier, law, "screening, then votes of what passed", damages)
+    world, screen = "screening, then votes of what passed", (2 - 1.5 * 1.5, 1.5)
+    damages = "noise halved", "everybody sampled"
+    return _unanimous(2, gamma, _SIGMA, world, damages, delta, screen=screen)
 
 
 # ---------------------------------------------------------------- PATE
@@ -303,18 +278,15 @@ class PATETrial(FixedPlanTrial):
         return np.asarray(passed), answers
 
 
-def pate_votes(sigma: float = 2.0, queries: int = 2, delta: float = 1e-5) -> PATETrial:
+def pate_votes(delta: float = 1e-5) -> PATETrial:
     """Return the attack on votes of teachers."""
-    teachers = 50
+    teachers, sigma = 50, 2.0
     classifier = PATEClassifier(
         range(2), teachers, sigma_votes=sigma,
-        teacher=DummyClassifier(strategy="constant", constant=1), n_queries=queries, delta=delta,
+        teacher=DummyClassifier(strategy="constant", constant=1), n_queries=2, delta=delta,
     )  # fmt: skip
     law = AnswerLaw(np.array([float(teachers), 0.0]), np.array([-1.0, 1.0]), 1.0, sigma)
-    damages: dict[str, Callable[[Release], None]] = {
-        "noise halved": halve_noise,
-        "subjects forgotten": forget_subjects,
-    }
+    damages = _named(("noise halved", "subjects forgotten"))
     return PATETrial(classifier, law, "votes, a teacher that the subject decides", damages)
 
 
@@ -351,3 +323,15 @@ def draw_with_replacement(release: Release) -> None:
     """Sample as published code did."""
     honest = release.nearest
     release.nearest = ReplacementSample(honest.knn, honest.gamma, honest._source)
+
+
+_BROKEN: Damages = {
+    "noise halved": halve_noise,
+    "subjects forgotten": forget_subjects,
+    "everybody sampled": sample_everybody,
+    "drawn with replacement": draw_with_replacement,
+}
+
+
+def _named(names: Sequence[str]) -> Damages:
+    return {name: _BROKEN[name] for name in names}

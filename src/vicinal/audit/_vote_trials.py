@@ -24,8 +24,8 @@ MANY, COMPANY = 30, 5
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
 
 
-class VotesTrial(AuditTrial):
-    """Noisy votes of universes, scored by the likelihood ratio of all votes of a universe.
+class UniversesTrial(AuditTrial):
+    """An attack on universes, of the installed version and of broken ones.
 
     - `visits`: the worlds.
     - `world`: where the subject stands, in words.
@@ -33,14 +33,30 @@ class VotesTrial(AuditTrial):
     - `damage`: what is broken in this version.
     """
 
-    mechanism = "Ind-KNN votes"
-
     def __init__(
         self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
     ) -> None:
         self.world = world
         self._visits, self._damages, self._damage = visits, damages, damage
         self.claim = visits.claim
+
+    def controls(self) -> Mapping[str, AuditTrial]:
+        """Return the same attack on every broken version."""
+        return {
+            name: type(self)(self._visits, self.world, {}, damage)
+            for name, damage in self._damages.items()
+        }
+
+
+class VotesTrial(UniversesTrial):
+    """Noisy votes of universes, scored by the likelihood ratio of all votes of a universe."""
+
+    mechanism = "Ind-KNN votes"
+
+    def __init__(
+        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
+    ) -> None:
+        super().__init__(visits, world, damages, damage)
         self._absent, there = (visits.sums(present, damage) for present in (False, True))
         self._shift = there - self._absent
         self._length = np.square(self._shift).sum(axis=(0, 2))
@@ -51,13 +67,6 @@ class VotesTrial(AuditTrial):
         away = votes.reshape(len(votes), -1, *self._shift.shape[1:]) - self._absent[:, None]
         gain = (away * self._shift[:, None]).sum(axis=(0, 3))
         return np.asarray(gain / self._length).ravel()
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on every broken version."""
-        return {
-            name: type(self)(self._visits, self.world, {}, damage)
-            for name, damage in self._damages.items()
-        }
 
 
 class VectorsTrial(VotesTrial):
@@ -129,7 +138,7 @@ class PeekingReuse(AnswerReuse):
         self._inner.learn(queries, np.full_like(labels, self._label))
 
 
-class LabelsTrial(AuditTrial):
+class LabelsTrial(UniversesTrial):
     """Labels of universes, scored by the likelihood ratio of whether the subject's class won."""
 
     mechanism = "Ind-KNN labels"
@@ -137,9 +146,7 @@ class LabelsTrial(AuditTrial):
     def __init__(
         self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
     ) -> None:
-        self.world = world
-        self._visits, self._damages, self._damage = visits, damages, damage
-        self.claim = visits.claim
+        super().__init__(visits, world, damages, damage)
         wins = [
             chances_of_first(visits.sums(present, damage) * damage.noise_divisor)
             for present in (False, True)
@@ -153,13 +160,6 @@ class LabelsTrial(AuditTrial):
         won = labels.reshape(len(labels), -1, self._won.shape[1]) == 0
         gain = np.where(won, self._won[:, None], self._lost[:, None]).sum(axis=0)
         return np.asarray(gain).ravel()
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on every broken version."""
-        return {
-            name: type(self)(self._visits, self.world, {}, damage)
-            for name, damage in self._damages.items()
-        }
 
 
 class CountsTrial(AuditTrial):

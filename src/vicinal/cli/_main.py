@@ -43,7 +43,7 @@ class Commands(CommandGroup):
         "predict": "vicinal.cli._store:predict",
         "promote-copy": "vicinal.cli._shards:promote_copy",
         "receipt": "vicinal.cli._receipt:app",
-        "refresh": "vicinal.cli._refresh:refresh",
+        "refresh": "vicinal.cli._store:refresh",
         "restore": "vicinal.cli._store:restore",
         "schema": "vicinal.cli._schema:schema",
         "serve": "vicinal.cli._serve:serve",

@@ -12,13 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput, MissingExtra
-from vicinal.features._fixed import (
-    AnyImages,
-    FixedImageFeatures,
-    LoadedOnce,
-    Vectors,
-    one_by_one,
-)
+from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, one_by_one
 
 if TYPE_CHECKING:
     import torch

@@ -34,12 +34,7 @@ class _Network(Protocol):
     """What is used of a sentence-transformers model."""
 
     def encode(
-        self,
-        texts: list[str],
-        *,
-        batch_size: int,
-        show_progress_bar: bool,
-        convert_to_numpy: bool,
+        self, texts: list[str], *, batch_size: int, show_progress_bar: bool, convert_to_numpy: bool
     ) -> npt.NDArray[Any]: ...
 
 

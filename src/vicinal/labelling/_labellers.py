@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -21,6 +21,8 @@ from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
+from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._reembedding import (
     SpentBudget,
@@ -330,6 +332,8 @@ def _model_state(model: TrainedModel) -> State:
         "model_weights": model.weights,
         "model_used": model.used,
         "model_put": np.array(model.n_asked),
+        "model_rule": np.array(astuple(model.rule)),
+        **({} if model.kernel is None else _kernel_state(model.kernel)),
     }
 
 
@@ -338,4 +342,13 @@ def _stored_model(state: State) -> TrainedModel | None:
     if "model_share" not in state:
         return None
     share, n_asked = float(state["model_share"]), int(state["model_put"])
-    return TrainedModel(share, state["model_weights"], state["model_used"], n_asked)
+    rule = ModelRule(*state["model_rule"].tolist()) if "model_rule" in state else FIRST
+    kernel = None
+    if "model_projection" in state:
+        kernel = KernelMap(**{name: state[f"model_{name}"] for name in KERNEL_ARRAYS})
+    weights, used = state["model_weights"], state["model_used"]
+    return TrainedModel(share, weights, used, n_asked, kernel, rule)
+
+
+def _kernel_state(kernel: KernelMap) -> State:
+    return {f"model_{name}": array for name, array in kernel.arrays().items()}

@@ -143,7 +143,8 @@ class HashedSlotTable:
         leaving = np.zeros(self.size, dtype=np.bool_)
         leaving[slots] = True
         self._entries = self._entries[~leaving[self.taken]]
-        self._free = np.concatenate([self._free, slots])
+        # The smallest goes first, as after an opening: copies of a shard must give the same ones.
+        self._free = np.sort(np.concatenate([self._free, slots]))[::-1]
         self._recent.clear()
 
     def entries(self) -> Iterator[tuple[bytes, int]]:

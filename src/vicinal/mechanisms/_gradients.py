@@ -35,7 +35,9 @@ _MOST_STEPS = 1 << 38
 _EXACT = 1 << 53
 """Whole numbers below this are exact in float64, and so are their sums in any order."""
 
-_WEIGHT_STEPS = 1 << 18
+WEIGHT_STEPS = 1 << 18
+"""Grid of the public weights: scores of integer rows are exact."""
+
 _LARGEST_WEIGHT = 1 << 30
 
 _INSIDE = 1 - 1e-9
@@ -73,6 +75,11 @@ class SubjectRows:
     def __len__(self) -> int:
         """Return the number of subjects. Private."""
         return len(self.starts) - 1
+
+
+def whole_weights(weights: Floats) -> Floats:
+    """Return public weights in steps of 2^-18, whole numbers in float64, in exact range."""
+    return np.asarray(np.clip(np.rint(weights * WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT))
 
 
 class NoisyGradient:
@@ -129,9 +136,7 @@ class NoisyGradient:
 
         `batch`, bool (subjects,), says who is in it; `weights` as in :meth:`publish`.
         """
-        integer_weights = np.clip(
-            np.rint(weights * _WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT
-        )
+        integer_weights = whole_weights(weights)
         sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
         counts = np.diff(self.records.starts)
         single = self.records.starts[:-1][batch & (counts == 1)]
@@ -150,7 +155,7 @@ class NoisyGradient:
         residuals = rows @ integer_weights
         norms = self.records.norms[places]
         clipped_residuals(
-            residuals, self.records.labels[places], norms, 1 / (self._unit * _WEIGHT_STEPS),
+            residuals, self.records.labels[places], norms, 1 / (self._unit * WEIGHT_STEPS),
             self.steps / (self.clip * self._unit), float(self.steps),
         )  # fmt: skip
         sums += (rows.T @ residuals).astype(np.int64)
@@ -163,7 +168,7 @@ class NoisyGradient:
         rows = self.records.rows[part].astype(np.float64)
         residuals = rows @ integer_weights
         add_clipped(
-            residuals, rows, self.records.labels[part], 1 / (self._unit * _WEIGHT_STEPS),
+            residuals, rows, self.records.labels[part], 1 / (self._unit * WEIGHT_STEPS),
             self.steps / (self.clip * self._unit), float(self.steps), sums,
         )  # fmt: skip
 
@@ -252,11 +257,7 @@ class NoisyTraining:
     """
 
     def __init__(
-        self,
-        gradient: NoisyGradient,
-        size: int | NoisySize,
-        learning_rate: float,
-        momentum: float,
+        self, gradient: NoisyGradient, size: int | NoisySize, learning_rate: float, momentum: float
     ) -> None:
         self._gradient, self._size = gradient, size
         self._learning_rate, self._momentum = learning_rate, momentum

@@ -20,7 +20,12 @@ from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.accounting._budget import MAX_SCALE, UNITS, unit_rate
 from vicinal.accounting._charges import charge
-from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
+from vicinal.mechanisms._gradients import (
+    WEIGHT_STEPS,
+    SubjectRows,
+    softmax_residuals,
+    whole_weights,
+)
 from vicinal.mechanisms._votes import FINE, FINEST, DeltaSlackAccountant
 from vicinal.noise import NoiseSource
 
@@ -28,20 +33,11 @@ Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 Units = npt.NDArray[np.int64]
 
-WEIGHT_STEPS = 1 << 18
-"""Grid of the public weights: scores of integer rows are exact."""
-
-_LARGEST_WEIGHT = 1 << 30
 _MOST_ROWS = 1 << 14  # sums of a chunk stay below 2^53, for contributions of at most 2^29 steps
 _CACHED = 1 << 16  # numbers of a chunk that both products find in the processor's cache
 _PEOPLE = 1 << 10  # with several records each; their charges together are below 2^59
 _LOW = (1 << 24) - 1
 _INSIDE = 1 - 1e-9
-
-
-def whole_weights(weights: Floats) -> Floats:
-    """Return public weights in steps of 2^-18, whole numbers in float64, in exact range."""
-    return np.asarray(np.clip(np.rint(weights * WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT))
 
 
 class IndividualGradient:

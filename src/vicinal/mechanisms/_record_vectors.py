@@ -51,11 +51,7 @@ class RecordVectors:
 
     @classmethod
     def of_entries(
-        cls,
-        width: int,
-        starts: npt.ArrayLike,
-        coordinates: npt.ArrayLike,
-        values: npt.ArrayLike,
+        cls, width: int, starts: npt.ArrayLike, coordinates: npt.ArrayLike, values: npt.ArrayLike
     ) -> RecordVectors:
         """Return vectors from sparse rows, as of a CSR matrix; longer ones are cut to length one.
 
@@ -204,9 +200,7 @@ def _check_entries(
 
 
 def _merged(
-    rows: npt.NDArray[np.int64],
-    coordinates: npt.NDArray[np.int64],
-    values: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return entries ordered by row and coordinate, equal ones added up, in a fixed order."""
     order = np.lexsort((coordinates, rows))

@@ -25,7 +25,7 @@ _FARTHEST = 1 << 40
 """Beyond this, either way, a threshold means everybody or nobody."""
 
 Thresholds = npt.NDArray[np.int64]
-
+Positions = npt.NDArray[np.int64]
 
 IndexFactory = Callable[[Kernel, int], "Index"]
 """Makes an empty index for a kernel and a number of features."""
@@ -281,8 +281,6 @@ class ExactIndex(RowIndex):
 BLOCK_BYTES = 1 << 25
 """Memory taken at a time; pages of it that hold nothing yet are not touched."""
 
-Positions = npt.NDArray[np.int64]
-
 
 class GrowableArray:
     """Rows of one width (None: plain numbers) and type, in blocks of `block` rows."""
@@ -322,11 +320,10 @@ class GrowableArray:
 
         Rows from `used` on have never been written, or were wiped before.
         """
-        n_blocks = -(-size // self._block)
         for number, block in enumerate(self.blocks[size // self._block :], size // self._block):
             first = number * self._block
             block[max(0, size - first) : max(0, used - first)] = 0
-        del self.blocks[n_blocks:]
+        del self.blocks[-(-size // self._block) :]
 
     def _where(self, positions: Positions) -> Iterator[tuple[Positions, npt.NDArray, Positions]]:  # type: ignore[type-arg]
         """Yield for every block that is met: which of `positions`, the block, places in it."""
@@ -361,8 +358,7 @@ class FeatureRows:
     @property
     def features(self) -> IntegerMatrix:
         """A copy of all integer features, (n, d)."""
-        rows = self._features.take(np.arange(self._size))
-        return rows[:, : self.n_features]
+        return self._features.take(np.arange(self._size))[:, : self.n_features]
 
     def add(self, integers: IntegerMatrix, names: npt.NDArray[np.int32]) -> None:
         """Append records, (m, d) integers and int32 (m,) names."""
@@ -380,8 +376,7 @@ class FeatureRows:
 
         With `names` the records take their names along; without, the names stay with the places.
         """
-        columns = [self._features, self._offsets] + [self._names] * names
-        for column in columns:
+        for column in [self._features, self._offsets] + [self._names] * names:
             column.put(holes, column.take(movers))
         for column in (self._features, self._offsets, self._names):
             column.cut(new_size, self._size)

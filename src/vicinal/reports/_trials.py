@@ -92,18 +92,18 @@ class Benchmark:
 
         Raises InvalidInput if there are not more rows than that.
         """
-        kept = len(self.records) - n_rows
-        if kept <= 0:
+        n_records = len(self.records) - n_rows
+        if n_records <= 0:
             raise InvalidInput(
                 f"The training part must have more than {n_rows} rows, of which so many are held "
                 f"out. Got {len(self.records)}."
             )
         return replace(
             self,
-            records=self.records[:kept],
-            labels=self.labels[:kept],
-            test=np.concatenate([self.test, self.records[kept:]]),
-            test_labels=np.concatenate([self.test_labels, self.labels[kept:]]),
+            records=self.records[:n_records],
+            labels=self.labels[:n_records],
+            test=np.concatenate([self.test, self.records[n_records:]]),
+            test_labels=np.concatenate([self.test_labels, self.labels[n_records:]]),
         )
 
     def trial(self, public_map: PublicMap, parts: Split) -> Trial:

@@ -23,6 +23,7 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
+from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
 from vicinal.predictors.ind_knn._noise_schedule import ProxyLedger, ProxyNoiseSchedule, Shares
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
@@ -36,6 +37,9 @@ from vicinal.store._reuse_replay import ReuseReplay, mask_unasked, released
 from vicinal.store._store_schema import StoreSchema
 from vicinal.store._targets import CLASSES
 
+_RULE = "model_rule"
+"""In a pinned plan: how the private model of an audience is used, for as long as it lives."""
+
 _SHARED = ("kernel", "norm_bound", "index", "reference_cost")
 
 
@@ -43,15 +47,10 @@ _SHARED = ("kernel", "norm_bound", "index", "reference_cost")
 class ReleasedAnswers:
     """Stored answers as they leave.
 
-    Attributes
-    ----------
-    labels : int64 (q,)
-        Positions of classes.
-    votes : float64 (q, c) or None
-        Noisy votes; NaN where nobody was asked. None where labels alone leave.
-    probabilities : float64 (q, c) or None
-        None where votes do not tell them: behind a gate, and beside the private model of an
-        earlier version, which did not keep them.
+    `labels`, int64 (q,): positions of classes. `votes`, float64 (q, c) or None: noisy votes; NaN
+    where nobody was asked. None where labels alone leave. `probabilities`, float64 (q, c) or None:
+    None where votes do not tell them: behind a gate, and beside the private model of an earlier
+    version, which did not keep them.
     """
 
     labels: npt.NDArray[np.int64]
@@ -63,26 +62,16 @@ class ReleasedAnswers:
 class AudienceState:
     """Everything that answers one audience.
 
-    Attributes
-    ----------
-    audience : Audience
-        Its row in the ledger, with budgets.
-    requested : SharedSettings
-        The plan as it was asked for.
-    settings : SharedSettings
-        The same with everything automatic fixed.
-    engine : QueryEngine
-        Charges this audience's budgets only.
-    slack : DeltaSlackAccountant
-        What the grid costs.
-    answers : AnswerLog
-        What was released.
-    reuse_replay : ReuseReplay or None
-        What the engine's memory learns from, if it has one.
-    budget_usage : uint16 (m,)
-        How far the public points of its proxies are worn by what was released.
-    private_model : StoredModel or None
-        The private model beside its votes, if it has one.
+    - `audience`: its row in the ledger, with budgets.
+    - `requested`: the plan as it was asked for.
+    - `settings`: the same with everything automatic fixed.
+    - `engine`: charges this audience's budgets only.
+    - `slack`: what the grid costs.
+    - `answers`: what was released.
+    - `reuse_replay`: what the engine's memory learns from, if it has one.
+    - `budget_usage`, uint16 (m,): how far the public points of its proxies are worn by what was
+      released.
+    - `private_model`: the private model beside its votes, if it has one.
     """
 
     audience: Audience
@@ -113,7 +102,7 @@ class AudienceState:
         """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
         if (model := self.private_model) is None:
             return self.engine.answer(rows)
-        mapped, prior = model.integers(rows), model.prior(rows)
+        mapped, prior = model.mapped(rows)
         return self.engine.answer(mapped, prior=prior)
 
     def released(self, answers: QueryAnswers) -> npt.NDArray[Any]:
@@ -212,6 +201,7 @@ class AudienceState:
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
         pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
+        pinned.pop(_RULE, None)
         settings = self.settings
         words = settings.n_keywords if isinstance(settings, KeywordSettings) else None
         return {
@@ -230,10 +220,7 @@ class AudienceState:
 def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
     """Return the plan of a new audience as JSON, checked.
 
-    Raises
-    ------
-    InvalidInput
-        If a parameter is unknown or out of range, or is not each audience's own.
+    Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own.
     """
     for name in (*_SHARED, *schema.target.own):
         if name in parameters:
@@ -256,10 +243,13 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     become durable together.
     """
     plan = json.loads(audience.plan)
-    settings, pinned = _settings(parts.schema, plan["asked"]), {}
+    pinned: dict[str, Any] = {}
+    settings = _settings(parts.schema, plan["asked"])
     if isinstance(settings, IndKNNSettings):
         settings = train_model(parts, audience, settings)
         pinned["model_share"] = settings.model_share
+        if settings.model_share:
+            pinned[_RULE] = dataclasses.asdict(settings.model_rule)
     if settings.n_records is not None:
         pinned["n_records"] = settings.n_records
     return json.dumps({**plan, "pinned": pinned})
@@ -293,7 +283,11 @@ def open_audience_state(
     classes = schema.target.kind == CLASSES
     share = {"model_share": plan["pinned"].get("model_share", 0)} if classes else {}
     requested = _settings(schema, {**plan["asked"], **share})
-    settings = _settings(schema, {**plan["asked"], **plan["pinned"], **share})
+    pinned = {name: value for name, value in plan["pinned"].items() if name != _RULE}
+    settings = _settings(schema, {**plan["asked"], **pinned, **share})
+    if share.get("model_share"):
+        rule = plan["pinned"].get(_RULE)
+        settings = settings.changed(settled_rule=FIRST if rule is None else ModelRule(**rule))
     slack = slack_meter(settings, audience.slack)
     model = (
         stored_model(parts, audience, settings) if isinstance(settings, IndKNNSettings) else None

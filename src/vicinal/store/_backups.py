@@ -39,10 +39,7 @@ def pack(parts: OpenStore, path: Path) -> None:
 def write_copy(parts: OpenStore, path: Path) -> None:
     """Write files and ledger into a new folder; nothing there says yet what it is.
 
-    Raises
-    ------
-    InvalidInput
-        If there is something in that place already.
+    Raises InvalidInput if there is something in that place already.
     """
     _make(path)
     _copy_files(parts.folder.path, path)

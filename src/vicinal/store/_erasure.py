@@ -46,16 +46,11 @@ _MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"
 class Erasure:
     """An erasure that has been decided and is under way.
 
-    Attributes
-    ----------
-    step : str
-        What is to be done next.
-    size : int
-        Number of records before it.
-    rows, hashes : str
-        Positions to erase, int64, and keyed hashes of the subjects, both in base 64.
-    clock : int
-        When it was decided.
+    - `step`: what is to be done next.
+    - `size`: number of records before it.
+    - `rows`, `hashes`: positions to erase, int64, and keyed hashes of the subjects, both in base
+      64.
+    - `clock`: when it was decided.
     """
 
     step: str
@@ -106,10 +101,7 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
 def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
     """Do whatever an erasure on record still needs; nothing if there is none.
 
-    Raises
-    ------
-    StorageFailed
-        If the disk fails. Opening the store again goes on where this stopped.
+    Raises StorageFailed if the disk fails. Opening the store again goes on where this stopped.
     """
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**json.loads(stored))

@@ -199,8 +199,7 @@ def _answered_queries(
 ) -> tuple[dict[bytes, int], tuple[Places, Places]]:
     """Return the place of the newest answer to each query, by digest, and where answers stand."""
     rows = parts.database.execute(
-        "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq",
-        (state.audience.number,),
+        "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq", (state.audience.number,)
     )
     keys, where = [], []
     for seq, digests in rows:

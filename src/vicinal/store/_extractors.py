@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +31,8 @@ from vicinal.features._lite0 import LITE0, packaged_weights
 from vicinal.features._minilm import MINILM
 from vicinal.features._table_features import as_schema
 from vicinal.features._text import PACKAGED_MODEL
+from vicinal.ledger._files import guarded
 from vicinal.store._folder import copy_file
-from vicinal.store._models import digest_of
 
 
 def _image_features(model: str = LITE0, weights: str | None = None, **options: Any) -> Any:
@@ -218,3 +219,34 @@ class StoreExtractor:
         if self.kind in ("columns", "table"):
             return raw if self._rows is None else self._rows.transform(raw)
         return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))
+
+
+_CHUNK = 1 << 22
+
+
+def digest_of(model: Path) -> str:
+    """Return the SHA-256 of a file, or of a folder's files with their names, in hexadecimal.
+
+    Raises InvalidInput if there is neither. Raises StorageFailed if it cannot be read.
+    """
+    if model.is_file():
+        return _digest(_contents(model))
+    if not model.is_dir():
+        raise InvalidInput(f"There is no model at {model}.")
+    with guarded(model):
+        files = sorted(path for path in model.rglob("*") if path.is_file())
+    listed = (f"{path.relative_to(model).as_posix()} {digest_of(path)}\n" for path in files)
+    return _digest(line.encode() for line in listed)
+
+
+def _digest(parts: Iterator[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    with guarded(path), path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk

@@ -60,8 +60,8 @@ class KeywordEvaluation(NoisyFigures):
         people = max(float(np.sum(counts)) / 2, 1e-9)
         share = np.arange(len(counts[0])) / (len(counts[0]) - 1)
         precision, chance = (float(np.clip(each @ share / people, 0, 1)) for each in counts)
-        found = float(np.clip(counts[0][1:].sum() / people, 0, 1))
-        return {"precision": precision, "precision_by_chance": chance, "found": found}
+        any_word = float(np.clip(counts[0][1:].sum() / people, 0, 1))
+        return {"precision": precision, "precision_by_chance": chance, "found": any_word}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +74,10 @@ class ReleasedKeywords:
     def checked(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[Any]:
         """Return the words of each text as a set of places, (size,). Private."""
         vectors = self.settings.targets(y, size)
-        found = np.empty(size, dtype=object)
+        words = np.empty(size, dtype=object)
         for row, (first, last) in enumerate(zip(vectors.starts, vectors.starts[1:], strict=False)):
-            found[row] = frozenset(vectors.coordinates[first:last].tolist())
-        return found
+            words[row] = frozenset(vectors.coordinates[first:last].tolist())
+        return words
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ So the record files stay what they are, whichever audiences there are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +19,9 @@ from vicinal.ledger._models import PUT, read_parts, write_parts
 from vicinal.mechanisms import randomness
 from vicinal.neighbours import Kernel
 from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix
-from vicinal.predictors.ind_knn._engine_factory import (
-    kernel_for,
-    settled_model,
-    slack_meter,
-)
+from vicinal.predictors.ind_knn._engine_factory import kernel_for, settled_model, slack_meter
 from vicinal.predictors.ind_knn._index_options import first_index
+from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 from vicinal.predictors.ind_knn._shard import MappedIndex, SharedShard
@@ -31,6 +29,8 @@ from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
 
 _WEIGHTS, _USED, _TRAINED = "weights", "used", "trained"
+_SHAPE = "components"
+"""The part that says how many components a model has, where it has any."""
 _OTHER_DRAWS = 1 << 32
 """Added to a simulation's seed for every training, so that all draw different noise."""
 
@@ -56,9 +56,10 @@ class StoredModel:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""
         return self.kernel.encode(self.model.features(_numbers(rows)))
 
-    def prior(self, rows: IntegerMatrix) -> npt.NDArray[np.float64]:
-        """Return what joins the votes on queries, given as the store's integers."""
-        return self.model.prior(_numbers(rows))
+    def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, npt.NDArray[np.float64]]:
+        """Return the same for queries, and what joins the votes on them."""
+        features, prior = self.model.mapped(_numbers(rows))
+        return self.kernel.encode(features), prior
 
     def shard(self, parts: OpenStore, audience: Audience, settings: SharedSettings) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""
@@ -81,9 +82,7 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
         return settings.changed(model_share=0.0)
     settings, model = _trained(parts, audience, settings, 1)
     if model is not None:
-        content = {
-            _WEIGHTS: text_of(model.model.weights), _USED: text_of(model.used), PUT: "0",
-        }  # fmt: skip
+        content = {**_content(model.model), _USED: text_of(model.used), PUT: "0"}
         write_parts(parts.database, audience.number, content)
     return settings
 
@@ -102,7 +101,7 @@ def retrain_model(
     _, model = _trained(parts, audience, settings, trained)
     assert model is not None  # noqa: S101 (its share is settled, and above 0)
     used = np.minimum(before.model.used + model.used, 1.0)
-    content = {_WEIGHTS: text_of(model.model.weights), _USED: text_of(used), _TRAINED: f"{trained}"}
+    content = {**_content(model.model), _USED: text_of(used), _TRAINED: f"{trained}"}
     write_parts(parts.database, audience.number, content)
     return model.used
 
@@ -140,13 +139,31 @@ def stored_model(
     weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
     rows = _numbers(parts.schema.kernel_of(None).encode(public))
     used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
-    model = PrivateModel(
-        LinearModel(weights), rows, used, settings.class_shares, settings.model_rule
-    )
+    linear = LinearModel(weights, _stored_kernel(parts_of))
+    model = PrivateModel(linear, rows, used, settings.class_shares, settings.model_rule)
     mapped = model.features(rows)
     trained = int(parts_of.get(_TRAINED, 1))  # models of earlier versions were trained once
     kernel = kernel_for(settings, mapped)
     return StoredModel(model, kernel, mapped, int(parts_of[PUT]), trained)
+
+
+def _content(model: LinearModel) -> dict[str, str]:
+    """Return a model's weights and kernel as parts in the ledger."""
+    kernel = {} if model.kernel is None else model.kernel.arrays()
+    shape = {_SHAPE: f"{model.kernel.width}"} if model.kernel is not None else {}
+    stored = {name: text_of(array) for name, array in kernel.items()}
+    return {_WEIGHTS: text_of(model.weights), **stored, **shape}
+
+
+def _stored_kernel(parts_of: Mapping[str, str]) -> KernelMap | None:
+    """Return the kernel that :func:`_content` has written; older models have none."""
+    if _SHAPE not in parts_of:
+        return None
+    arrays = {name: np.frombuffer(bytes_of(parts_of[name]), "<i2") for name in KERNEL_ARRAYS}
+    width = int(parts_of[_SHAPE])
+    projection = arrays["projection"].reshape(-1, width)
+    landmarks = arrays["landmarks"].reshape(len(projection), -1)
+    return KernelMap(**{**arrays, "projection": projection, "landmarks": landmarks})
 
 
 def _numbers(rows: IntegerMatrix) -> FloatMatrix:

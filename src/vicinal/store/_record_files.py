@@ -34,16 +34,10 @@ _PART = 1 << 20
 class RecordFile:
     """One file of rows.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    dtype : dtype
-        Type of a number.
-    width : int
-        Numbers in a row.
-    create : bool
-        Whether to make it if it is not there.
+    - `path`: the file.
+    - `dtype`: type of a number.
+    - `width`: numbers in a row.
+    - `create`: whether to make it if it is not there.
     """
 
     def __init__(
@@ -131,18 +125,11 @@ class RecordFile:
 class RecordFiles:
     """Features, labels and slots of all records.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the files lie; made if it is not there.
-    dtype : dtype
-        Type of integer features, int8 or float32.
-    n_features : int
-        d.
-    target_width : int
-        Numbers that say what a record carries.
-    create : bool
-        Whether to make the files if they are not there.
+    - `folder`: where the files lie; made if it is not there.
+    - `dtype`: type of integer features, int8 or float32.
+    - `n_features`: d.
+    - `target_width`: numbers that say what a record carries.
+    - `create`: whether to make the files if they are not there.
     """
 
     def __init__(

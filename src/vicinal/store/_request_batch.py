@@ -63,10 +63,7 @@ class _RequestJob:
 class RequestBatch:
     """Requests that are answered in one block an audience, and one commit.
 
-    Parameters
-    ----------
-    ledger, schema, states
-        The store's.
+    `ledger`, `schema`, `states`: the store's.
     """
 
     def __init__(

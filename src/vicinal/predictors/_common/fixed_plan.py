@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -13,7 +13,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
-from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._memory import ForkSafeLock
@@ -22,7 +21,7 @@ from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import BernoulliSource, bernoulli_source
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.html import GuaranteeDisplay
+from vicinal.predictors._common.guarantee_text import GuaranteeDisplay
 from vicinal.predictors._common.parameter_checks import (
     AUTO,
     SEED,
@@ -396,9 +395,3 @@ def check_abstention(classes: npt.NDArray[Any]) -> None:
             "The 'classes' parameter must not hold -1, which marks a query that is not answered. "
             "Rename the class."
         )
-
-
-def subject_slots(names: Sequence[SubjectId]) -> tuple[npt.NDArray[np.int32], int]:
-    """Return the subject of every record, int32 (n,), and their number."""
-    place = {name: slot for slot, name in enumerate(dict.fromkeys(names))}
-    return np.array([place[name] for name in names], dtype=np.int32), len(place)

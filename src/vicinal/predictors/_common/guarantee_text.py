@@ -1,8 +1,12 @@
-"""What a predictor guarantees, in words."""
+"""What a predictor guarantees, in words, and how notebooks show it."""
 
 from __future__ import annotations
 
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
 from vicinal.accounting._guarantee import Guarantee
+from vicinal.errors import VicinalError
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 _METHODS = {
@@ -13,6 +17,14 @@ _METHODS = {
     "label": "individual Renyi filter at one order (Feldman and Zrnic 2021) over releases of the "
     "label alone, converted to (epsilon, delta) by Balle et al. 2020",
 }
+
+
+RECORDS = (
+    "each person's records carry that person's subject id (without ids, one record is one person)",
+    "features are computed record by record, with nothing learnt from private records",
+)
+SYSTEM = ("the system's entropy is unpredictable", "time and memory use are not observed")
+"""What every guarantee assumes of records, and of the machine."""
 
 
 def only_release(interactions: int) -> str:
@@ -68,6 +80,11 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
         else "the number of records as declared"
     )
     paid = settings.reference_cost
+    reference = (
+        "the reference set was drawn from those noisy marginals, and from nothing else"
+        if paid
+        else "the reference set holds no private record"
+    )
     return Guarantee(
         epsilon=float("inf") if void else settings.epsilon,
         delta=1.0 if void else settings.delta,
@@ -90,21 +107,23 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
             *((_model_words(settings.trainings),) if settings.trained_share else ()),
         ),
         method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
-        assumptions=(
-            (
-                "each person's records carry that person's subject id (without ids, one record is "
-                "one person)"
-            ),
-            "features are computed record by record, with nothing learnt from private records",
-            (
-                "the reference set was drawn from those noisy marginals, and from nothing else"
-                if paid
-                else "the reference set holds no private record"
-            ),
-            "the system's entropy is unpredictable",
-            "time and memory use are not observed",
-            only_release(settings.interactions),
-        ),
+        assumptions=(*RECORDS, reference, *SYSTEM, only_release(settings.interactions)),
         holds=not void,
         public_records=settings.interactions == 0,
     )
+
+
+class GuaranteeDisplay(BaseEstimator):
+    """An estimator whose HTML ends with its guarantee, once there is one."""
+
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee."""
+        raise NotImplementedError
+
+    def _html_repr(self) -> str:
+        """Return scikit-learn's HTML, followed by the guarantee."""
+        shown: str = super()._html_repr()
+        try:
+            return shown + self.guarantee()._repr_html_()
+        except (NotFittedError, VicinalError):
+            return shown

@@ -69,6 +69,12 @@ class FitInputs:
         """One subject for each record; its row number where it is one of its own."""
         return range(len(self)) if self.ids is None else self.ids
 
+    @property
+    def slots(self) -> tuple[npt.NDArray[np.int32], int]:
+        """The subject of every record, int32 (n,), and their number."""
+        place = {name: slot for slot, name in enumerate(dict.fromkeys(self.names))}
+        return np.array([place[name] for name in self.names], dtype=np.int32), len(place)
+
 
 def records(
     estimator: BaseEstimator,

@@ -12,18 +12,12 @@ from vicinal.accounting._calibrate import calibrate
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import NEIGHBOURING, account
 from vicinal.accounting._plan import Plan as CheckedPlan
-from vicinal.predictors._common.guarantee_text import only_release
+from vicinal.predictors._common.guarantee_text import RECORDS, SYSTEM, only_release
 
 PROTECTED = "features, labels and presence of every record, over all answers since fit together"
 
 PUBLIC = ("the queries", "the class names", "all parameters", "all answers given")
 
-ASSUMED = (
-    "each person's records carry that person's subject id (without ids, one record is one person)",
-    "features are computed record by record, with nothing learnt from private records",
-    "the system's entropy is unpredictable",
-    "time and memory use are not observed",
-)
 
 GRID_SHARE = 5e-11
 """Share of delta that whole steps of noise may cost: less than the accounting rounds up by."""
@@ -123,7 +117,7 @@ def guarantee_of(
     - `simulated`: whether randomness came from a seed, which voids the guarantee.
     - `interactions`: how many interactions share the guarantee; 0 if the records are public, which
       voids it.
-    - `public`, `assumed`: what is public, and assumed, besides :data:`PUBLIC` and :data:`ASSUMED`.
+    - `public`, `assumed`: what is public, and assumed, besides what always is.
     """
     price = priced(plan)
     void = simulated or interactions == 0
@@ -135,7 +129,13 @@ def guarantee_of(
         protected=(PROTECTED,),
         public=(*PUBLIC, *public),
         method=METHODS[price["method"]],
-        assumptions=(*price["assumptions"], *ASSUMED, only_release(interactions), *assumed),
+        assumptions=(
+            *price["assumptions"],
+            *RECORDS,
+            *SYSTEM,
+            only_release(interactions),
+            *assumed,
+        ),
         holds=not void,
         public_records=interactions == 0,
     )

@@ -14,8 +14,7 @@ from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors._common.html import GuaranteeDisplay
+from vicinal.predictors._common.guarantee_text import GuaranteeDisplay, ind_knn_guarantee
 from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, check_enough
 from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._engine import QueryAnswers
@@ -157,13 +156,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            integers = self._encoded(queries)
+            rows, prior = (queries, None) if self._model is None else self._model.mapped(queries)
+            integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
-            answers = engine.answer(
-                integers,
-                progress=progress,
-                prior=None if self._model is None else self._model.prior(queries),
-            )
+            answers = engine.answer(integers, progress=progress, prior=prior)
             self.n_answers_ += len(queries)
         return answers
 
@@ -202,10 +198,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
     def _surroundings(self, X: npt.ArrayLike) -> PublicSurroundings:
         """Return what a trend through the answers to these queries is fitted to; public.
 
-        Raises
-        ------
-        InvalidInput
-            Before anything is asked, without a public reference or with too few queries.
+        Raises InvalidInput before anything is asked, without a public reference or with too few
+        queries.
         """
         check_is_fitted(self)
         proxies, queries = self._proxies("A trend is fitted"), inputs.features(self, X)

@@ -8,10 +8,11 @@ docs/decisions/0084-private-model-on-tables.md and 0105-steps-by-what-is-found.m
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal.mechanisms._linear_model import whole_weights
+from vicinal.mechanisms._gradients import whole_weights
 from vicinal.predictors.ind_knn._model_features import (
     BIAS,
     Floats,
@@ -24,15 +25,31 @@ from vicinal.predictors.ind_knn._model_features import (
     softmax,
 )
 
-STEPS = 40
-"""Gradients that are released."""
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """How many gradients are released, and how they are followed.
+
+    `steps`: gradients. `clip`: largest norm of a subject's gradient; features have length 1, a
+    gradient at most 1.5. `quiet`, `least_rate`: without products a step times the noise on a
+    weight's mean gradient is at most `quiet`, and a step at least the root of (d + 1) c times
+    `least_rate`.
+    """
+
+    steps: int
+    clip: float
+    quiet: float
+    least_rate: float
+
+
+PLAIN = TrainingPlan(steps=40, clip=0.7, quiet=0.042, least_rate=0.5)
+"""Of a model of features, and of their products. Decisions 53, 84 and 107."""
+
+OF_COMPONENTS = TrainingPlan(steps=80, clip=0.5, quiet=0.01, least_rate=0.0)
+"""Of a model of components of a kernel. Decision 119."""
 
 RATE, LARGEST_RATE = 2.0, 64.0
 """Step on the mean gradient: times the root of (d + 1) c, and at most."""
-
-LEAST_RATE, QUIET = 0.5, 0.042
-"""The same where noise is loud and there are no products: a step times the noise is at most this,
-and a step at least that root times 0.5. Decision 107."""
 
 MOMENTUM = 0.9
 
@@ -54,13 +71,14 @@ class Descent:
     - `rows`, float32 (m, D): public integer rows.
     - `deviation`: standard deviation of the noise on each entry of a mean gradient.
 
-    `weights`, float64 (D, c): as they are now.
+    `weights`, float64 (D, c): as they are now. `plan`: how many gradients, and how clipped.
     """
 
     def __init__(
         self, features: ModelFeatures, shares: Floats, rows: IntegerRows, deviation: float
     ) -> None:
         self.weights = started(shares, features.width)
+        self.plan = training_plan(features)
         self._features, self._rows, self._deviation = features, rows, deviation
         self._longest = longest_step(features, len(shares), deviation)
         self._rate = self._longest * (SHORT if features.with_products else 1.0)
@@ -70,7 +88,7 @@ class Descent:
 
     def step(self, gradient: Floats) -> None:
         """Follow a mean gradient, float64 (D, c), with its noise."""
-        if len(self._rates) in (TRIAL // 2, STEPS // 2):
+        if len(self._rates) in (TRIAL // 2, self.plan.steps // 2):
             self._total, self._averaged = np.zeros_like(self.weights), 0
         self._velocity = MOMENTUM * self._velocity + gradient
         self.weights = self.weights - self._rate * self._velocity
@@ -90,13 +108,21 @@ class Descent:
         return weights, self._features, self._rows, softmax(scores), noise
 
 
+def training_plan(features: ModelFeatures) -> TrainingPlan:
+    """Return how a model of these features is trained."""
+    return PLAIN if features.kernel is None else OF_COMPONENTS
+
+
 def longest_step(features: ModelFeatures, n_classes: int, deviation: float) -> float:
     """Return the step on a mean gradient whose entries have noise of this standard deviation."""
-    root = math.sqrt((features.n_features + 1) * n_classes)
+    plan, n_features = training_plan(features), features.width - 1
+    root = math.sqrt(
+        ((features.n_features if features.with_products else n_features) + 1) * n_classes
+    )
     longest = min(LARGEST_RATE, RATE * root)
     if features.with_products:  # how loud it is shows in what is found
         return longest
-    return min(longest, max(LEAST_RATE * root, QUIET / deviation))
+    return min(longest, max(plan.least_rate * root, plan.quiet / deviation))
 
 
 def started(shares: Floats, width: int) -> Floats:

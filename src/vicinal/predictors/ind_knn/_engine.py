@@ -317,14 +317,8 @@ class QueryEngine:
 class NextSearch:
     """What an engine has searched first of some queries, found out when it is asked for.
 
-    Attributes
-    ----------
-    engine : QueryEngine
-        Which answers them later.
-    queries : int8 or float32 (q, d)
-        Integer features.
-    thresholds : int64 (b,) or None
-        Radii of the first block, once they were asked for.
+    `engine`: which answers them later. `queries`, int8 or float32 (q, d): integer features.
+    `thresholds`, int64 (b,) or None: radii of the first block, once they were asked for.
     """
 
     engine: QueryEngine

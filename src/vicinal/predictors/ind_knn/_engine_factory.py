@@ -130,7 +130,7 @@ def settled_model(
     if settings.n_records is None:
         size = _estimated_size(settings, subjects, account, noise, slack, interaction)
         settings = settings.changed(n_records=size)
-    settings = _private_model.resolved(settings, X.shape[1])
+    settings = _private_model.resolved(settings, X.shape[1], len(public))
     if not settings.trained_share:
         return settings, None
     if interaction is not None:
@@ -172,25 +172,18 @@ def engine_on(
     if settings.kernel == "rbf" and settings.bandwidth is None:
         # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, reference)
+        reference = None if reference is None else Reference(kernel, reference.points)
     count = settings.typical_count(k)
     schedule = _planned_noise(
-        settings, kernel, radius, reference, n_records, n_features, count, budget_share
+        settings, radius, reference, n_records, n_features, count, budget_share
     )
     if reference is not None and not settings.private_count:
-        schedule = with_proxies(
-            settings, schedule, Reference(kernel, reference.points), radius, n_records
-        )
+        schedule = with_proxies(settings, schedule, reference, radius, n_records)
         if model is not None and isinstance(schedule, ProxyNoiseSchedule):
             schedule.proxies.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
     grid = VoteGrid.fitting(least, settings.n_queries, settings.n_coordinates, settings.grid_delta)
-    decision = _decision(
-        settings,
-        Reference(kernel, reference.points) if reference else None,
-        radius,
-        count,
-        n_features,
-    )
+    decision = _decision(settings, reference, radius, count, n_features)
     votes = _votes(settings, kernel, n_features, grid, noise, slack, decision)
     counter = _count(settings, noise, slack) if settings.private_count else None
     reuse = _answer_reuse(settings, votes, n_features, reference)
@@ -300,7 +293,6 @@ def _radius(
 
 def _planned_noise(
     settings: SharedSettings,
-    kernel: Kernel,
     radius: Radius,
     reference: Reference | None,
     n_records: int,
@@ -311,7 +303,6 @@ def _planned_noise(
     if settings.noise_multiplier is not None:
         return NoiseSchedule(settings.noise_multiplier, settings.n_queries)
     assert reference is not None  # noqa: S101 (checked by check_kernel)
-    reference = Reference(kernel, reference.points)
     if settings.private_count:
         counted = _planning.COUNT_SHARE * float(radius.expected(reference.points).mean())
         budget_share -= min(0.5, counted / n_records)

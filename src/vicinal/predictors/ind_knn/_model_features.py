@@ -1,4 +1,6 @@
-"""What a private model is linear in: features, their products where these are few, and a bias.
+"""What a private model is linear in: features, more where they are few or many, and a bias.
+
+Few features get their products, many are replaced by components of a kernel of public rows.
 
 A product of two features lets a linear model see that they act together, as columns of a table do.
 Whether the private records bear that out is not known before; so what training found for all
@@ -17,8 +19,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.mechanisms._linear_model import WEIGHT_STEPS
+from vicinal.mechanisms._gradients import WEIGHT_STEPS
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+from vicinal.predictors.ind_knn._kernel_map import KernelMap
 
 Floats = npt.NDArray[np.float64]
 FloatMatrix = npt.NDArray[np.floating]
@@ -30,39 +33,51 @@ BIAS = 0.3
 PRODUCTS = 0.5
 """Length of all products together, beside features of length 1."""
 
+_CHUNK = 8192
+
 MOST_PRODUCTS = 300
 """With more products than these, so for more than 24 features, there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFeatures:
-    """The features of a model: d, their d (d + 1) / 2 products or none, and a bias.
+    """The features of a model: d, their d (d + 1) / 2 products or none, or components; and a bias.
 
-    `n_features`: d. `with_products`: whether products are among them.
+    `n_features`: d. `with_products`: whether products are among them. `kernel`: makes components
+    that stand in place of the features.
     """
 
     n_features: int
     with_products: bool
+    kernel: KernelMap | None = None
 
     @classmethod
-    def planned(cls, n_features: int) -> Self:
-        """Return what a model of d features is trained on; public."""
+    def planned(cls, n_features: int, landmarks: FloatMatrix | None = None) -> Self:
+        """Return what a model of d features is trained on; public.
+
+        `landmarks`, (m, d), are public rows, where it is to have components of their kernel.
+        """
+        if landmarks is not None:
+            return cls(n_features, with_products=False, kernel=KernelMap.of(landmarks))
         return cls(n_features, _n_products(n_features) <= MOST_PRODUCTS)
 
     @classmethod
-    def of_weights(cls, n_features: int, weights: Floats) -> Self:
+    def of_weights(cls, n_features: int, weights: Floats, kernel: KernelMap | None = None) -> Self:
         """Return what a model with these weights, (D, c), was trained on."""
-        return cls(n_features, len(weights) == cls(n_features, with_products=True).width)
+        products = len(weights) == cls(n_features, with_products=True).width
+        return cls(n_features, products and kernel is None, kernel)
 
     @property
     def width(self) -> int:
         """D, how many there are, with the bias."""
+        if self.kernel is not None:
+            return self.kernel.width + 1
         return self.n_features + self.with_products * _n_products(self.n_features) + 1
 
     @property
     def unit(self) -> float:
         """So many integer steps are a feature of 1."""
-        return FLOAT32.scale(self.n_features)
+        return FLOAT32.scale(self.n_features if self.kernel is None else self.kernel.width)
 
     @property
     def products(self) -> slice:
@@ -74,10 +89,19 @@ class ModelFeatures:
 
         Products are of whole numbers, and rounded one by one: exact in any company.
         """
-        unit = unit_vectors(X)
+        rows = np.empty((len(X), self.width), dtype=np.float32)
+        for start in range(0, len(X), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            rows[part] = self.of_unit(unit_vectors(X[part]))
+        return rows
+
+    def of_unit(self, unit: IntegerRows) -> IntegerRows:
+        """Return the same for integer rows of length one, (n, d)."""
+        parts = [unit if self.kernel is None else unit_vectors(self.kernel.components(unit))]
+        if self.with_products:
+            parts.append(self._products(unit))
         bias = np.full((len(unit), 1), round(BIAS * self.unit), dtype=np.float32)
-        parts = (unit, self._products(unit), bias) if self.with_products else (unit, bias)
-        return np.asarray(np.hstack(parts))
+        return np.asarray(np.hstack([*parts, bias]))
 
     def _products(self, unit: IntegerRows) -> IntegerRows:
         first, second = np.triu_indices(self.n_features)

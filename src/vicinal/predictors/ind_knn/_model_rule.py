@@ -1,6 +1,7 @@
 """How a private model is trained and used, chosen from public facts alone.
 
-docs/decisions/0053-private-model.md and 0107-rule-of-the-model.md have the measurements.
+docs/decisions/0053-private-model.md, 0107-rule-of-the-model.md and 0119-kernel-components.md have
+the measurements.
 """
 
 from __future__ import annotations
@@ -25,7 +26,32 @@ class ModelRule:
     metric: float = 0.5
 
 
+FIRST = ModelRule(share=0.7, asked=0.25, prior=2.0, metric=0.5)
+"""Of models whose rule was not written down with them."""
+
 USUAL = ModelRule()
+
+OF_COMPONENTS = ModelRule(share=0.9, asked=0.1, prior=3.0, metric=0.25)
+"""Of models of many features, which have components of a kernel."""
+
+LEAST_MANY = 64
+"""So many features are many."""
+
+LEAST_LANDMARKS = 1500
+"""Public rows that a kernel needs."""
+
+MOST_RECORDS = 1 << 21
+"""With more records their components would take more than 4 GB."""
 
 LOUD_SHARE = 0.9
 """p where the gradients' noise is loud: a model of less would be poor."""
+
+
+def has_components(n_features: int, n_public: int, n_records: int) -> bool:
+    """Tell whether a model is trained on components of a kernel; public facts decide."""
+    return n_features >= LEAST_MANY and n_public >= LEAST_LANDMARKS and n_records <= MOST_RECORDS
+
+
+def chosen_rule(n_features: int = 0, n_public: int = 0, n_records: int = 0) -> ModelRule:
+    """Return the rule; where training is loud its share is :data:`LOUD_SHARE` instead."""
+    return OF_COMPONENTS if has_components(n_features, n_public, n_records) else USUAL

@@ -13,13 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.mechanisms._linear_model import whole_weights
+from vicinal.mechanisms._gradients import whole_weights
 from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._descent import STEPS, Descent
+from vicinal.predictors.ind_knn._descent import PLAIN, Descent
 from vicinal.predictors.ind_knn._model_features import Floats, ModelFeatures, scores_of, softmax
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
-from vicinal.predictors.ind_knn._private_model import CLIP, LinearModel, PrivateModel, release_cost
+from vicinal.predictors.ind_knn._private_model import (
+    LinearModel,
+    PrivateModel,
+    release_cost,
+)
 
 Places = npt.NDArray[np.int64]
 
@@ -79,12 +83,12 @@ def _trained(
     features = ModelFeatures.planned(n_features)
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
-    sigma = math.sqrt(STEPS / (2 * wish.model_share * settings.spendable))
-    noise = sigma * CLIP / wish.n_records
-    lengths = np.square(probes).sum(axis=1) / features.unit**2
+    sigma = math.sqrt(PLAIN.steps / (2 * wish.model_share * settings.spendable))
+    noise = sigma * PLAIN.clip / wish.n_records
+    lengths = np.square(probes).sum(axis=1) / (features.unit * PLAIN.clip) ** 2
     descent = Descent(features, settings.class_shares, known, noise)
     used = np.zeros(len(probes))
-    for _ in range(STEPS):
+    for _ in range(PLAIN.steps):
         weights = descent.weights
         used += release_cost(
             scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
@@ -102,5 +106,5 @@ def _mean_gradient(rows: Floats, labels: Places, weights: Floats) -> Floats:
     away = softmax(rows @ weights)
     away[np.arange(len(labels)), labels] -= 1.0
     norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(away, axis=1)
-    away *= np.minimum(1.0, CLIP / np.maximum(norms, 1e-300))[:, None]
+    away *= np.minimum(1.0, PLAIN.clip / np.maximum(norms, 1e-300))[:, None]
     return np.asarray(rows.T @ away / len(rows))

@@ -19,10 +19,12 @@ from threadpoolctl import ThreadpoolController
 
 from vicinal.ledger import Account
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
-from vicinal.mechanisms._gradients import SubjectRows
-from vicinal.mechanisms._linear_model import IndividualGradient, whole_weights
-from vicinal.neighbours._kernels import FLOAT32
-from vicinal.predictors.ind_knn._descent import STEPS, Descent
+from vicinal.mechanisms._gradients import SubjectRows, whole_weights
+from vicinal.mechanisms._linear_model import IndividualGradient
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+from vicinal.predictors.ind_knn import _model_rule
+from vicinal.predictors.ind_knn._descent import PLAIN, Descent, training_plan
+from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_features import (
     FloatMatrix,
     Floats,
@@ -33,10 +35,6 @@ from vicinal.predictors.ind_knn._model_features import (
 )
 from vicinal.predictors.ind_knn._model_rule import LOUD_SHARE, USUAL, ModelRule
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
-
-CLIP = 0.7
-"""Clipping bound; features have length 1, a gradient at most 1.5."""
-
 
 LOUD, LOUDEST = 0.06, 0.12
 """Noise on the mean gradient over all weights, in clipping bounds: from where on training takes a
@@ -53,10 +51,11 @@ class LinearModel:
     """Softmax regression with public weights; every row's scores depend on that row alone.
 
     `weights`, float64 (D, c): in steps of 2^-18, whole numbers, for what ModelFeatures makes of d
-    features.
+    features. `kernel`: part of those features.
     """
 
     weights: Floats
+    kernel: KernelMap | None = None
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""
@@ -64,11 +63,11 @@ class LinearModel:
         return np.concatenate([np.zeros((0, self.weights.shape[1])), *parts])
 
     def scored(self, X: FloatMatrix) -> Iterator[tuple[int, IntegerRows, Floats]]:
-        """Yield where some rows begin, what the model makes of them, and their scores."""
-        features = ModelFeatures.of_weights(X.shape[1], self.weights)
+        """Yield where some rows begin, their integers of length one, and their scores."""
+        features = ModelFeatures.of_weights(X.shape[1], self.weights, self.kernel)
         for start in range(0, len(X), _CHUNK):
-            rows = features.rows(X[start : start + _CHUNK])
-            yield start, rows, scores_of(rows, self.weights, features.unit)
+            unit = unit_vectors(X[start : start + _CHUNK])
+            yield start, unit, scores_of(features.of_unit(unit), self.weights, features.unit)
 
 
 class PrivateModel:
@@ -106,21 +105,28 @@ class PrivateModel:
 
     def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
+        return self.mapped(X)[0]
+
+    def mapped(self, X: FloatMatrix) -> tuple[npt.NDArray[np.float32], Floats]:
+        """Return what :meth:`features` and :meth:`prior` return."""
         n_features, n_classes = X.shape[1], self.model.weights.shape[1]
         features = np.empty((len(X), n_features + n_classes), dtype=np.float32)
+        prior = np.empty((len(X), n_classes))
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
-            features[part, :n_features] = rows[:, :n_features] / np.float32(
-                FLOAT32.scale(n_features)
-            )
+            features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             features[part, n_features:] = (scores - self._center) * (
                 self.rule.metric / self._length
             )
-        return features
+            prior[part] = self._prior_of(scores)
+        return features, prior
 
     def prior(self, X: FloatMatrix) -> Floats:
         """Return what joins the votes, float64 (n, c), in units of their noise."""
-        prior = self.model.scores(X) * (self.rule.prior / self._spread)
+        return self._prior_of(self.model.scores(X))
+
+    def _prior_of(self, scores: Floats) -> Floats:
+        prior = scores * (self.rule.prior / self._spread)
         return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
     def shares(self, prior: Floats) -> Floats:
@@ -173,8 +179,11 @@ class ModelGate:
         return np.asarray(queried)
 
 
-def resolved(settings: AnySettings, n_features: int) -> AnySettings:
-    """Return settings with a share for the model, by the rule where it is "auto"; public."""
+def resolved(settings: AnySettings, n_features: int, n_public: int) -> AnySettings:
+    """Return settings with a rule, and its share for the model where that is "auto"; public."""
+    assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
+    rule = _model_rule.chosen_rule(n_features, n_public, settings.n_records)
+    settings = settings.changed(settled_rule=rule)
     if settings.trained_share is not None:
         return settings
     return settings.changed(model_share=fitting_share(settings, n_features))
@@ -183,14 +192,14 @@ def resolved(settings: AnySettings, n_features: int) -> AnySettings:
 def fitting_share(settings: SharedSettings, n_features: int) -> float:
     """Return the share of budgets for the model: the rule's, or 0 where noise would win.
 
-    The noise on the mean gradient, over all weights, must be below :data:`LOUDEST` clipping bounds;
-    from :data:`LOUD` on the share is :data:`LOUD_SHARE`.
+    The noise on the mean gradient, were there 40 of them, over all weights of `n_features`, must
+    be below :data:`LOUDEST` clipping bounds; from :data:`LOUD` on the share is :data:`LOUD_SHARE`.
     """
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
     root = math.sqrt((n_features + 1) * len(settings.class_names))
     for share, loudest in ((settings.model_rule.share, LOUD), (LOUD_SHARE, LOUDEST)):
         part = share * settings.spendable / settings.trainings
-        if math.sqrt(STEPS / (2 * part)) * root / settings.n_records <= loudest:
+        if math.sqrt(PLAIN.steps / (2 * part)) * root / settings.n_records <= loudest:
             return share
     return 0.0
 
@@ -219,22 +228,24 @@ def train(
     assert share is not None  # noqa: S101 (narrows the type: resolved before)
     assert n_records is not None  # noqa: S101 (the same)
     n_classes = len(settings.class_names)
-    features = ModelFeatures.planned(X.shape[1])
+    many = _model_rule.has_components(X.shape[1], len(public), n_records)
+    features = ModelFeatures.planned(X.shape[1], public if many else None)
+    plan = training_plan(features)
     records = SubjectRows(features.rows(X), people.labels, people.slots, len(people.remaining))
     part = share / settings.trainings
-    sigma = math.sqrt(STEPS / (2 * part * budget))
+    sigma = math.sqrt(plan.steps / (2 * part * budget))
     # A later training may find less than a part left, and may use all: nothing is reserved.
     most = share if settings.trainings == 1 else 1.0
     gradient = IndividualGradient(
-        records, n_classes, features.unit, CLIP, sigma, most, budget, noise, slack
+        records, n_classes, features.unit, plan.clip, sigma, most, budget, noise, slack
     )
     with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
         rows = features.rows(public)
-        descent = Descent(features, settings.class_shares, rows, sigma * CLIP / n_records)
+        descent = Descent(features, settings.class_shares, rows, sigma * plan.clip / n_records)
         used = _descended(
             gradient, sigma, people, account, rows, n_records, descent, settings.subject_use
         )
-        model = LinearModel(whole_weights(descent.finished()))
+        model = LinearModel(whole_weights(descent.finished()), features.kernel)
     used = np.minimum(used / budget, part)
     return PrivateModel(model, public, used, settings.class_shares, settings.model_rule)
 
@@ -253,13 +264,13 @@ def _descended(
     used, wide = np.zeros(len(rows)), rows.astype(np.float64)
     # Of a subject's gradient, which is longer than that of one of its records.
     lengths = np.square(wide).sum(axis=1) * (use / gradient.unit**2)
-    for _ in range(STEPS):
+    for _ in range(descent.plan.steps):
         release = gradient.release(sigma)
         scores = scores_of(wide, whole_weights(descent.weights), gradient.unit)
-        used += release_cost(scores, lengths, release.noise)
+        used += release_cost(scores, lengths / gradient.clip**2, release.noise)
         sums, spent = release.collect(descent.weights, people.remaining)
         account.note_charged_total(spent)
-        descent.step(release.publish(sums) * (CLIP / n_records))
+        descent.step(release.publish(sums) * (gradient.clip / n_records))
     return used
 
 
@@ -269,11 +280,11 @@ def _blas() -> ThreadpoolController:
 
 
 def release_cost(scores: Floats, lengths: Floats, noise: float) -> Floats:
-    """Return the zCDP that public rows of squared `lengths` (m,) would pay for a step.
+    """Return the zCDP that public rows would pay for a step; `lengths` (m,), squared, in clips.
 
     They are labelled as the model expects by its `scores`, (m, c).
     """
     chances = softmax(scores)
     squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
-    norms = np.minimum(squares * lengths[:, None] / CLIP**2, 1.0)
+    norms = np.minimum(squares * lengths[:, None], 1.0)
     return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))

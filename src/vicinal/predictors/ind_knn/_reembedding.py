@@ -25,7 +25,9 @@ from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors._common import claims, inputs
 from vicinal.predictors.ind_knn._engine_factory import engine_on, kernel_for, slack_meter
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
+from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
+from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 from vicinal.predictors.ind_knn._shard import Shard
@@ -39,12 +41,16 @@ class TrainedModel:
     - `weights`, float64 (d + 1, c): its weights.
     - `used`, float64 (m,): the share that each public row would have paid, were it a record.
     - `n_asked`: queries that it has put to the vote.
+    - `kernel`: part of its features.
+    - `rule`: what neighbours make of it.
     """
 
     share: float
     weights: npt.NDArray[np.float64]
     used: npt.NDArray[np.float64]
     n_asked: int
+    kernel: KernelMap | None = None
+    rule: ModelRule = FIRST
 
     @classmethod
     def of(cls, classifier: IndKNNClassifier) -> TrainedModel | None:
@@ -53,7 +59,8 @@ class TrainedModel:
         if gate is None:
             return None
         model = gate.model
-        return cls(classifier.model_share_, model.model.weights, model.used, gate.n_asked)
+        share, weights = classifier.model_share_, model.model.weights
+        return cls(share, weights, model.used, gate.n_asked, model.model.kernel, model.rule)
 
     def on(self, public: inputs.FloatMatrix | None, settings: IndKNNSettings) -> PrivateModel:
         """Return the model itself, on the public rows that it was trained beside.
@@ -62,11 +69,11 @@ class TrainedModel:
         """
         if public is None or not self._fits(public):
             raise InvalidInput("The model to go on with must be of the same public rows.")
-        model = LinearModel(self.weights)
-        return PrivateModel(model, public, self.used, settings.class_shares, settings.model_rule)
+        model = LinearModel(self.weights, self.kernel)
+        return PrivateModel(model, public, self.used, settings.class_shares, self.rule)
 
     def _fits(self, public: inputs.FloatMatrix) -> bool:
-        features = ModelFeatures.of_weights(public.shape[1], self.weights)
+        features = ModelFeatures.of_weights(public.shape[1], self.weights, self.kernel)
         return len(public) == len(self.used) and len(self.weights) == features.width
 
 
@@ -193,7 +200,9 @@ def resume(
         settings = _settings(classifier, IndKNNSettings.of(classifier), n_queries, share)
         settings = settings.changed(n_records=spent.n_records)
         if spent.model is not None:
-            settings = settings.changed(model_share=spent.model.share)
+            settings = settings.changed(
+                model_share=spent.model.share, settled_rule=spent.model.rule
+            )
         settings = _another_seed(settings, spent.answers)
         ledger = MemoryLedger()
         rows = len(np.asarray(y)) if subjects is None else 0

@@ -249,10 +249,7 @@ class Shard(LocalShardBase):
     def erasing(self, rows: npt.NDArray[np.int64]) -> Iterator[None]:
         """Erase `rows` physically; the body takes their subjects off the register.
 
-        Parameters
-        ----------
-        rows : int64 (m,)
-            Positions of all records of some subjects, ascending.
+        `rows`, int64 (m,): positions of all records of some subjects, ascending.
         """
         movers = fill_holes(rows, len(self))
         new_size = len(self) - len(rows)

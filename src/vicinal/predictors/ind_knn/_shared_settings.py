@@ -68,8 +68,9 @@ class SharedSettings(Settings, IndKNNParameters):
 
     @property
     def model_rule(self) -> _model_rule.ModelRule:
-        """How a private model is trained and used."""
-        return _model_rule.USUAL
+        """How a private model is trained and used: as settled at its training, or as of today."""
+        settled: _model_rule.ModelRule | None = vars(self).get("settled_rule")
+        return settled or _model_rule.chosen_rule()
 
     @property
     def class_shares(self) -> npt.NDArray[np.float64]:

@@ -9,17 +9,78 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_ndtr
+from sklearn.isotonic import isotonic_regression
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn import _averages, _target_encoding
+from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, refined
-from vicinal.predictors.ind_knn._averages import NoisyAverages
 from vicinal.predictors.ind_knn._parameter_tables import LOG
 from vicinal.predictors.ind_knn._target_encoding import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE
 from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
 
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyAverages:
+    """What neighbours say on average, from noisy sums; all of it public.
+
+    `weight`, `weight_error`, float64 (q,): the neighbours' summed kernel weight, above 0, and the
+    standard deviation of its noise. `means`, `errors`, float64 (q, m): averages of what the other
+    coordinates say, and their standard errors: what the noise does to them, not how unlike each
+    other the neighbours are.
+    """
+
+    weight: Floats
+    weight_error: Floats
+    means: Floats
+    errors: Floats
+
+    @classmethod
+    def of(cls, sums: Floats, noise: Floats, a: float, b: float) -> NoisyAverages:
+        """Return averages from sums whose first coordinate is `a` times the weight.
+
+        `sums`, float64 (q, 1 + m): as released, in units of a unit vote. `noise`, float64 (q,):
+        standard deviation of the noise on every coordinate. `a`, `b`: what a record's weight, and
+        what it says, were multiplied by.
+        """
+        weight_error = noise / a
+        weight = _positive(sums[:, 0] / a, weight_error)
+        means = sums[:, 1:] / b / weight[:, None]
+        errors = np.hypot(noise[:, None] / b, means * weight_error[:, None]) / weight[:, None]
+        return cls(weight, weight_error, means, errors)
+
+
+def _positive(noisy: Floats, noise: Floats) -> Floats:
+    """Return the expectation of what is above 0 and anything there equally likely, given noise."""
+    z = noisy / noise
+    mean = z + np.exp(-0.5 * z * z - 0.5 * np.log(2 * np.pi) - log_ndtr(z))
+    deep = np.maximum(-z, 50.0)
+    return np.asarray(noise * np.where(z < -50, 1 / deep - 2 / deep**3, mean))
+
+
+def distribution(shares: Floats) -> Floats:
+    """Return the nearest shares, (q, J), that lie in 0..1 and do not fall along a row.
+
+    `shares` are those below J ascending thresholds, each with equal noise.
+    """
+    return np.array([isotonic_regression(row, y_min=0.0, y_max=1.0) for row in shares])
+
+
+def quantile(shares: Floats, edges: Floats, level: float) -> Floats:
+    """Return where each row's distribution reaches `level`, (q,), straight between the edges.
+
+    `shares` (q, J) are those below the inner `edges` (J + 2,), as :func:`distribution` gives them.
+    """
+    cumulative = np.column_stack([np.zeros(len(shares)), shares, np.ones(len(shares))])
+    after = np.maximum((cumulative < level).sum(axis=1), 1)
+    after = np.minimum(after, cumulative.shape[1] - 1)
+    rows = np.arange(len(cumulative))
+    low, high = cumulative[rows, after - 1], cumulative[rows, after]
+    part = np.where(high > low, (level - low) / np.where(high > low, high - low, 1.0), 0.5)
+    return np.asarray(edges[after - 1] + np.clip(part, 0, 1) * (edges[after] - edges[after - 1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +115,7 @@ class NumberAnswers:
         """Return the neighbours' quantiles at checked `levels`, (q, p, levels)."""
         shares = self.shares_below()
         quantiles = [
-            [_averages.quantile(shares[:, j], self.edges(j), level) for level in levels]
+            [quantile(shares[:, j], self.edges(j), level) for level in levels]
             for j in range(shares.shape[1])
         ]
         return np.moveaxis(np.array(quantiles), 2, 0)
@@ -64,7 +125,7 @@ class NumberAnswers:
         count = self.settings.n_thresholds or 1
         above = self.averages.means.reshape(len(self.means), -1, count)
         rows = ((1 - above) / 2).reshape(-1, count)
-        return _averages.distribution(rows).reshape(above.shape)
+        return distribution(rows).reshape(above.shape)
 
     def edges(self, target: int) -> Floats:
         """Return the lower bound, all thresholds, and the upper bound of a target, (J + 2,)."""

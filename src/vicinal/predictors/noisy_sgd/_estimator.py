@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.fixed_plan import FixedPlanEstimator, subject_slots
+from vicinal.predictors._common.fixed_plan import FixedPlanEstimator
 from vicinal.predictors._common.parameters import documented
 from vicinal.predictors.noisy_sgd._parameters import (
     ENOUGH_FEATURES,
@@ -107,7 +107,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
     ) -> None:
         n_features = records.features.shape[1]
         self._center, self._spread = _standard(records.reference, n_features)
-        rows = SubjectRows(self._rows(records.features), targets, *subject_slots(records.names))
+        rows = SubjectRows(self._rows(records.features), targets, *records.slots)
         claims.release(self)
         # The process remembers it; the model is free of it, and may be copied.
         del self._interaction

@@ -25,7 +25,6 @@ from vicinal.predictors._common.fixed_plan import (
     check_abstention,
     check_answers,
     check_one_noise,
-    subject_slots,
 )
 from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
 from vicinal.predictors._common.parameter_checks import AUTO, Choice, Integer, Real, Unless
@@ -184,7 +183,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         coins = bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
-            *subject_slots(records.names),
+            *records.slots,
             self.encoding(targets),
             k=self.k,
             gamma=self.gamma,
