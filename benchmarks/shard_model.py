@@ -37,10 +37,10 @@ class Constants:
     Attributes
     ----------
     product : float
-        Seconds of a core for a record, a dimension and a query.
+        Seconds of a core, of the processor's time, for a record, a dimension and a query.
     charge : float
         Seconds of a record in the charge of a block: of finding out whose budgets have changed, and
-        of the votes and charges of the neighbours, one record in 10,000 for each query. One core.
+        of the votes and charges of the neighbours, one record in 10,000 for each query. One core's.
     block : float
         Seconds of a block that do not depend on the records: coordinator, noise, both commits.
     engine : float

@@ -198,7 +198,7 @@ def small(n: int, d: int, repeats: int, known: dict[str, float] | None = None) -
         return max(0.0, parts["local"][part] - parts["tiny"][part])
 
     constants = Constants(
-        product=more("search_seconds") * _scan.THREADS / ((n - tiny.records) * d * BLOCK),
+        product=more("search_seconds") / ((n - tiny.records) * d * BLOCK),
         charge=more("charge_seconds") / (n - tiny.records),
         block=middle["tiny"],
         engine=known["engine"],

@@ -6,6 +6,7 @@ Of public data only: kept features outlive what they were made of.
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +47,7 @@ def cached(
     if stored.is_file():
         return _stored(stored, size)
     vectors = make()
-    unfinished = stored.with_suffix(".part.npz")
+    unfinished = stored.with_suffix(f".{os.getpid()}.part.npz")  # several may write at a time
     np.savez(unfinished, features=vectors)
     unfinished.replace(stored)
     return vectors

@@ -20,7 +20,7 @@ NOTE = (
     "over runs. Simulated with seeded noise on public data, without a guarantee."
 )
 
-RIVALS = "labels,labels-gate,noisy-sgd,least-squares,private-knn,pate"
+RIVALS = "labels,labels-gate,noisy-sgd,least-squares"
 
 
 def losses(

@@ -169,7 +169,8 @@ def keywords(
 
 
 _WORD_HEAD = (
-    f"{'T':>5} {'epsilon':>8} {'k':>6} {'precision of 10':>16} {'of first 3':>11} {'ms':>6} "
+    f"{'T':>5} {'epsilon':>8} {'k':>6} {'precision of 10':>16} {'of first 3':>11} {'pooled':>7} "
+    f"{'first 3':>8} {'ms':>6} "
     f"{'alone':>6}"
 )
 
@@ -177,7 +178,8 @@ _WORD_HEAD = (
 def _word_line(score: WordScore) -> str:
     return (
         f"{score.n_queries:>5} {score.epsilon:>8g} {score.n_neighbors:>6} {score.precision:>16.3f} "
-        f"{score.first:>11.3f} {score.milliseconds:>6.2f} "
+        f"{score.first:>11.3f} {score.pooled:>7.3f} "
+        f"{score.pooled_first:>8.3f} {score.milliseconds:>6.2f} "
         f"{score.alone:>6.2f}"
     )
 

@@ -81,6 +81,8 @@ class WordScore:
     ----------
     precision, first : float
         Share of the keywords, and of the first three, that are among those without noise.
+    pooled, pooled_first : float
+        The same where answers to similar questions are added.
     milliseconds, alone : float
         Processor time of a question in a block, and of one that is asked alone.
     """
@@ -90,6 +92,8 @@ class WordScore:
     n_neighbors: int
     precision: float
     first: float
+    pooled: float
+    pooled_first: float
     milliseconds: float
     alone: float
 
@@ -116,17 +120,23 @@ def score(corpus: Corpus, epsilon: float, n_queries: int) -> WordScore:
     plain._engine.votes.noise = _NoNoise()
     plain._shard.ledger.remaining[:] = 1 << 62  # the words that all neighbours have together
     truth = plain.predict(queries)
-    pairs = list(zip(noisy.tolist(), truth.tolist(), strict=True))
+    pooled = _fitted(corpus, epsilon, n_queries).predict(queries, pooled=True)
     alone = [_spent(model, each[None]) for each in queries[: 2 * _ALONE]]
     return WordScore(
         epsilon,
         n_queries,
         model.n_neighbors_ or 0,
-        float(np.mean([len(set(found) & set(true)) / len(true) for found, true in pairs])),
-        float(np.mean([len(set(found[:3]) & set(true)) / 3 for found, true in pairs])),
+        *_precisions(noisy, truth),
+        *_precisions(pooled, truth),
         spent,
         statistics.median(alone[_ALONE:]),
     )
+
+
+def _precisions(found: npt.NDArray[Any], truth: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return which share of words, and of the first three, is among those without noise."""
+    right = [np.isin(row, true) for row, true in zip(found, truth, strict=True)]
+    return float(np.mean(right)), float(np.mean([row[:3] for row in right]))
 
 
 def _spent(model: IndKNNKeywords, queries: Floats) -> float:

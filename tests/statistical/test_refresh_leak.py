@@ -18,7 +18,7 @@ from vicinal.ledger._account import StoredAccount
 from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant
-from vicinal.predictors.ind_knn import _private_model
+from vicinal.predictors.ind_knn import _descent
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
 from vicinal.store import Store, _private_models
 
@@ -74,7 +74,7 @@ def loss_and_price(path, patch, control=None):
         for release, weights, before, sums in steps:
             other = without_victim(store, release, weights, before)
             loss += np.square((sums - other).astype(float)).sum() / (2 * release.scale**2)
-    assert len(steps) == 2 * _private_model.STEPS
+    assert len(steps) == 2 * _descent.PLAIN.steps
     return loss, paid * steps[0][0].mechanism._budget
 
 

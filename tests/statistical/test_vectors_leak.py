@@ -15,7 +15,7 @@ import pytest
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.test_two_worlds import BUDGET, DELTA, EPSILON, Case, claim_beside, halve_the_noise
 from statistical.worlds import ask_between_visits, charge_only
-from vicinal import IndKNNKeywords, IndKNNRegressor
+from vicinal import IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.audit._universes import universes
 from vicinal.mechanisms import VoteRelease
 from vicinal.store import Store
@@ -29,6 +29,14 @@ WORDS = ["asthma", "cold", "cough", "fever", "knee"]
 
 
 class OpenRegressor(IndKNNRegressor):
+    """Shows the noisy sums, which leave."""
+
+    def decision_function(self, X):
+        """Return the sums, (q, coordinates)."""
+        return self.query(X).votes
+
+
+class OpenLabels(IndKNNMultiLabelClassifier):
     """Shows the noisy sums, which leave."""
 
     def decision_function(self, X):
@@ -90,7 +98,14 @@ def texts():
     return vector_case(victim, others, estimator=OpenKeywords, vocabulary=WORDS, n_keywords=2)
 
 
-@pytest.mark.parametrize("case", [numbers, thresholds, texts])
+def label_sets():
+    """Two records with several labels, of which they share one."""
+    victim = [(1.0, [1, 1, 0]), (0.97, [0, 1, 1])]
+    others = [(0.9, [0, 0, 1]), (0.9, [1, 0, 0])]
+    return vector_case(victim, others, estimator=OpenLabels, labels=["a", "b", "c"])
+
+
+@pytest.mark.parametrize("case", [numbers, thresholds, texts, label_sets])
 def test_sums_leak_no_more_than_claimed_and_nearly_that(case):
     """Fails if an attack gains more than the budget allows; or too little to be a test at all."""
     case = case()
@@ -116,6 +131,7 @@ def charge_only_the_weight(patch):
     [
         pytest.param(halve_the_noise, numbers, id="noise halved"),
         pytest.param(halve_the_noise, texts, id="noise on words halved"),
+        pytest.param(halve_the_noise, label_sets, id="noise on labels halved"),
         pytest.param(charge_records_one_by_one, numbers_asked_often, id="records one by one"),
         pytest.param(charge_only_the_weight, numbers_asked_often, id="only the weight"),
     ],

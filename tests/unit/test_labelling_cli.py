@@ -316,9 +316,9 @@ def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monk
     from experiments.students import runs
 
     monkeypatch.setattr(runs, "N_PUBLIC", 120)
-    monkeypatch.setattr(table1_mnist, "_STEPS", (30, 30))
+    monkeypatch.setattr(table1_mnist, "_STEPS", (40, 40))
     rng = np.random.default_rng(0)
-    centres, (y, test) = 4 * rng.normal(size=(10, 12)), rng.integers(0, 10, (2, 2400))
+    centres, (y, test) = 4 * rng.normal(size=(10, 12)), rng.integers(0, 10, (2, 1200))
     rows = {f"x_{name}": np.rint(centres[of] + rng.normal(size=(len(of), 12))).astype(np.int8)
             for name, of in (("train", y), ("test", test[:240]))}  # fmt: skip
     facts = {
@@ -331,7 +331,7 @@ def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monk
     np.savez(tmp_path / "made.npz", **rows, **facts)
     where = "--vectors", tmp_path / "made.npz", "--out", tmp_path / "out"
     output = run(
-        "table1-mnist", *where, "--runs", 1, "--epsilon", 8, *keep, "--json", program=experiments
+        "table1-mnist", *where, "--runs", 1, "--epsilon", 50, *keep, "--json", program=experiments
     )
     (found,) = json.loads(output)["runs"]
     assert len(found["rounds"]) == (1 if keep else 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import goals
+from benchmarks import goals, growth_plot
 from benchmarks.rivals import float32_works
 from vicinal.cli import _bench
 from vicinal.cli._main import app
@@ -93,3 +93,19 @@ def test_the_table_for_people_names_the_engine_and_ratios():
 def test_the_goals_of_private_knn_are_measured_on_other_people_each_time():
     figures = list(goals.private_knn(short=True))
     assert [figure.most for figure in figures] == [0.2, 0.2]
+
+
+def test_what_was_printed_is_what_is_drawn(tmp_path):
+    printed = (
+        "ms a query, blocks of 256\n"
+        "  records                power  0.67:  10,000 0.026, 3,000,000 0.960\n"
+        "  queries asked at once  power -0.01:  256 0.046, 4,096 0.046\n\n"
+        "exact searches\n  n = 10,000: int8 exact 0.0060\n"
+    )
+    found = growth_plot.curves(printed)
+    assert found == {
+        "records": ([10_000, 3_000_000], [0.026, 0.96], 0.67),
+        "queries asked at once": ([256, 4096], [0.046, 0.046], -0.01),
+    }
+    growth_plot.draw(found, tmp_path / "growth.svg")
+    assert "<svg" in (tmp_path / "growth.svg").read_text()

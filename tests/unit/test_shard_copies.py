@@ -146,6 +146,39 @@ def test_a_copy_that_was_opened_again_goes_on_as_the_other(path, monkeypatch):
     assert len(set(heads(path))) == len(set(heads(path, 1))) == 1
 
 
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 60), marks=pytest.mark.soak)])
+def test_whatever_happens_to_copies_they_write_the_same(tmp_path, monkeypatch, seeds):
+    """Tasks at random, one copy opened again at random; the soak has 59 lives, the short form one.
+
+    A fault that one life in ten shows is missed by the soak with probability .9^59 = .002.
+    """
+    monkeypatch.setattr(CheckedTransport, "align", lambda *_: pytest.fail("the copies differed"))
+    for seed in seeds:
+        path = shard_tools.clustered(tmp_path / str(seed), 1, copies=2, n_queries=5000)
+        with opened(path) as cluster:
+            rng = np.random.default_rng(seed)
+            for _ in range(15):
+                random_task(cluster, rng)
+            assert cluster.verify(), cluster.verify().faults
+        assert shard_tools.budgets_of(copy_path(path, 0, 1)) == shard_tools.budgets_of(
+            copy_path(path, 0, 2)
+        )
+
+
+def random_task(cluster, rng):
+    size = int(rng.integers(1, 30))
+    X, y = tools.points(size, int(rng.integers(1 << 30)))
+    who = [f"person-{i}" for i in rng.choice(200, size, replace=False)]
+    tasks = {
+        "ask": lambda: cluster.predict(rng.normal(size=(size, tools.D)) * 2),
+        "erase": lambda: cluster.erase(who),
+        "add": lambda: cluster.add(X, y, who),
+        "evaluate": lambda: cluster.evaluate(X, y, who),
+        "open again": cluster._transports[0].transports[rng.integers(2)].close,
+    }
+    tasks[rng.choice(list(tasks))]()
+
+
 def test_verify_looks_at_every_copy(path):
     file = copy_path(path, 1, 2) / "records" / "labels"
     with opened(path) as cluster:

@@ -216,6 +216,13 @@ def test_images_are_answered_by_file_name(tmp_path):
     assert [line.split(",")[0] for line in text.splitlines()] == ["file", "0.png", "1.png", "2.png"]
 
 
+def test_a_draft_leaves_out_every_column_of_labels(folder):
+    public = folder / "public.parquet"
+    first, second, *_ = parquet.read_table(public).column_names
+    columns = json.loads(run("schema", public, "--label", f"{first};{second}").stdout)["columns"]
+    assert {columns[name]["kind"] for name in (first, second)} == {"ignored"}
+
+
 def test_a_drafted_schema_fits_the_private_table(folder):
     public = parquet.read_table(folder / "public.parquet")
     drafted, _ = draft_schema(public)

@@ -28,7 +28,7 @@ NOBODY_COMES = 240.0
 
 
 class ScheduledWay:
-    """The way to a shard, on which searches come when a schedule says so."""
+    """The way to a shard that works beside the coordinator, as far as a schedule says so."""
 
     def __init__(self, way, schedule):
         self.way, self._schedule, self._held = way, schedule, []
@@ -41,7 +41,7 @@ class ScheduledWay:
             self.searches += 1
             return self._search(message, next(self._schedule))
         while self._held:  # a search that was held back overtakes nothing but this
-            self.way.send(self._held.pop())
+            self.way.shard.handle(self._held.pop())
         if isinstance(task, VoteRequest):
             self.late.append(message)
         return self.way.send(message)
@@ -49,12 +49,11 @@ class ScheduledWay:
     def _search(self, message, when):
         if when == "held":
             self._held.append(message)
-        elif when == "crash":
-            self.way.send(message)
-            self.way.close()
         elif when != "lost":
             for _ in range(1 + (when == "twice")):
-                self.way.send(message)
+                self.way.shard.handle(message)
+            if when == "crash":
+                self.way.close()
 
     def close(self):
         self.way.close()
@@ -298,8 +297,12 @@ def test_a_coordinator_begins_to_count_anew(cluster_maker):
 # ---------------------------------------------------------------- broken off in between
 
 
-def test_a_request_that_broke_off_between_blocks_is_charged_once(cluster_maker, expected):
-    """Fails if the blocks that were charged before, or the search ahead, cost anything again."""
+@pytest.mark.parametrize("error", [ShardUnreachable, KeyboardInterrupt])
+def test_a_request_that_broke_off_between_blocks_is_charged_once(cluster_maker, expected, error):
+    """Fails if the blocks that were charged before, or the search ahead, cost anything again.
+
+    A shard is lost, or the coordinator ends, when the second block has been searched for.
+    """
     path, calls = cluster_maker(), []
     cluster, ways = opened(path, policy=MissingShardPolicy(0.05))
 
@@ -307,13 +310,14 @@ def test_a_request_that_broke_off_between_blocks_is_charged_once(cluster_maker, 
         if isinstance(getattr(message, "task", None), VoteRequest):
             calls.append(message)
             if len(calls) > 1:
-                raise ShardUnreachable
+                raise error
         return ScheduledWay.send(ways[1], message)
 
     with cluster, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ways[1], "send", lambda message: Failing(second_block_is_lost, message))
-        with pytest.raises(ShardMissing):
+        with pytest.raises((ShardMissing, KeyboardInterrupt)):
             cluster.predict(tools.Q[:12])
+        assert ways[0].searches > 0
     check_as_one(path, expected)
 
 

@@ -77,7 +77,7 @@ def test_answers_by_a_trend_are_those_of_the_estimator_and_are_not_stored(tmp_pa
     with made(tmp_path / "store", kind, simulation_seed=3) as store:
         reply = store.predict(asked, trend=True)
         plain, again = store.predict(asked), store.predict(asked, trend=True)
-        with pytest.raises(InvalidInput, match="fewer than 30 queries"):
+        with pytest.raises(InvalidInput, match="at least 30 queries"):
             store.predict(asked[:29] + 1, trend=True)
         assert reply.left == again.left == 20
     shape = reply.labels.shape
@@ -94,7 +94,7 @@ def test_answers_by_a_trend_are_those_of_the_estimator_and_are_not_stored(tmp_pa
 @pytest.mark.parametrize("target", [None, "words"])
 def test_classes_and_words_have_no_trend(tmp_path, target):
     made_of = store_tools.make(tmp_path / "store", target)
-    with made_of as store, pytest.raises(InvalidInput, match="'trend' parameter must be False"):
+    with made_of as store, pytest.raises(InvalidInput, match="'trend' parameter is for numbers"):
         store.predict(store_tools.Q[:40], trend=True)
     assert made_of._audience_states["default"].left == 60
 
@@ -213,10 +213,10 @@ TARGETS = {
 }
 
 
-def run(*arguments, code=0):
+def run(*arguments, code=0, stream="stdout"):
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, result.output
-    return result.stdout
+    return getattr(result, stream)
 
 
 def files(folder, kind):
@@ -246,6 +246,8 @@ def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
     head, *rows = run("predict", store, "--data", queries, "-q").splitlines()
     assert [name for name in head.split(",") if name in names] == names
     assert len(rows) == len(Q)
+    refused = run("predict", store, "--data", queries, "--trend", code=2, stream="output")
+    assert "The --trend option needs at least 30 queries" in refused
     run("add", store, "--data", tmp_path / "train.parquet", "--subject", "who")
     run("erase", "--yes", store, "--subject", PEOPLE[0])
     run("verify", store, "--erased", PEOPLE[0])
@@ -268,7 +270,11 @@ def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
 BAD = {
     "no kind": ([], "--classes option"),
     "two kinds": (["--target", "age=0..110", "--classes", "1,2"], "--target option"),
-    "no pair": (["--target", "age"], "--target option"),
+    "no pair": (["--target", "age"], "--target option must be written NAME=LOW..HIGH"),
+    "no name": (
+        ["--target", "age=0..110", "--typical-range", "20..70"],
+        "--typical-range option must be written NAME=LOW..HIGH",
+    ),
     "order": (["--target", "age=5..1"], "--target option"),
     "no number": (["--target", "age=0..old"], "--target option"),
     "neighbors": (["--target", "age=0..110", "--neighbors", "many"], "--neighbors option"),

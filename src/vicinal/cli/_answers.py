@@ -89,9 +89,11 @@ def _target_columns(reply: NumberReply | LabelSetReply) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     for i, name in enumerate(reply.names):
         columns[str(name)] = reply.labels[:, i].tolist()
+        errors = reply.errors[:, i]
         if isinstance(reply, LabelSetReply):
             columns[f"share_{name}"] = reply.shares[:, i].round(4).tolist()
-        columns[f"error_{name}"] = reply.errors[:, i].tolist()
+            errors = errors.round(4)
+        columns[f"error_{name}"] = errors.tolist()
         if not isinstance(reply, LabelSetReply) and reply.quartiles is not None:
             for j, part in enumerate(("q25", "median", "q75")):
                 columns[f"{part}_{name}"] = reply.quartiles[:, i, j].tolist()

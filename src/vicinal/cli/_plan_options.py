@@ -121,8 +121,12 @@ def _options(left_out: tuple[str, ...]) -> list[Any]:
 
 
 def _option(name: str) -> Any:
+    from vicinal.predictors._common.parameter_checks import Unless
+
     each = _parameters()[name]
     check, flag = each.metadata["check"], FLAG_OF.get(name, name).replace("_", "-")
+    if isinstance(check, Unless) and check.automatic is None:
+        check = check.check  # there is no word for it here: it is left out
     plain = re.sub(r",? see :mod:[\w.]+", "", each.metadata["doc"].replace("`", ""))
     first = re.split(r"\.(?: (?=[A-Z\"])|$)", plain)[0]
     default = "" if each.default in (None, dataclasses.MISSING) else f"; default {each.default}"

@@ -35,12 +35,15 @@ def schema(
         Path | None,
         typer.Option(help="Public reference: say how many of its rows equal one of the owner's."),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column of labels: no feature.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of labels, or several with semicolons: no features.")
+    ] = None,
     subject: Annotated[str | None, typer.Option(help="Column of subject ids: no feature.")] = None,
     json: Json = False,
 ) -> None:
     """Draft a schema from a public table; or, with --check, tell an owner what does not fit."""
-    apart = [name for name in (label, subject) if name is not None]
+    labels = [] if label is None else label.split(";")
+    apart = [*labels, *([] if subject is None else [subject])]
     if (public is None) == (check is None):
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
     if check is not None:

@@ -94,6 +94,7 @@ class Coordinator(BaseStore):
     """
 
     _kind = "cluster"
+    n_under_way = 2
 
     def __init__(
         self,

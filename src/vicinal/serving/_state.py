@@ -133,17 +133,21 @@ class _PendingRequest:
 class RequestBatcher:
     """Puts requests together, and hands out what the store replies.
 
-    One thread of this object's uses the store. No client gets anything before the store has
-    returned, which is after the commit. If a client does not wait for it, what was charged stays
-    stored under its idempotency key.
+    One thread of this object's uses the store; for a cluster a second one, which waits with the
+    next block as soon as that is full, so that shards search it while the last is answered. No
+    client gets anything before the store has returned, which is after the commit. If a client does
+    not wait for it, what was charged stays stored under its idempotency key.
     """
 
     def __init__(self, store: BaseStore, settings: ServiceSettings, metrics: Metrics) -> None:
         self._store = store
         self._settings = settings
         self._metrics = metrics
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vicinal-store")
+        paced = settings.response_interval_ms > 0
+        self._n_under_way = 1 if paced else store.n_under_way
+        self._thread = ThreadPoolExecutor(self._n_under_way, thread_name_prefix="vicinal-store")
         self._queue: deque[_PendingRequest] = deque()
+        self._queued = 0
         self._arrived = asyncio.Event()
         self._closing = False
         self._served = 0
@@ -172,6 +176,7 @@ class RequestBatcher:
             raise busy()
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._queue.append(_PendingRequest(query, size, answer))
+        self._queued += size
         self._metrics.waiting += size
         self._arrived.set()
         return await answer
@@ -189,9 +194,29 @@ class RequestBatcher:
     # ------------------------------------------------------------ the work
 
     async def _work(self) -> None:
+        under_way: set[asyncio.Task[None]] = set()
         while await self._wait_for_request():
+            under_way = await self._wait_for_turn(under_way)
             await self._gather()
-            await self._serve(self._block())
+            under_way.add(asyncio.create_task(self._serve(self._block())))
+        await asyncio.gather(*under_way)
+
+    async def _wait_for_turn(self, under_way: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Wait until no block is under way, or one fewer than may be and the next one is full."""
+        while under_way and not (len(under_way) < self._n_under_way and self._full()):
+            arrival = set[asyncio.Task[Any]]()
+            if self._n_under_way > 1:
+                self._arrived.clear()
+                arrival = {asyncio.create_task(self._arrived.wait())}
+            await asyncio.wait(under_way | arrival, return_when=asyncio.FIRST_COMPLETED)
+            for task in arrival:
+                task.cancel()
+            under_way = {task for task in under_way if not task.done()}
+        return under_way
+
+    def _full(self) -> bool:
+        """Tell whether what waits in the queue fills a block."""
+        return self._queued >= self._settings.block_queries
 
     async def _wait_for_request(self) -> bool:
         """Wait for a request; return False when there is none and there will be none."""
@@ -226,6 +251,7 @@ class RequestBatcher:
         while self._queue and (not block or size + self._queue[0].size <= most):
             block.append(self._queue.popleft())
             size += block[-1].size
+        self._queued -= size
         return block
 
     async def _serve(self, block: list[_PendingRequest]) -> None:

@@ -85,8 +85,8 @@ def check_trend(state: AudienceState) -> None:
     """Raise InvalidInput where answers of an audience have no trend."""
     if not isinstance(state.settings, RegressorSettings | MultiLabelSettings):
         raise InvalidInput(
-            "The 'trend' parameter must be False here: trends are fitted to answers with numbers "
-            "or several labels."
+            "The 'trend' parameter is for numbers and several labels: there are no averages to fit "
+            "a trend to."
         )
 
 

@@ -91,7 +91,7 @@ class NumberEvaluation(NoisyFigures):
             mean, spread = _moments(counts[1][i], self.deviation_edges[i], people)
             variance = spread - mean**2
             hidden = 3 * self.noise * _square_length(self.deviation_edges[i]) / people
-            figures[f"{target} rmse"] = float(np.sqrt(max(square, 0.0)))
+            figures[f"{target} rmse"] = float(np.sqrt(square)) if square > 0 else np.nan
             figures[f"{target} mean_error"] = bias
             figures[f"{target} r2"] = (
                 1 - max(square, 0.0) / variance if variance > hidden else np.nan

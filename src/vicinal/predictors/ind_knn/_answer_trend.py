@@ -164,8 +164,8 @@ def check_enough(answers: int) -> None:
     """Raise InvalidInput unless there are answers enough for a trend."""
     if answers < LEAST_ANSWERS:
         raise InvalidInput(
-            f"The 'trend' parameter must be False with fewer than {LEAST_ANSWERS} queries: a trend "
-            "is fitted to the answers of one call. Ask more at a time."
+            f"The 'trend' parameter needs at least {LEAST_ANSWERS} queries in one call: a trend is "
+            "fitted to their answers. Ask more at a time."
         )
 
 

@@ -116,6 +116,11 @@ class BoundsOfTargets(Check):
 
 def _pair(name: str, value: object) -> tuple[float, float]:
     message = f"The {name!r} parameter must be a pair (low, high) of numbers with low < high."
+    if isinstance(value, tuple) and any(isinstance(each, str) for each in value):
+        # What an option could not read stays a text.
+        raise InvalidInput(
+            f"The {name!r} parameter must be written NAME=LOW..HIGH with numbers, as in age=0..110."
+        )
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise InvalidInput(message)
     low, high = (_checks.real(name, each) for each in value)

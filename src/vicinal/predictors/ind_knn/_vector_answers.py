@@ -170,6 +170,25 @@ def checked_levels(settings: RegressorSettings, quantiles: Sequence[float]) -> l
     return [_checks.real("quantiles", each, least=0, most=1) for each in quantiles]
 
 
+_LIKENESS = 4
+"""Power of the kernel value by which answers to other queries are weighed (decision 123)."""
+
+_OTHERS = 3.0
+"""What others weigh together, at most, beside an answer's own sums."""
+
+
+def pooled_sums(sums: Floats, noise: Floats, likeness: Floats) -> tuple[Floats, Floats]:
+    """Return sums (q, V) with those of similar queries added, and their noise (q,).
+
+    `likeness`, (q, q): kernel values between the queries. All of it is public.
+    """
+    shares = np.power(np.maximum(likeness, 0), _LIKENESS)
+    np.fill_diagonal(shares, 0)
+    shares *= _OTHERS / np.maximum(shares.sum(axis=1, keepdims=True), 1)
+    total = np.sqrt(np.square(noise) + np.square(shares) @ np.square(noise))
+    return sums + shares @ sums, total
+
+
 @dataclass(frozen=True, slots=True)
 class KeywordAnswers:
     """The m words with the largest noisy sums of q queries.
