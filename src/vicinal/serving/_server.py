@@ -100,7 +100,7 @@ def serve(
 def _spend_less_on_logs_and_turns() -> None:
     """Let a line of the log cost less, and the store's thread wait less for the interpreter."""
     # Nothing of this stands in the format; the manual of logging says how to leave it out.
-    logging._srcfile = None  # type: ignore[attr-defined]
+    logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # After each statement the store's thread waits for its turn, while the loop has requests.
     sys.setswitchinterval(_TURN_SECONDS)
