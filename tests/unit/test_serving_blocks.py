@@ -19,7 +19,7 @@ class RecordingStore:
     """Keeps the sizes of blocks; answers each when it is told to."""
 
     def __init__(self):
-        self.sizes = []
+        self.sizes, self.n_under_way = [], 1
         self.may_answer = threading.Semaphore(0)
 
     def predict_many(self, queries):
