@@ -176,9 +176,10 @@ async def _to_console(_: Request) -> RedirectResponse:
     return RedirectResponse("/console", 307)
 
 
+_PREDICT = Route("/v1/predict", predict, methods=["POST"])
 _ROUTES = [
     Route("/", _to_console),
-    Route("/v1/predict", predict, methods=["POST"]),
+    _PREDICT,
     Route("/v1/guarantee", guarantee),
     Route("/v1/quota", quota),
     Route("/v1/status", status),
@@ -203,7 +204,9 @@ def create_app(
     state = AppState(store, folder, settings or ServiceSettings())
     app = Starlette(
         routes=[*_ROUTES, *(_file(path, *resource) for path, resource in _CONSOLE.items())],
-        middleware=[Middleware(SecurityHeadersMiddleware, metrics=state.metrics)],
+        middleware=[
+            Middleware(SecurityHeadersMiddleware, metrics=state.metrics, direct=[_PREDICT])
+        ],
         exception_handlers={Problem: _problem, HTTPException: _no_such_route},
         lifespan=_lifespan,
     )

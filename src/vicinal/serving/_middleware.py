@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
+from starlette.requests import Request
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.serving._metrics import Metrics
-from vicinal.serving._problems import internal
+from vicinal.serving._problems import Problem, internal
 
 log = logging.getLogger("vicinal.serving")
 
@@ -38,11 +41,16 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class SecurityHeadersMiddleware:
-    """Adds headers to every response, and turns exceptions into problems."""
+    """Adds headers to every response, and turns exceptions into problems.
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    The routes in `direct` are called from here, past the router, which takes a fifth of the
+    processor's time of a prediction.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, direct: Sequence[Route] = ()) -> None:
         self._app = app
         self._metrics = metrics
+        self._direct = {(method, r.path): r for r in direct for method in r.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; websockets are closed at once."""
@@ -65,7 +73,11 @@ class SecurityHeadersMiddleware:
             await send(message)
 
         try:
-            await self._app(scope, receive, with_headers)
+            direct = self._direct.get((scope["method"], scope["path"]))
+            if direct is None:
+                await self._app(scope, receive, with_headers)
+            else:
+                await _answer(direct, scope, receive, with_headers)
         except Exception as error:  # noqa: BLE001 (the client gets a problem, the log a place)
             log.error("%s at %s", type(error).__name__, _place(error))
             if not status:
@@ -77,6 +89,16 @@ class SecurityHeadersMiddleware:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.requests[path, method, status] += 1
         log.info("%s %s %d %.1f ms", method, path, status, 1e3 * seconds)
+
+
+async def _answer(route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+    """Call the endpoint of a route as the router does; problems become responses."""
+    scope["route"] = route
+    try:
+        response = await route.endpoint(Request(scope, receive, send))
+    except Problem as problem:
+        response = problem.response()
+    await response(scope, receive, send)
 
 
 def template_of(scope: Scope) -> str:

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
@@ -33,7 +34,7 @@ _FORMS = {CLASSES: "labels", WORDS: "documents"}
 """What records of a kind come with; "targets" for all others."""
 
 
-async def predict(request: Request) -> JSONResponse:
+async def predict(request: Request) -> Response:
     """Answer queries; returns after the charges have become durable.
 
     A problem means that nothing was charged, but for 500 and 503, after which the same
@@ -53,7 +54,7 @@ async def predict(request: Request) -> JSONResponse:
     except VicinalError as error:
         raise of_error(error) from None
     state.metrics.answered(size, time.perf_counter() - begin)
-    return JSONResponse(reply.to_dict())
+    return Response(to_json(reply.to_dict()), media_type=JSON)
 
 
 def idempotency_key(request: Request) -> str | None:

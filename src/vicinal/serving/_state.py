@@ -114,6 +114,9 @@ class AppState:
 T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
+_LEAST_SPLIT = 32
+"""A crowd of more queries than twice this is answered in two halves: while the store works for one,
+responses to the other leave, and its next requests are read."""
 _OPERATORS = (ShardMissing, StoreOutdated)
 """Errors whose sentences only the operator sees, in the log."""
 
@@ -148,6 +151,7 @@ class RequestBatcher:
         self._arrived = asyncio.Event()
         self._closing = False
         self._served = 0
+        self._answered = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -229,17 +233,22 @@ class RequestBatcher:
             await asyncio.sleep(self._settings.wait_ms / 1e3)
 
     def _company(self) -> bool:
-        """Tell whether others may come soon: not if this request and the last one were alone."""
+        """Tell whether to wait for others.
+
+        Not if this request and the last one were alone, nor if about as many have gathered as
+        were answered last: those come back while these are answered.
+        """
         room = self._metrics.waiting < self._settings.block_queries
-        return room and (len(self._queue) > 1 or self._served != 1)
+        few = 2 * len(self._queue) < max(self._served, _LEAST_SPLIT)
+        return room and few and (len(self._queue) > 1 or self._served != 1)
 
     def _block(self) -> list[_PendingRequest]:
-        """Take requests from the front until the block is full."""
+        """Take requests from the front until the block is full, or has its share of a crowd."""
         block: list[_PendingRequest] = []
-        size = 0
-        while self._queue and (
-            not block or size + self._queue[0].size <= self._settings.block_queries
-        ):
+        size, most = 0, self._settings.block_queries
+        if not self._settings.response_interval_ms:
+            most = min(most, max(_LEAST_SPLIT, (self._metrics.waiting + self._answered) // 2))
+        while self._queue and (not block or size + self._queue[0].size <= most):
             block.append(self._queue.popleft())
             size += block[-1].size
         self._queued -= size
@@ -248,7 +257,7 @@ class RequestBatcher:
     async def _serve(self, block: list[_PendingRequest]) -> None:
         """Have a block answered; every request of it gets an answer or an error."""
         self._served = len(block)
-        size = sum(waiting.size for waiting in block)
+        self._answered = size = sum(waiting.size for waiting in block)
         self._metrics.blocks.add(size)
         queries = [waiting.query for waiting in block]
         replies: list[Reply | Exception]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -271,6 +272,5 @@ def _listed(values: npt.NDArray[np.float64] | None) -> list[Any] | None:
     if values is None:
         return None
     listed: list[Any] = values.tolist()
-    for place in np.flatnonzero(np.isnan(values.reshape(len(values), -1)[:, 0])).tolist():
-        listed[place] = None
-    return listed
+    firsts = (row[0] if isinstance(row, list) else row for row in listed)
+    return [None if math.isnan(one) else row for one, row in zip(firsts, listed, strict=True)]
