@@ -72,7 +72,7 @@ BY_FIELDS = {
     "store._noisy_figures": ["store._evaluation.Evaluation"],
     "store._status": ["Quota"],
 }
-"""Modules with `asdict`, `astuple` or `vars(self)`, and the classes whose fields become keys there."""
+"""Modules with `asdict`, `astuple` or `vars(self)`; whose fields become keys there."""
 
 WHOLE = ("distributed._messages", "serving._models")
 """Modules all of whose classes travel: as they are, or as JSON."""
@@ -241,7 +241,9 @@ def test_every_key_is_the_one_that_it_was(written):
 
 
 WRITES = re.compile(r"\b(json\.dumps|np\.savez)\(")
-FIELDS = re.compile(r"\b(asdict|astuple|vars)\((?!estimator|settings|decorated|models|self\)(\.|$))")
+FIELDS = re.compile(
+    r"\b(asdict|astuple|vars)\((?!estimator|settings|decorated|models|self\)(\.|$))"
+)
 
 
 def modules_with(pattern):
