@@ -104,7 +104,7 @@ def test_two_worlds_with_the_same_answers_decide_alike(tmp_path, monkeypatch):
     assert not found[0][0].all(), "the gate has opened"
 
 
-def scripted(engine, block):
+def scripted(engine, block, _thresholds=None):
     """Stand in for the mechanism: answers that follow from the queries alone, and their noise."""
     best = np.abs(block[:, :3]).argmax(axis=1)
     return best if engine.votes.label_only else np.eye(3)[best] * 40.0, np.ones(len(block))
