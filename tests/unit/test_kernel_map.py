@@ -69,6 +69,14 @@ def test_public_rows_that_are_few_or_alike_give_fewer_components():
     assert np.abs(alike.components(unit_vectors(X))).max() < 2**40
 
 
+@pytest.mark.parametrize("row", [np.zeros(D), np.ones(D), PUBLIC[0]])
+def test_public_rows_that_are_all_alike_leave_a_model_to_train(row):
+    kernel = KernelMap.of(np.tile(row, (M, 1)), WIDTH)
+    rows = ModelFeatures(D, with_products=False, kernel=kernel).rows(X)
+    assert kernel.width == 1
+    assert np.isfinite(rows).all()
+
+
 @pytest.mark.parametrize("rows", [X, np.zeros((2, D)), -X, PUBLIC])
 def test_rows_are_whole_and_short_enough(rows):
     features = ModelFeatures.planned(D, PUBLIC)

@@ -32,6 +32,7 @@ KERNEL_ARRAYS = ("landmarks", "projection", "shifts")
 _SQUARINGS = 3
 _LIKENESS_STEPS = 1 << 16
 _LEAST_VARIANCE = 1e-5  # of a component, over that of the first; below is rounding
+_ROUNDING = 1e-10  # variance for each landmark that rounding can make up
 _LARGEST = 1 << 14
 _CHUNK = 4096
 
@@ -77,7 +78,9 @@ class KernelMap:
         means = likeness.mean(axis=0)
         along, directions = np.linalg.eigh(likeness - means - means[:, None] + means.mean())
         along = along[::-1][:n_components]
-        along = along[along > along[0] * _LEAST_VARIANCE]
+        # One stays where all rows are alike: what it tells is rounding, and nothing fails.
+        least = max(along[0] * _LEAST_VARIANCE, len(landmarks) * _ROUNDING)
+        along = np.maximum(along[: max(1, np.count_nonzero(along > least))], least)
         # Half whitened: components as long as the fourth root of their variance.
         projection = directions[:, ::-1][:, : len(along)] / np.sqrt(along)
         projection *= (along[0] / along) ** 0.25
