@@ -236,8 +236,8 @@ def _alike(groups: list[list[int]]) -> str:
     more = f"; and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
     count = sum(len(rows) - 1 for rows in groups)
     return (
-        f"{count} {_plural(count, 'query has', 'queries have')} the features of an earlier one and "
-        f"get its answer: rows {shown}{more}."
+        f"{count} {_plural(count, 'query has', 'queries have')} the features of an earlier one, "
+        f"whose answer is given: rows {shown}{more}."
     )
 
 

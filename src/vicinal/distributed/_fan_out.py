@@ -114,9 +114,17 @@ class CheckedTransport:
         except (ShardUnreachable, StoreDamaged, StoreOutdated) as error:
             if len(self.transports) == 1:
                 raise
-            which = f"This is copy {self.record.copies[place]} of shard {self.record.number}."
-            raise type(error)(f"{error} {which}".strip()) from None
+            raise type(error)(f"{error} {self._which(place)}".strip()) from None
         return answer
+
+    def _which(self, place: int) -> str:
+        """Say which copy it is, and how to do without it."""
+        number = self.record.number
+        this, other = self.record.copies[place], self.record.copies[1 - place]
+        return (
+            f"This is copy {this} of shard {number}. If it is gone for good, close the cluster and "
+            f"go on with the other: vicinal promote-copy CLUSTER --shard {number} --copy {other}."
+        )
 
     def align(self, source: int) -> None:
         """Give all copies the ledger of one of them; all were where the coordinator saw them."""
