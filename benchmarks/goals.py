@@ -96,6 +96,14 @@ def prediction(short: bool) -> Figures:
         yield Figure(f"noise and radius, a query, {size}", aside, 0.01, "ms")
 
 
+def training(short: bool) -> Figures:
+    """Yield seconds of a private model's training, and ms of an answer where it answers most."""
+    from benchmarks import training as table
+
+    for name, value, most, unit in table.figures(5_000 if short else 60_000):
+        yield Figure(name, value, most, unit)
+
+
 def private_knn(short: bool) -> Figures:
     """Yield ms a query of Private-kNN at small and large gamma."""
     from benchmarks import private_knn as table
@@ -197,6 +205,7 @@ GROUPS: dict[str, Callable[[bool], Figures]] = {
     "start-up": start_up,
     "demo": demonstration,
     "prediction": prediction,
+    "training": training,
     "private-knn": private_knn,
     "service": service,
     "people": people,

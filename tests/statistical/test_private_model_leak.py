@@ -150,8 +150,8 @@ def test_landmarks_are_public_rows(control, monkeypatch):
 def uncharged(patch):
     honest = _linear_model.charge_rows
 
-    def broken(scores, squares, labels, slots, remaining, *numbers):
-        return honest(scores, squares, labels, slots, remaining.copy(), *numbers)
+    def broken(scores, derivatives, squares, labels, slots, remaining, *numbers):
+        return honest(scores, derivatives, squares, labels, slots, remaining.copy(), *numbers)
 
     patch.setattr(_linear_model, "charge_rows", broken)
 
@@ -160,13 +160,11 @@ def unclipped(patch):
     """Charge clipped gradients and sum whole ones."""
     honest = _linear_model.charge_rows
 
-    def broken(scores, squares, labels, slots, remaining, per_score, factor, bound, *rest):
-        charged = scores.copy()
-        total = honest(charged, squares, labels, slots, remaining, per_score, factor, bound, *rest)
-        honest(
-            scores, squares, labels, slots, np.full_like(remaining, UNITS), per_score, factor,
-            50 * bound, *rest,
-        )  # fmt: skip
+    def broken(scores, sums, squares, labels, slots, remaining, step, factor, bound, *rest):
+        facts = squares, labels, slots
+        total = honest(scores, sums.copy(), *facts, remaining, step, factor, bound, *rest)
+        full = np.full_like(remaining, UNITS)
+        honest(scores, sums, *facts, full, step, factor, 50 * bound, *rest)
         return total
 
     patch.setattr(_linear_model, "charge_rows", broken)

@@ -47,7 +47,7 @@ _INSIDE = 1 - 1e-9
 class SubjectRows:
     """Integer records, those of a subject side by side. Private.
 
-    - `rows`, float32 (n, d): integer features, of norm at most 8191, none all zero.
+    - `rows`, float32 (n, d): integer features, of norm at most 8191, none all zero; kept as int16.
     - `labels`, int32 (n,): class index of every record.
     - `slots`, int32 (n,): subject of every record, 0 <= slot < `n_subjects`; every subject has a
       record.
@@ -66,11 +66,11 @@ class SubjectRows:
         if n_subjects > MOST_SUBJECTS:
             raise InvalidInput(f"The records must belong to at most {MOST_SUBJECTS} subjects.")
         order = np.argsort(slots, kind="stable")
-        self.rows = rows[order]
+        self.rows = rows.astype(np.int16)[order]
         self.labels = labels[order]
         counts = np.bincount(slots, minlength=n_subjects)
         self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-        self.norms = np.sqrt(np.einsum("ij,ij->i", self.rows, self.rows, dtype=np.float64))
+        self.norms = np.sqrt(np.einsum("ij,ij->i", self.rows, self.rows, dtype=np.int64))
 
     def __len__(self) -> int:
         """Return the number of subjects. Private."""

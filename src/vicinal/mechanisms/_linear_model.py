@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,24 +21,28 @@ from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.accounting._budget import MAX_SCALE, UNITS, unit_rate
 from vicinal.accounting._charges import charge
-from vicinal.mechanisms._gradients import (
-    WEIGHT_STEPS,
-    SubjectRows,
-    softmax_residuals,
-    whole_weights,
-)
-from vicinal.mechanisms._votes import FINE, FINEST, DeltaSlackAccountant
+from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
+from vicinal.mechanisms._votes import FINE, DeltaSlackAccountant
+from vicinal.neighbours import _scan
+from vicinal.neighbours.engines._int16 import MOST_TOGETHER, Int16Matrix, int16_products
 from vicinal.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 Units = npt.NDArray[np.int64]
 
-_MOST_ROWS = 1 << 14  # sums of a chunk stay below 2^53, for contributions of at most 2^29 steps
-_CACHED = 1 << 16  # numbers of a chunk that both products find in the processor's cache
+_FINEST = (1 << 31) // MOST_TOGETHER
+"""Steps in a clipping bound, at most: so many contributions together fit into int32."""
+
+_CHUNK = 1024  # rows that both products find in a core's cache
+_LARGEST_NORM = 1 << 13  # of a row
+_LARGEST_WEIGHTS = 1 << 17  # norm of a class's weights: products with rows are at most 2^30
+_FINEST_WEIGHT = 18
 _PEOPLE = 1 << 10  # with several records each; their charges together are below 2^59
 _LOW = (1 << 24) - 1
 _INSIDE = 1 - 1e-9
+_MOST_INT16 = 32767.0
+_LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
 
 
 class IndividualGradient:
@@ -77,6 +82,10 @@ class IndividualGradient:
         # Exact: a row's norm is at most 8191.
         self.squares = np.rint(np.square(records.norms)).astype(np.int64)
         self._records = records
+        self._products = int16_products()
+        counts = np.diff(records.starts)
+        self.single, self.several = np.flatnonzero(counts == 1), np.flatnonzero(counts > 1)
+        self._places = records.starts[self.single]
         self.unit = unit
         self._budget = budget
         self._noise = noise
@@ -118,20 +127,23 @@ class GradientRelease:
         which must not leave before :meth:`publish` has added noise, and all charges together, in
         units; private.
         """
-        integer_weights = whole_weights(weights)
-        gradient, records = self.mechanism, self.mechanism._records
-        sums = np.zeros((gradient.n_features, gradient.n_classes), dtype=np.int64)
-        counts = np.diff(records.starts)
-        single = np.flatnonzero(counts == 1)
-        chunk = max(1, min(_MOST_ROWS, _CACHED // gradient.n_features))
-        spent = sum(
-            self._add_single(single[start : start + chunk], integer_weights, remaining, sums)
-            for start in range(0, len(single), chunk)
+        gradient = self.mechanism
+        whole, step = _whole(weights)
+        right = gradient._products.prepared(whole)
+        per_score = step / gradient.unit
+        tasks = np.array_split(np.arange(0, len(gradient.single), _CHUNK), _scan.THREADS)
+        parts = _scan.map_in_threads(
+            lambda starts: self._single_sums(starts, right, per_score, remaining),
+            [task for task in tasks if len(task)],
         )
-        several = np.flatnonzero(counts > 1)
+        sums = sum((part for part, _ in parts), np.zeros(weights.shape[::-1], dtype=np.int64))
+        sums, spent = np.ascontiguousarray(sums.T), sum(cost for _, cost in parts)
         return sums, spent + sum(
-            self._add_several(several[start : start + _PEOPLE], integer_weights, remaining, sums)
-            for start in range(0, len(several), _PEOPLE)
+            self._add_several(several, right, per_score, remaining, sums)
+            for several in (
+                gradient.several[start : start + _PEOPLE]
+                for start in range(0, len(gradient.several), _PEOPLE)
+            )
         )
 
     def publish(self, sums: Steps) -> Floats:
@@ -139,84 +151,172 @@ class GradientRelease:
         noise = self.mechanism._noise.discrete_gaussian(self.scale, sums.size)
         return np.asarray((sums + noise.reshape(sums.shape)) / self.mechanism.steps)
 
-    def _add_single(
-        self, slots: npt.NDArray[np.int64], integer_weights: Floats, remaining: Units, sums: Steps
-    ) -> int:
-        """Add subjects of one record each by one product of whole numbers; return charges."""
-        records = self.mechanism._records
-        places = records.starts[slots]
-        rows = records.rows[places].astype(np.float64)
-        scores = rows @ integer_weights
-        high, low = charge_rows(
-            scores,
-            self.mechanism.squares[places],
-            records.labels[places],
-            slots,
-            remaining,
-            *self._numbers,
-        )
-        sums += (rows.T @ scores).astype(np.int64)
-        return (int(high) << 24) + int(low)
+    def _single_sums(
+        self, starts: npt.NDArray[np.int64], right: Any, per_score: float, remaining: Units
+    ) -> tuple[Steps, int]:
+        """Return the sum over some subjects of one record each, (c, d), and their charges."""
+        gradient, records = self.mechanism, self.mechanism._records
+        sums = np.zeros((gradient.n_classes, gradient.n_features), dtype=np.int64)
+        spent = 0
+        for start in starts:
+            some = slice(start, start + _CHUNK)
+            slots, places = gradient.single[some], gradient._places[some]
+            rows = _rows_at(records.rows, places)
+            scores = gradient._products.times(rows, right)
+            derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
+            high, low = charge_rows(
+                scores, derivatives, gradient.squares[places], records.labels[places], slots,
+                remaining, per_score, *self._numbers,
+            )  # fmt: skip
+            gradient._products.add_outer(derivatives, rows, sums)
+            spent += (int(high) << 24) + int(low)
+        return sums, spent
 
     def _add_several(
-        self, slots: npt.NDArray[np.int64], integer_weights: Floats, remaining: Units, sums: Steps
+        self,
+        slots: npt.NDArray[np.int64],
+        right: Any,
+        per_score: float,
+        remaining: Units,
+        sums: Steps,
     ) -> int:
         """Add subjects with several records each; return their charges."""
         records = self.mechanism._records
         counts = records.starts[slots + 1] - records.starts[slots]
         starts = np.concatenate([[0], np.cumsum(counts)])
         places = np.arange(starts[-1]) + np.repeat(records.starts[slots] - starts[:-1], counts)
-        rows = records.rows[places].astype(np.float64)
+        rows = records.rows[places]
+        scores = self.mechanism._products.times(rows, right).astype(np.float64)
         labels = records.labels[places]
         return int(
             charge_several(
-                rows @ integer_weights, rows, labels, starts, slots, remaining, *self._numbers, sums
+                scores, rows, labels, starts, slots, remaining, per_score, *self._numbers, sums
             )
         )
 
     @property
-    def _numbers(self) -> tuple[float, float, float, float, int]:
-        """What the compiled loops need: per score, factor, bound, rate, reserve."""
+    def _numbers(self) -> tuple[float, float, float, int]:
+        """What the compiled loops need: factor, bound, rate, reserve."""
         gradient = self.mechanism
         factor = gradient.steps / (gradient.clip * gradient.unit)
-        bound = float(min(gradient.steps, self.scale))
-        return 1 / (gradient.unit * WEIGHT_STEPS), factor, bound, self.rate, gradient.reserve
+        return factor, float(min(gradient.steps, self.scale)), self.rate, gradient.reserve
+
+
+def _whole(weights: Floats) -> tuple[Int16Matrix, float]:
+    """Return weights in whole steps, int16, and the step: as fine as exact scores allow; public."""
+    largest = max(float(np.abs(weights).max(initial=0.0)), 2.0**-100)
+    norm = largest * math.sqrt(float(np.square(weights / largest).sum(axis=0).max(initial=0.0)))
+    room = _LARGEST_WEIGHTS - math.sqrt(len(weights))  # rounding makes columns longer
+    most = min(_MOST_INT16 / largest, room / norm if norm else math.inf)
+    step = 2.0 ** -min(_FINEST_WEIGHT, math.floor(math.log2(most)))
+    return np.rint(weights / step).astype(np.int16), step
+
+
+def _rows_at(rows: Int16Matrix, places: npt.NDArray[np.int64]) -> Int16Matrix:
+    """Return rows at ascending places, in place where they lie side by side."""
+    together = places[-1] - places[0] == len(places) - 1
+    return rows[places[0] : places[-1] + 1] if together else rows[places]
 
 
 def _steps(most_noise: float) -> int:
     """Return grid steps in a clipping bound: a power of two, as fine as arithmetic allows."""
     most = _checks.real("most_noise", most_noise, above=0, most=MAX_SCALE)
-    return min(FINEST, 1 << math.floor(math.log2(MAX_SCALE / max(most, 1.0))))
+    return min(_FINEST, 1 << math.floor(math.log2(MAX_SCALE / max(most, 1.0))))
 
 
 @compiled
 def charge_rows(  # type: ignore[no-untyped-def]
-    scores, squares, labels, slots, remaining, per_score, factor, bound, rate, reserve
+    scores, derivatives, squares, labels, slots, remaining, per_score, factor, bound, rate, reserve
 ):
-    """Turn scores (n, c) of single records into charged whole numbers e, in place.
+    """Turn scores (n, c) of single records into charged whole numbers, int16 (c, n).
 
-    The contribution of record i is the outer product of its row with e, of squared norm
-    squares[i] |e|^2. Returns all charges as (high, low), the low parts of 24 bits.
+    The contribution of record i is the outer product of its row with ``derivatives[:, i]``, e, of
+    squared norm squares[i] |e|^2. Returns all charges as (high, low), the low parts of 24 bits.
     """
     high, low = 0, 0
-    for i in range(len(scores)):
-        softmax_residuals(scores[i], labels[i], per_score)
-        size = 0.0
-        for c in range(scores.shape[1]):
-            size += scores[i, c] * scores[i, c]
-        size = math.sqrt(size * squares[i])
-        shrink = (factor if factor * size <= bound else bound / size) * _INSIDE
-        cost = _shrunk(scores[i], shrink, squares[i], rate)
-        allowed = max(remaining[slots[i]] - reserve, 0)
-        if cost > allowed:
-            shrink = math.sqrt(allowed / cost) * _INSIDE
-            cost = _shrunk(scores[i], shrink, squares[i], rate)
-        while cost > allowed:
-            cost = _shrunk(scores[i], 0.999, squares[i], rate)
-        remaining[slots[i]] -= cost
-        high += cost >> 24
-        low += cost & _LOW
+    n_classes, together = scores.shape[1], MOST_TOGETHER
+    residuals = np.empty((n_classes, together))
+    sizes, costs, room = np.empty(together), np.empty(together), np.empty(together, np.int64)
+    for first in range(0, len(scores), together):
+        count = min(together, len(scores) - first)
+        _residuals(scores[first : first + count], labels[first:], per_score, residuals, room, sizes)
+        _clip(residuals, squares[first : first + count], factor, bound, sizes, costs)
+        for i in range(count):
+            cost = charge(np.int64(costs[i]) * squares[first + i], rate)
+            slot = slots[first + i]
+            allowed = max(remaining[slot] - reserve, 0)
+            if cost > allowed:
+                cost = _within(residuals[:, i], allowed, cost, squares[first + i], rate)
+            remaining[slot] -= cost
+            high += cost >> 24
+            low += cost & _LOW
+        for c in range(n_classes):
+            for i in range(count):
+                derivatives[c, first + i] = np.int16(residuals[c, i])
     return high, low
+
+
+@compiled
+def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ignore[no-untyped-def]
+    """Write derivatives of the loss by the scores (n, c), as (c, n), a class after the other.
+
+    Each record by itself: sums and products are elementwise over records, and rounded alike.
+    """
+    count, n_classes = scores.shape
+    top, two = np.empty(count, np.int64), power.view(np.float64)
+    for i in range(count):
+        top[i] = scores[i, 0]
+        totals[i] = 0.0
+    for c in range(1, n_classes):
+        for i in range(count):
+            top[i] = max(top[i], np.int64(scores[i, c]))
+    for c in range(n_classes):
+        for i in range(count):
+            x = max(np.float64(scores[i, c] - top[i]) * per_score, -700.0)
+            whole = np.rint(x * _LOG2_E)
+            power[i] = (np.int64(whole) + 1023) << 52
+            residuals[c, i] = x - whole * _LN_2
+        for i in range(count):
+            x = residuals[c, i]
+            # Taylor's series of exp up to x^8, for |x| <= log(2) / 2: good to 2e-10.
+            y = 1 + x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (
+                1 + x / 7 * (1 + x / 8)))))))  # fmt: skip
+            residuals[c, i] = y * two[i]
+            totals[i] += residuals[c, i]
+    for c in range(n_classes):
+        for i in range(count):
+            residuals[c, i] /= totals[i]
+    for i in range(count):
+        residuals[labels[i], i] -= 1.0
+
+
+@compiled
+def _clip(residuals, squares, factor, bound, sizes, costs):  # type: ignore[no-untyped-def]
+    """Shorten columns to `factor` times, to `bound` and to int16, as whole numbers.
+
+    `costs` become their squared norms; `sizes` is room to work in.
+    """
+    sizes[:] = 0.0
+    costs[:] = 0.0
+    for c in range(len(residuals)):
+        for i in range(len(squares)):
+            sizes[i] += residuals[c, i] * residuals[c, i]
+    for i in range(len(squares)):
+        largest = min(bound / math.sqrt(np.float64(squares[i])), _MOST_INT16)
+        sizes[i] = min(factor, largest / max(math.sqrt(sizes[i]), 1e-300)) * _INSIDE
+    for c in range(len(residuals)):
+        for i in range(len(squares)):
+            residuals[c, i] = np.trunc(residuals[c, i] * sizes[i])
+            costs[i] += residuals[c, i] * residuals[c, i]
+
+
+@compiled
+def _within(vector, allowed, cost, square, rate):  # type: ignore[no-untyped-def]
+    """Shrink whole numbers until they cost at most `allowed`; return their charge."""
+    cost = _shrunk(vector, math.sqrt(allowed / cost) * _INSIDE, square, rate)
+    while cost > allowed:
+        cost = _shrunk(vector, 0.999, square, rate)
+    return cost
 
 
 @compiled
@@ -253,9 +353,7 @@ def add_charged(  # type: ignore[no-untyped-def]
     cost = _shrunk(gradient, shrink, 1, rate)
     allowed = max(remaining[slot] - reserve, 0)
     if cost > allowed:
-        cost = _shrunk(gradient, math.sqrt(allowed / cost) * _INSIDE, 1, rate)
-    while cost > allowed:
-        cost = _shrunk(gradient, 0.999, 1, rate)
+        cost = _within(gradient, allowed, cost, 1, rate)
     remaining[slot] -= cost
     for j in range(rows.shape[1]):
         for c in range(width):

@@ -6,17 +6,20 @@ public rows alone (Nyström's method). Landmarks and projection are public, so a
 are a function of that record: products of whole numbers, elementwise arithmetic, and products of
 whole numbers again, exact in any order and any company.
 
-docs/decisions/0119-kernel-components.md has what was measured.
+docs/decisions/0119-kernel-components.md and 0136-int16-training.md have what was measured.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.neighbours._kernels import FLOAT32, FloatMatrix, unit_vectors
+from vicinal._compiled import compiled
+from vicinal.neighbours._kernels import FLOAT32, FloatMatrix, IntegerMatrix, unit_vectors
+from vicinal.neighbours.engines._int16 import Int16Matrix, int16_products
 
 IntegerRows = npt.NDArray[np.float32]
 
@@ -29,12 +32,12 @@ COMPONENTS = 400
 KERNEL_ARRAYS = ("landmarks", "projection", "shifts")
 """What a map consists of; names on disk."""
 
-_SQUARINGS = 3
-_LIKENESS_STEPS = 1 << 16
-_LEAST_VARIANCE = 1e-5  # of a component, over that of the first; below is rounding
+_LIKENESS_STEPS = 1 << 12
+_LARGEST_SUM = (1 << 31) // _LIKENESS_STEPS - 1  # of one sign in a column: int32 holds all sums
+_LEAST_VARIANCE = 1e-4  # of a component, over that of the first; below is rounding
 _ROUNDING = 1e-10  # variance for each landmark that rounding can make up
 _LARGEST = 1 << 14
-_CHUNK = 4096
+_CHUNK = 128  # their likenesses stay in a core's cache
 
 
 class KernelMap:
@@ -64,25 +67,30 @@ class KernelMap:
         projection: npt.NDArray[np.int16],
         shifts: npt.NDArray[np.int16],
     ) -> None:
-        self._landmarks = landmarks.astype(np.float32)
-        self._projection = projection.astype(np.float64)
-        self._shifts = shifts
-        everywhere = _likeness(self._landmarks, self._landmarks).sum(axis=0, dtype=np.float64)
-        self._center = np.rint(everywhere @ self._projection / len(landmarks))
+        self._landmarks = landmarks
+        self._projection, self._shifts = _fitting(projection, shifts)
+        self._products = int16_products()
+        self._towards = self._products.prepared(np.ascontiguousarray(landmarks.T))
+        self._along = self._products.prepared(self._projection)
+        sums = np.zeros(self.width)
+        for _, projected in self._projected(landmarks):
+            sums += projected.sum(axis=0, dtype=np.int64)
+        self._center = np.rint(sums / len(landmarks))
 
     @classmethod
     def of(cls, public: FloatMatrix, n_components: int = COMPONENTS) -> Self:
         """Return the map of public rows (m, d), at most :data:`LANDMARKS` of them, evenly taken."""
         landmarks = unit_vectors(public[:: -(-len(public) // LANDMARKS)])
-        likeness = _likeness(landmarks, landmarks).astype(np.float64) / _LIKENESS_STEPS
+        likeness = _likeness_of(landmarks)
         means = likeness.mean(axis=0)
-        along, directions = np.linalg.eigh(likeness - means - means[:, None] + means.mean())
-        along = along[::-1][:n_components]
+        along, directions = _largest(
+            likeness - means - means[:, None] + means.mean(), min(n_components, len(landmarks))
+        )
         # One stays where all rows are alike: what it tells is rounding, and nothing fails.
         least = max(along[0] * _LEAST_VARIANCE, len(landmarks) * _ROUNDING)
         along = np.maximum(along[: max(1, np.count_nonzero(along > least))], least)
         # Half whitened: components as long as the fourth root of their variance.
-        projection = directions[:, ::-1][:, : len(along)] / np.sqrt(along)
+        projection = directions[:, : len(along)] / np.sqrt(along)
         projection *= (along[0] / along) ** 0.25
         shifts = np.ceil(np.log2(np.abs(projection).max(axis=0) / _LARGEST)).astype(np.int16)
         whole = np.rint(projection / 2.0 ** shifts.astype(float)).astype(np.int16)
@@ -91,8 +99,7 @@ class KernelMap:
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
         """Return the parameters by name, to be stored: another factorisation would not fit."""
         parts = self._landmarks, self._projection, self._shifts
-        wholes = (part.astype(np.int16) for part in parts)
-        return dict(zip(KERNEL_ARRAYS, wholes, strict=True))
+        return dict(zip(KERNEL_ARRAYS, parts, strict=True))
 
     @property
     def width(self) -> int:
@@ -100,28 +107,67 @@ class KernelMap:
         return len(self._shifts)
 
     def components(self, unit: IntegerRows) -> npt.NDArray[np.float64]:
-        """Return the components of integer rows of length one, float64 (n, D), each by itself.
-
-        Sums stay below 2^16 2^14 L steps, exact in any order.
-        """
+        """Return the components of integer rows of length one, float64 (n, D), each by itself."""
         found = np.empty((len(unit), self.width))
+        steps = 2.0 ** self._shifts.astype(float)
+        for part, projected in self._projected(unit):
+            np.subtract(projected, self._center, out=found[part])
+            found[part] *= steps
+        return found
+
+    def _projected(self, unit: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[np.int32]]]:
+        """Yield which of some rows, and their exact products with the projection."""
+        factor = np.float32(0.5 / FLOAT32.scale(unit.shape[1]) ** 2)
         for start in range(0, len(unit), _CHUNK):
             part = slice(start, start + _CHUNK)
-            likeness = _likeness(unit[part], self._landmarks).astype(np.float64)
-            found[part] = likeness @ self._projection - self._center
-        return found * 2.0 ** self._shifts.astype(float)
+            products = self._products.times(unit[part].astype(np.int16), self._towards)
+            likeness = np.zeros(products.shape, dtype=np.int16)
+            _bend(products, factor, likeness)
+            yield part, self._products.times(likeness, self._along)
 
 
-def _likeness(left: IntegerRows, right: IntegerRows) -> npt.NDArray[np.float32]:
-    """Return ((1 + cosine) / 2)^8 in whole steps, float32 (n, L).
+def _fitting(projection: Int16Matrix, shifts: Int16Matrix) -> tuple[Int16Matrix, Int16Matrix]:
+    """Return a projection whose products with likenesses fit into int32, and its shifts.
 
-    Products of whole numbers are exact; what follows is elementwise, and rounded alike everywhere.
+    Those of earlier versions are coarsened here; what fits is returned as it is.
     """
-    likeness = left @ right.T
-    likeness *= np.float32(0.5 / FLOAT32.scale(left.shape[1]) ** 2)
-    likeness += np.float32(0.5)
-    np.clip(likeness, 0.0, 1.0, out=likeness)
-    for _ in range(_SQUARINGS):
-        likeness *= likeness
-    likeness *= np.float32(_LIKENESS_STEPS)
-    return np.asarray(np.rint(likeness, out=likeness))
+    wide = projection.astype(np.int64)
+    sums = np.maximum(np.maximum(wide, 0).sum(axis=0), np.maximum(-wide, 0).sum(axis=0))
+    less = np.ceil(np.log2(np.maximum(sums / (_LARGEST_SUM - len(wide)), 1.0))).astype(np.int16)
+    return (np.rint(wide / 2.0 ** less.astype(float)).astype(np.int16), shifts + less)
+
+
+def _likeness_of(landmarks: IntegerRows) -> npt.NDArray[np.float64]:
+    """Return the likenesses of public rows among themselves, in floats, (L, L)."""
+    cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.scale(landmarks.shape[1]) ** 2
+    return np.asarray(np.clip((1 + cosines) / 2, 0.0, 1.0) ** 8)
+
+
+def _largest(
+    symmetric: npt.NDArray[np.float64], count: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the largest eigenvalues, falling, and their directions; public, so float32 will do."""
+    from scipy.linalg import eigh  # a third of a second, and few processes train
+
+    last = len(symmetric) - 1
+    along, directions = eigh(
+        symmetric.astype(np.float32), subset_by_index=[last - count + 1, last], check_finite=False
+    )
+    return along[::-1].astype(np.float64), directions[:, ::-1].astype(np.float64)
+
+
+@compiled
+def _bend(products, factor, likeness):  # type: ignore[no-untyped-def]
+    """Write ((1 + cosine) / 2)^8 in whole steps for integer products, both (n, L).
+
+    Elementwise, and rounded alike everywhere.
+    """
+    for i in range(len(products)):
+        row, to = products[i], likeness[i]
+        for j in range(len(row)):
+            value = np.float32(row[j]) * factor + np.float32(0.5)
+            value = min(max(value, np.float32(0.0)), np.float32(1.0))
+            value *= value
+            value *= value
+            value *= value
+            to[j] = np.int16(value * np.float32(_LIKENESS_STEPS) + np.float32(0.5))

@@ -1,0 +1,103 @@
+"""Products of int16 matrices: both engines return what int64 arithmetic does, in any company."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vicinal.accounting._budget import UNITS
+from vicinal.mechanisms import DeltaSlackAccountant, randomness
+from vicinal.mechanisms._gradients import SubjectRows
+from vicinal.mechanisms._linear_model import IndividualGradient
+from vicinal.neighbours._kernels import unit_vectors
+from vicinal.neighbours.engines import _int16
+from vicinal.neighbours.engines._int16 import Float64Products, VNNIProducts, int16_products
+from vicinal.neighbours.engines._intrinsics import supported
+from vicinal.predictors.ind_knn._kernel_map import KernelMap
+
+RNG = np.random.default_rng(0)
+ENGINES = [Float64Products(), *([VNNIProducts()] if supported() else [])]
+SHAPES = [(1, 1, 1), (3, 2, 16), (23, 301, 93), (11, 258, 17), (65, 64, 64), (130, 7, 33)]
+
+
+def numbers(*shape, largest=32768):
+    return RNG.integers(-largest, largest, shape).astype(np.int16)
+
+
+def names(engine):
+    return engine.name
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=names)
+@pytest.mark.parametrize(("n", "k", "m"), SHAPES)
+def test_products_are_exact_and_wrap_around(engine, n, k, m):
+    left, right = numbers(n, k), numbers(k, m)
+    expected = (left.astype(np.int64) @ right.astype(np.int64)).astype(np.int32)
+    found = engine.times(left, engine.prepared(right))
+    assert found.dtype == np.int32
+    assert (found == expected).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=names)
+@pytest.mark.parametrize(("n", "k", "m"), SHAPES)
+def test_outer_products_are_added_exactly(engine, n, k, m):
+    left, right = np.full((m, n), -4096, np.int16), np.full((n, k), 8191, np.int16)
+    left[0], right[-1] = 4095, -8192
+    sums = np.full((m, k), 1 << 40, dtype=np.int64)
+    engine.add_outer(left, right, sums)
+    assert (sums == (1 << 40) + left.astype(np.int64) @ right.astype(np.int64)).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=names)
+def test_a_row_does_not_depend_on_its_company(engine):
+    left, right = numbers(130, 75), engine.prepared(numbers(75, 21))
+    whole = engine.times(left, right)
+    for part in (slice(0, 1), slice(129, 130), slice(3, 97)):
+        assert (engine.times(left[part], right) == whole[part]).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=names)
+def test_factors_that_do_not_fit_are_refused(engine):
+    if engine.name == "float64":
+        pytest.skip("numpy checks its own")
+    right = engine.prepared(numbers(6, 2))
+    for left in (numbers(3, 7), numbers(6, 3).T, numbers(3, 6).astype(np.int32)):
+        with pytest.raises(ValueError, match="int16"):
+            engine.times(left, right)
+    with pytest.raises(ValueError, match="shape"):
+        engine.add_outer(numbers(2, 3), numbers(3, 4), np.zeros((2, 5), np.int64))
+
+
+def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):
+    class Wrong(Float64Products):
+        name = "wrong"
+
+        def times(self, left, right):
+            return super().times(left, right) + np.int32(1)
+
+    monkeypatch.setattr(_int16, "VNNIProducts", Wrong)
+    assert int16_products.__wrapped__().name == "float64"
+
+
+def trained_with(engine, patch):
+    """Return components, sums and budgets that an engine makes of the same records."""
+    for module in ("predictors.ind_knn._kernel_map", "mechanisms._linear_model"):
+        patch.setattr(f"vicinal.{module}.int16_products", lambda: engine)
+    public, X = RNG_ROWS[:300], RNG_ROWS[300:]
+    rows = unit_vectors(KernelMap.of(public, 31).components(unit_vectors(X)))
+    slots = np.minimum(np.arange(len(X)), len(X) - 5).astype(np.int32)
+    people = SubjectRows(rows, slots % 3, slots, slots.max() + 1)
+    slack = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(people, 3, 4000.0, 0.5, 3.0, 0.9, 0.05, randomness(0), slack)
+    remaining = np.full(len(people), UNITS, dtype=np.int64)
+    sums, spent = made.release(3.0).collect(RNG_ROWS[:31, :3] * 5, remaining)
+    return rows, sums, remaining, np.int64(spent)
+
+
+RNG_ROWS = RNG.normal(size=(1500, 40))
+
+
+@pytest.mark.skipif(len(ENGINES) < 2, reason="needs AVX-512 VNNI")
+def test_training_is_the_same_with_both_engines(monkeypatch):
+    ours, plain = (trained_with(engine, monkeypatch) for engine in ENGINES)
+    assert all(np.array_equal(*pair) for pair in zip(ours, plain, strict=True))
