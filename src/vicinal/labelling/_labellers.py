@@ -21,6 +21,7 @@ from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
 from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
@@ -35,6 +36,9 @@ from vicinal.predictors.ind_knn._reembedding import (
 
 State = dict[str, npt.NDArray[Any]]
 """What a labeller must remember to go on after a kill. **As private as the records.**"""
+
+_ROUNDS = "features change from round to round"
+"""Why the labeller of several rounds has no private model."""
 
 ABSTAINED = -1
 """Position of a class where a question was not answered."""
@@ -139,7 +143,7 @@ class IndKNNLabeller:
     model_share : float or "auto"
         The share of budgets that trains a private model beside the votes, as for
         :class:`~vicinal.predictors.IndKNNClassifier`; in a plan of one round. Where features change
-        from round to round there is none.
+        from round to round there is none. 0: none.
     simulation_seed : int, optional
         Makes noise repeatable, and the guarantee void.
 
@@ -163,7 +167,7 @@ class IndKNNLabeller:
         release: str = "votes",
         n_records: int | None = None,
         records_per_subject: float = 1.0,
-        model_share: float | str = 0,
+        model_share: float | str = AUTO,
         simulation_seed: int | None = None,
     ) -> None:
         self._classifier = IndKNNClassifier(
@@ -238,8 +242,14 @@ class IndKNNLabeller:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
         settings = IndKNNSettings.of(self._classifier)
         if self._fitted:
-            settings = settings.changed(model_share=self._classifier.model_share_)
-        elif settings.may_train:  # not known yet; what is stated covers both
+            why = self._classifier._settings.why_no_model or _ROUNDS
+            settings = settings.changed(
+                model_share=self._classifier.model_share_,
+                settled_against_model=""
+                if self._classifier.model_share_ or self._share != AUTO
+                else why,
+            )
+        elif settings.may_train():  # not known yet; what is stated covers both
             share = settings.model_share or settings.model_rule.share
             settings = settings.changed(model_share=share)
         return ind_knn_guarantee(settings)

@@ -180,11 +180,26 @@ class ModelGate:
 
 
 def resolved(settings: AnySettings, n_features: int, n_public: int) -> AnySettings:
-    """Return settings with a rule, and its share for the model where that is "auto"; public."""
-    settings = ruled(settings, n_features, n_public)
+    """Return settings with a rule, and its share for the model where that is "auto"; public.
+
+    Where it gives none the settings say why, and need no number of records if that is not why.
+    """
     if settings.trained_share is not None:
-        return settings
-    return settings.changed(model_share=fitting_share(settings, n_features))
+        return ruled(settings, n_features, n_public) if settings.trained_share else settings
+    if obstacle := settings.model_obstacle(n_public):
+        return without_model(settings, obstacle)
+    settings = ruled(settings, n_features, n_public)
+    if share := fitting_share(settings, n_features):
+        return settings.changed(model_share=share)
+    return without_model(
+        settings,
+        "with so few records of so many features, at this epsilon, it would be mostly noise",
+    )
+
+
+def without_model(settings: AnySettings, why: str) -> AnySettings:
+    """Return settings for which "auto" gives no model, and why."""
+    return settings.changed(model_share=0.0, settled_against_model=why)
 
 
 def ruled(settings: AnySettings, n_features: int, n_public: int) -> AnySettings:
