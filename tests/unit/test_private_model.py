@@ -138,6 +138,31 @@ def test_what_does_not_go_together_is_refused_and_auto_leaves_the_model_out(para
     assert fitted(model_share="auto", **parameters).model_share_ == 0
 
 
+@pytest.mark.parametrize(
+    ("parameters", "rows", "reason"),
+    [
+        ({"reuse_predictions": "gate"}, 120, "it needs reuse_predictions=False"),
+        ({"n_neighbors": 20}, 120, "'n_neighbors' is given"),
+        ({"noise_multiplier": 2.0}, 120, "'noise_multiplier' is given"),
+        ({"epsilon": 0.5}, 120, "with so few records of so many features"),
+        ({}, _model_rule.LEAST_PUBLIC - 1, "it takes 10 public rows, and there are 9"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The public reference is too small")
+def test_where_the_default_trains_none_the_guarantee_says_why(parameters, rows, reason):
+    given = {"epsilon": 8.0, "n_queries": 20, "n_records": N} | parameters
+    classifier = IndKNNClassifier(range(CLASSES), **given).fit(X + rows, Y, public=R[:rows])
+    assert classifier.model_share_ == 0
+    assert f"no private model was trained, as {reason}" in str(classifier.guarantee())
+
+
+def test_the_default_trains_one_where_public_facts_allow_it():
+    classifier = IndKNNClassifier(range(CLASSES), epsilon=8.0, n_queries=20, n_records=N)
+    classifier.fit(X - 2e-3, Y, public=R[: _model_rule.LEAST_PUBLIC + 30])
+    assert classifier.model_share_ == _model_rule.USUAL.share
+    assert "stays in the model" in str(classifier.guarantee())
+
+
 def test_the_rule_looks_at_public_numbers_alone():
     def share(n_records, epsilon, n_features):
         settings = _parameters.IndKNNSettings.of(

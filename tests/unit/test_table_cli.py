@@ -182,7 +182,7 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder):
 @pytest.mark.parametrize("made", ["from-schema", "from-marginals"])
 def test_stores_without_public_rows(folder, made):
     name = f"store_{made}"
-    told = init(folder, name, "--reference", made, "--reference-rows", 200)
+    told = init(folder, name, "--reference", made, "--reference-rows", 200, "--model-share", 0)
     shown = told.stdout
     assert "a reference of 200 rows" in shown
     assert ("Take --model-share auto" in told.stderr) == (made == "from-schema")

@@ -57,8 +57,9 @@ def _paid(settings: SharedSettings) -> str:
 
 
 _MODEL = (
-    "a linear model trained with noise in fit, which the same budgets paid for: erasing somebody "
-    "changes neither the model nor answers given, and whoever comes later is not in the model"
+    "a linear model trained with noise in fit, which the same budgets paid for: erasing changes "
+    "neither it nor answers given, so whoever leaves stays in the model, and whoever comes later "
+    "is not in it"
 )
 
 
