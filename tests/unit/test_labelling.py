@@ -78,7 +78,7 @@ def world():
 
 
 def labeller(world, **options):
-    return IndKNNLabeller(range(C), world[1], epsilon=2.0, **options)
+    return IndKNNLabeller(range(C), world[1], **{"epsilon": 2.0, **options})
 
 
 def rounds(**second):

@@ -180,6 +180,7 @@ class IndKNNLabeller:
         self._share = model_share
         self._votes = release == "votes"
         self._spent: SpentBudget | None = None
+        self._settled: tuple[float, str] | None = None
         self._fitted = False
 
     @property
@@ -199,7 +200,14 @@ class IndKNNLabeller:
             queries = planned_queries(part.questions, part.share)
             share = self._share if part.share == 1 else 0
             self._classifier.set_params(n_queries=queries, model_share=share).fit(*training_set)
+            self._settled = self._classifier.model_share_, self._why_no_model()
         self._fitted = True
+
+    def _why_no_model(self) -> str:
+        """Return why "auto" trained no model in the first features; "" where it did."""
+        if self._share != AUTO or self._classifier.model_share_:
+            return ""
+        return self._classifier._settings.why_no_model or _ROUNDS
 
     def label(self, queries: npt.NDArray[Any]) -> Answered:
         """Answer queries (q, d); spends budget."""
@@ -211,8 +219,10 @@ class IndKNNLabeller:
     def state(self) -> State:
         """Return every subject's remaining units, and what else is used up. Private."""
         spent = spent_budget(self._classifier)
+        _, why = self._settled or (0.0, "")
         return {
             **({} if spent.model is None else _model_state(spent.model)),
+            **({"why_no_model": np.array(why)} if why else {}),
             "remaining": spent.remaining,
             "slack": np.array(spent.slack),
             "answers": np.array(spent.answers),
@@ -237,18 +247,15 @@ class IndKNNLabeller:
             )
         except (KeyError, TypeError, ValueError):
             raise InvalidInput("The journal does not hold the budgets of Ind-KNN.") from None
+        model = self._spent.model
+        self._settled = 0.0 if model is None else model.share, str(state.get("why_no_model", ""))
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
         settings = IndKNNSettings.of(self._classifier)
-        if self._fitted:
-            why = self._classifier._settings.why_no_model or _ROUNDS
-            settings = settings.changed(
-                model_share=self._classifier.model_share_,
-                settled_against_model=""
-                if self._classifier.model_share_ or self._share != AUTO
-                else why,
-            )
+        if self._settled is not None:
+            share, why = self._settled
+            settings = settings.changed(model_share=share, settled_against_model=why)
         elif settings.may_train():  # not known yet; what is stated covers both
             share = settings.model_share or settings.model_rule.share
             settings = settings.changed(model_share=share)
