@@ -120,7 +120,9 @@ def _compared(
 def _cell(task: str, plan: SmallPlan, found: list[tuple[float, npt.NDArray[Any]]]) -> SmallCell:
     right = np.array([[((one[i] > 0.5) == one[0]).mean() for i in (1, 2)] for _, one in found])
     together = np.hstack([one for _, one in found])
-    aucs = [auc_with_error(chances, together[0] > 0)[0] for chances in together[1:]]
+    cases = together[0] > 0
+    both = 0 < cases.sum() < len(cases)
+    aucs = [auc_with_error(chances, cases)[0] if both else np.nan for chances in together[1:]]
     gains = right[:, 1] - right[:, 0]
     error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
     return SmallCell(

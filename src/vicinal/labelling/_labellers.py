@@ -244,11 +244,12 @@ class IndKNNLabeller:
                 int(state["answers"]),
                 int(state["n_records"]),
                 _stored_model(state),
+                str(state.get("why_no_model", "")),
             )
         except (KeyError, TypeError, ValueError):
             raise InvalidInput("The journal does not hold the budgets of Ind-KNN.") from None
         model = self._spent.model
-        self._settled = 0.0 if model is None else model.share, str(state.get("why_no_model", ""))
+        self._settled = 0.0 if model is None else model.share, self._spent.why_no_model
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
