@@ -1,12 +1,8 @@
-"""What a predictor guarantees, in words, and how notebooks show it."""
+"""What a predictor guarantees, in words."""
 
 from __future__ import annotations
 
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
-
 from vicinal.accounting._guarantee import Guarantee
-from vicinal.errors import VicinalError
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 _METHODS = {
@@ -119,19 +115,3 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
         holds=not void,
         public_records=settings.interactions == 0,
     )
-
-
-class GuaranteeDisplay(BaseEstimator):
-    """An estimator whose HTML ends with its guarantee, once there is one."""
-
-    def guarantee(self) -> Guarantee:
-        """Return the guarantee."""
-        raise NotImplementedError
-
-    def _html_repr(self) -> str:
-        """Return scikit-learn's HTML, followed by the guarantee."""
-        shown: str = super()._html_repr()
-        try:
-            return shown + self.guarantee()._repr_html_()
-        except (NotFittedError, VicinalError):
-            return shown

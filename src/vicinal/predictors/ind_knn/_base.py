@@ -14,7 +14,8 @@ from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.guarantee_text import GuaranteeDisplay, ind_knn_guarantee
+from vicinal.predictors._common.guarantee_display import GuaranteeDisplay
+from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, check_enough
 from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._engine import QueryAnswers
