@@ -36,8 +36,8 @@ def small_tables(
     from experiments.tables.small import as_text, every_plan, small_cells
 
     output_folder(out)
-    sizes = [[int(part) for part in text.split(",")] for text in (records, public, queries)]
-    plans = every_plan(*sizes, [float(part) for part in epsilon.split(",")])
+    n, m, t = ([int(part) for part in text.split(",")] for text in (records, public, queries))
+    plans = every_plan(n, m, t, [float(part) for part in epsilon.split(",")])
     found = list(small_cells(data, plans, answers))
     if not found:
         raise InvalidInput(f"The 'data' option must be a folder of these tables. {data} has none.")
