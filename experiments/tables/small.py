@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.accuracy.methods import silenced
 from experiments.tables.data import DELTA, TASKS, TableSplit, TableTask
 from vicinal.predictors import IndKNNClassifier
 from vicinal.reports._outcomes import auc_with_error
@@ -111,7 +111,8 @@ def _compared(
             records_per_subject=split.records_per_subject, model_share=trained,
             simulation_seed=run,
         )  # fmt: skip
-        with silenced():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # few public rows are the experiment's
             chances.append(classifier.fit(X, labels, people, R).predict_proba(Q)[:, 1])
         shares.append(classifier.model_share_)
     return shares[1], np.array([part.cases[part.queries], *chances])
