@@ -44,7 +44,7 @@ class SmallCell:
     share : float
         What "auto" gave the model; 0 where both are the same.
     accuracy, auc : float
-        Of neighbours alone, over all runs.
+        Of neighbours alone, over all runs; no AUC where all queries are of one class.
     accuracy_gain, auc_gain : float
         Of the default, less that.
     error : float
@@ -58,8 +58,8 @@ class SmallCell:
     accuracy: float
     accuracy_gain: float
     error: float
-    auc: float
-    auc_gain: float
+    auc: float | None
+    auc_gain: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -123,12 +123,12 @@ def _cell(task: str, plan: SmallPlan, found: list[tuple[float, npt.NDArray[Any]]
     together = np.hstack([one for _, one in found])
     cases = together[0] > 0
     both = 0 < cases.sum() < len(cases)
-    aucs = [auc_with_error(chances, cases)[0] if both else np.nan for chances in together[1:]]
+    aucs = [auc_with_error(chances, cases)[0] for chances in together[1:] if both]
     gains = right[:, 1] - right[:, 0]
     error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
     return SmallCell(
         task, plan, len(found), found[0][0], float(right[:, 0].mean()), float(gains.mean()), error,
-        aucs[0], aucs[1] - aucs[0],
+        *((aucs[0], aucs[1] - aucs[0]) if both else (None, None)),
     )  # fmt: skip
 
 
@@ -137,6 +137,12 @@ def every_plan(
 ) -> list[SmallPlan]:
     """Return all combinations."""
     return [SmallPlan(*each) for each in product(records, public, queries, epsilons)]
+
+
+def _auc(cell: SmallCell) -> str:
+    if cell.auc is None:
+        return " | "
+    return f"{cell.auc:.3f} | {cell.auc_gain:+.3f}"
 
 
 def as_text(found: list[SmallCell]) -> str:
@@ -151,8 +157,7 @@ def as_text(found: list[SmallCell]) -> str:
             lines.append(
                 f"| {cell.task} | {plan.n_records:,} | {plan.n_public} | {plan.n_queries} | "
                 f"{plan.epsilon:g} | {cell.runs} | {cell.share:g} | {cell.accuracy:.3f} | "
-                f"{cell.accuracy_gain:+.3f} | {cell.error:.3f} | {cell.auc:.3f} | "
-                f"{cell.auc_gain:+.3f} |"
+                f"{cell.accuracy_gain:+.3f} | {cell.error:.3f} | {_auc(cell)} |"
             )
     without = sum(not cell.share for cell in found)
     return (

@@ -51,7 +51,7 @@ PLANS = {
         "noise_multiplier": "auto",
         "epsilon": 20.0,
         "model_share": 0,
-    },  # fmt: skip
+    },
     "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
     "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
