@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.distributed._cluster_backups import pack_part, write_cluster
-from vicinal.distributed._cluster_changes import ADD, AUDIENCE, ERASE, ClusterChange, ClusterChanges
+from vicinal.distributed._cluster_change import ADD, AUDIENCE, ERASE, ClusterChange
+from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, copy_path
 from vicinal.distributed._local_transport import local_transports
@@ -46,6 +47,7 @@ from vicinal.distributed._sharded_audiences import (
 from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
 from vicinal.distributed._sharded_tally import tally_on_shards
 from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._staged_additions import StagedAddition
 from vicinal.distributed._sum_tree import SumTree
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import (
@@ -63,12 +65,14 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import NextSearch
 from vicinal.store import Presence, Query, Reply, Verification
+from vicinal.store._additions import ATTEMPTS, AdditionTurns
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._idempotent_adds import Addition, forget_additions
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
+from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import StoredRecords
 from vicinal.store._status import public_facts
 from vicinal.store._store_schema import ExtractedRows
@@ -113,6 +117,7 @@ class Coordinator(BaseStore):
         self._policy = policy
         self._tree = SumTree(self._transports, policy, fan_out)
         self._lock = ForkSafeLock()
+        self._additions = AdditionTurns()
         self._waiting: dict[int, Sequence[Query]] = {}
         self._places, self._announced = count(1), 0
         self._sequence = count(1)
@@ -275,8 +280,34 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        self._change(ADD, self._changes.addition_of(records, addition))
+    def _add(self, records: StoredRecords, addition: Addition | None) -> int:
+        added = False
+        try:
+            for _ in range(ATTEMPTS):
+                with self._exclusive():
+                    basis = self._ledger.register_version
+                    left = self._additions.left_of(self.schema, records)
+                with suppress(StagingEndedError):
+                    staged = self._changes.stage(left, basis, self._turn)
+                    with self._exclusive():
+                        if added := self._ledger.register_version == basis:
+                            return self._commit(left, addition, staged)
+            with self._exclusive():
+                added = True
+                return self._commit(self._additions.left_of(self.schema, records), addition)
+        finally:
+            self._changes.end_staging(everywhere=not added)
+
+    def _commit(
+        self,
+        records: StoredRecords,
+        addition: Addition | None,
+        staged: StagedAddition | None = None,
+    ) -> int:
+        """Add records in one's turn; return the version."""
+        decide = self._changes.addition_of(records, self._additions.named(addition), staged)
+        self._change(ADD, decide, staged)
+        return self._ledger.version
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
@@ -293,6 +324,7 @@ class Coordinator(BaseStore):
         ids = _checks.subject_ids("subjects", subjects)
         with self._exclusive():
             self._changes.on_all(Ping())
+            self._additions.note_erased(ids)
             erased = self._change(ERASE, lambda: self._erasure(ids))
         return sum(int(count) for count in erased.values())
 
@@ -370,10 +402,15 @@ class Coordinator(BaseStore):
             cluster, name, self._tree, self._clock, self._sequence.__next__, self._next_batch
         )
 
-    def _change(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
+    def _change(
+        self,
+        what: str,
+        decide: Callable[[], ClusterChange],
+        staged: StagedAddition | None = None,
+    ) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
-            return self._changes.make(what, decide)
+            return self._changes.make(what, decide, staged)
         finally:
             for state in self._audience_states.values():
                 state.answers.forget_queries()

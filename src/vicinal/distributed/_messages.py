@@ -202,6 +202,39 @@ class Add:
     subjects: list[SubjectId]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """Prepare records to be added, beside blocks; not waited for. Without ids: forget them.
+
+    It changes nothing, and is forgotten with the next change of the data and with the process.
+    `token` names the batch; the others are those of :class:`Add`.
+    """
+
+    token: bytes
+    integers: IntegerMatrix
+    rows: npt.NDArray[np.int32]
+    subjects: list[SubjectId]
+
+
+NOTHING_STAGED = Stage(b"", np.zeros((0, 0), np.int8), np.zeros((0, 0), np.int32), [])
+"""Has a shard forget what it has prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsStaging:
+    """Say whether a batch is still being prepared."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AddStaged:
+    """Add the records of a batch; refused with InvalidInput if it is not prepared."""
+
+    clock: int
+    token: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Erase:
     """Erase subjects; answered with the number of records that went."""
@@ -282,12 +315,13 @@ class ReplaceLedger:
 
 
 Task = (
-    VoteRequest | TallyRequest | SearchAhead | DeleteVotes | Add | Erase | OpenAudience | Join
+    VoteRequest | TallyRequest | SearchAhead | DeleteVotes | Add | Stage | IsStaging | AddStaged
+    | Erase | OpenAudience | Join
     | Ping | KnownSubjects | Verify | Facts | Backup | ReadLedger | ReplaceLedger
 )  # fmt: skip
 """What a shard does."""
 
-CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, Add, Erase, OpenAudience)
+CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, Add, AddStaged, Erase, OpenAudience)
 """What is done only when all copies of a shard have done it, and are the same afterwards."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import compress, groupby
 from operator import itemgetter
 
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.ledger._database import Database
+from vicinal.ledger._protocols import Turn
 
 PAGE_SLOTS = 1024
 """Slots of a page."""
@@ -32,6 +34,9 @@ Row = tuple[bytes, bytes]
 
 Page = dict[int, bytes]
 """The framed id that stands at each slot of a page that is not free, without its last bracket."""
+
+WrittenPage = tuple[int, list[Row], bool]
+"""A page, its rows from now on, and whether it has had any."""
 
 
 def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, Page]]:
@@ -69,11 +74,29 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
     changes : mapping
         By slot: the framed id that stands there from now on; None where nobody does.
     """
+    put_pages(database, pages_after(database, changes))
+
+
+def pages_after(
+    database: Database, changes: Mapping[int, bytes | None], turn: Turn = nullcontext
+) -> Iterator[WrittenPage]:
+    """Yield the pages that :func:`write_subjects` would write, and write nothing.
+
+    Each page is read inside `turn`.
+    """
     by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, subject in changes.items():
         by_page[slot // PAGE_SLOTS][slot] = subject
     for page, new in sorted(by_page.items()):
-        _write_page(database, page, new)
+        yield page, *_page_after(database, page, new, turn)
+
+
+def put_pages(database: Database, pages: Iterable[WrittenPage]) -> None:
+    """Write pages in place of what they were, inside a transaction."""
+    for page, rows, there in pages:
+        if there:
+            database.execute("DELETE FROM subject_pages WHERE page = ?", (page,))
+        database.execute_many(_INSERT, [(page, part, *row) for part, row in enumerate(rows)])
 
 
 def write_all(database: Database, ids: bytes | bytearray) -> int:
@@ -117,16 +140,18 @@ def _read_rows(database: Database) -> Iterator[tuple[int, bytes]]:
         yield from rows
 
 
-def _write_page(database: Database, page: int, new: Mapping[int, bytes | None]) -> None:
+def _page_after(
+    database: Database, page: int, new: Mapping[int, bytes | None], turn: Turn
+) -> tuple[list[Row], bool]:
+    """Return the rows of a page once some slots are written, and whether it has any now."""
     query = "SELECT slots, ids FROM subject_pages WHERE page = ? ORDER BY part"
-    rows = database.execute(query, (page,))
-    if rows:
-        database.execute("DELETE FROM subject_pages WHERE page = ?", (page,))
+    with turn():
+        rows = database.execute(query, (page,))
     left = _without(rows, page * PAGE_SLOTS, list(new))
     fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
     if fresh or _are_sparse(left):
         left = _packed({**_joined(left), **fresh})
-    database.execute_many(_INSERT, [(page, number, *row) for number, row in enumerate(left)])
+    return left, bool(rows)
 
 
 def _are_sparse(rows: Sequence[Row]) -> bool:

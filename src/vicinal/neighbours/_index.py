@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,11 +82,19 @@ class Index(ABC):
     def stride(self) -> int:
         """The width of a stored row."""
 
+    def keys(self, integers: IntegerMatrix) -> npt.NDArray[Any] | None:  # noqa: ARG002
+        """Return what :meth:`add` would work out of each record, (m, ...); None if nothing.
+
+        It follows from the record and public numbers alone, so it may be worked out ahead.
+        """
+        return None
+
     @abstractmethod
-    def add(self, integers: IntegerMatrix) -> None:
+    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
 
-        They become the rows ``len(self)`` and following.
+        They become the rows ``len(self)`` and following. `keys` are those of :meth:`keys`, if they
+        are known.
 
         Raises
         ------
@@ -214,7 +223,7 @@ class RowIndex(Index):
         """A copy of the integer features in use, (n, d)."""
         return self.store.features
 
-    def add(self, integers: IntegerMatrix) -> None:
+    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:  # noqa: ARG002
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         size = len(self.store)

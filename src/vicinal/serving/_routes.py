@@ -180,7 +180,7 @@ async def add_records(request: Request) -> JSONResponse:
     if len(carried) != size or (subjects is not None and len(subjects) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
     work = partial(state.store.add, curator=key.name, idempotency_key=name)
-    version = await state.with_store(work, rows, carried, subjects, adding=True)
+    version = await state.with_store(work, rows, carried, subjects, adding=True, beside=True)
     return JSONResponse({"done": "added", "version": version})
 
 

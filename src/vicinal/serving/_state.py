@@ -98,10 +98,15 @@ class AppState:
             return decode()
         return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
 
-    async def with_store(self, work: Any, *arguments: Any, adding: bool = False) -> Any:
-        """Return what the worker gets of a method of the store; errors become problems."""
+    async def with_store(
+        self, work: Any, *arguments: Any, adding: bool = False, beside: bool = False
+    ) -> Any:
+        """Return what the worker gets of a method of the store; errors become problems.
+
+        What is done `beside` answers takes its turns between them by itself.
+        """
         try:
-            return await self.batcher.run(partial(work, *arguments))
+            return await self.batcher.run(partial(work, *arguments), beside=beside)
         except VicinalError as error:
             raise of_error(error, adding=adding) from None
 
@@ -134,9 +139,10 @@ class RequestBatcher:
     """Puts requests together, and hands out what the store replies.
 
     One thread of this object's uses the store; for a cluster a second one, which waits with the
-    next block as soon as that is full, so that shards search it while the last is answered. No
-    client gets anything before the store has returned, which is after the commit. If a client does
-    not wait for it, what was charged stays stored under its idempotency key.
+    next block as soon as that is full, so that shards search it while the last is answered. One
+    more adds records, which takes long and is done beside answers. No client gets anything before
+    the store has returned, which is after the commit. If a client does not wait for it, what was
+    charged stays stored under its idempotency key.
     """
 
     def __init__(self, store: BaseStore, settings: ServiceSettings, metrics: Metrics) -> None:
@@ -146,6 +152,7 @@ class RequestBatcher:
         paced = settings.response_interval_ms > 0
         self._n_under_way = 1 if paced else store.n_under_way
         self._thread = ThreadPoolExecutor(self._n_under_way, thread_name_prefix="vicinal-store")
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="vicinal-additions")
         self._queue: deque[_PendingRequest] = deque()
         self._queued = 0
         self._arrived = asyncio.Event()
@@ -164,6 +171,7 @@ class RequestBatcher:
         self._arrived.set()
         if self._task is not None:
             await self._task
+        self._beside.shutdown(wait=True)
         self._thread.shutdown(wait=True)
 
     async def submit(self, query: Query, size: int) -> Reply:
@@ -181,12 +189,16 @@ class RequestBatcher:
         self._arrived.set()
         return await answer
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, done by the thread that has the store, between two blocks."""
+    async def run(self, work: Callable[[], T], *, beside: bool = False) -> T:
+        """Return what `work` returns, done by the thread that has the store, between two blocks.
+
+        With `beside` another thread does it, while blocks are answered.
+        """
         if self._closing:
             raise busy()
+        thread = self._beside if beside else self._thread
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.get_running_loop().run_in_executor(thread, work)
         except OSError as error:
             self._metrics.failed |= _is_failure(error)
             raise
