@@ -9,7 +9,7 @@ from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
 from vicinal.ledger._hashed_slots import SlotAssignment
 from vicinal.ledger._protocols import Slots, Turn
-from vicinal.ledger._subject_pages import WrittenPage
+from vicinal.ledger._subject_pages import WrittenPages
 
 _AT_ONCE = 256
 """Hashes that are looked up in one statement."""
@@ -32,7 +32,7 @@ class Enrollment:
     newcomers: Sequence[SubjectId]
     returning: dict[int, bytes]
     assignment: SlotAssignment
-    pages: Sequence[WrittenPage]
+    pages: Sequence[WrittenPages]
 
 
 def departed_among(database: Database, hashes: Sequence[bytes], turn: Turn) -> dict[int, int]:

@@ -26,17 +26,19 @@ ROW_BYTES = 3900
 """Most bytes of ids and slots in a row; one of 4,061 would leave its page of 4,096 bytes."""
 
 _SLOT_BYTES = 4
+_TOGETHER = 32
+"""Pages that are written by the same statements."""
 _INSERT = "INSERT INTO subject_pages (page, part, slots, ids) VALUES (?, ?, ?, ?)"
 
 
 Row = tuple[bytes, bytes]
 """Slots, and the framed ids that stand there."""
 
-Page = dict[int, bytes]
-"""The framed id that stands at each slot of a page that is not free, without its last bracket."""
+Page = tuple[npt.NDArray[np.int32], list[bytes]]
+"""The slots of a page that are not free, and the framed ids there without their last brackets."""
 
-WrittenPage = tuple[int, list[Row], bool]
-"""A page, its rows from now on, and whether it has had any."""
+WrittenPages = tuple[int, int, bool, list[tuple[int, int, bytes, bytes]]]
+"""The first and the last of some consecutive pages, whether they had any rows, and their rows."""
 
 
 def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, Page]]:
@@ -48,7 +50,7 @@ def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, 
         pages,
     )
     for page, parts in groupby(rows, key=itemgetter(0)):
-        yield page, _joined((slots, ids) for _, slots, ids in parts)
+        yield page, _joined([(slots, ids) for _, slots, ids in parts])
 
 
 def split_ids(stored: bytes) -> list[bytes]:
@@ -63,7 +65,8 @@ def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
         return
     for rows in database.scan("subject_pages"):
         for _, _, slots, ids in rows:
-            yield from ((slot, who + b">") for slot, who in _joined([(slots, ids)]).items())
+            here, stored = _joined([(slots, ids)])
+            yield from zip(here.tolist(), (who + b">" for who in stored), strict=True)
 
 
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:
@@ -79,7 +82,7 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
 
 def pages_after(
     database: Database, changes: Mapping[int, bytes | None], turn: Turn = nullcontext
-) -> Iterator[WrittenPage]:
+) -> Iterator[WrittenPages]:
     """Yield the pages that :func:`write_subjects` would write, and write nothing.
 
     Each page is read inside `turn`.
@@ -87,16 +90,19 @@ def pages_after(
     by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, subject in changes.items():
         by_page[slot // PAGE_SLOTS][slot] = subject
-    for page, new in sorted(by_page.items()):
-        yield page, *_page_after(database, page, new, turn)
+    pages = sorted(by_page)
+    # Consecutive pages have consecutive places in this order, too.
+    for _, run in groupby(enumerate(pages), key=lambda one: (one[1] - one[0], one[0] // _TOGETHER)):
+        yield _pages_after(database, {page: by_page[page] for _, page in run}, turn)
 
 
-def put_pages(database: Database, pages: Iterable[WrittenPage]) -> None:
+def put_pages(database: Database, pages: Iterable[WrittenPages]) -> None:
     """Write pages in place of what they were, inside a transaction."""
-    for page, rows, there in pages:
+    for first, last, there, written in pages:
         if there:
-            database.execute("DELETE FROM subject_pages WHERE page = ?", (page,))
-        database.execute_many(_INSERT, [(page, part, *row) for part, row in enumerate(rows)])
+            query = "DELETE FROM subject_pages WHERE page >= ? AND page <= ?"
+            database.execute(query, (first, last))
+        database.execute_many(_INSERT, written)
 
 
 def write_all(database: Database, ids: bytes | bytearray) -> int:
@@ -140,18 +146,36 @@ def _read_rows(database: Database) -> Iterator[tuple[int, bytes]]:
         yield from rows
 
 
-def _page_after(
-    database: Database, page: int, new: Mapping[int, bytes | None], turn: Turn
-) -> tuple[list[Row], bool]:
-    """Return the rows of a page once some slots are written, and whether it has any now."""
-    query = "SELECT slots, ids FROM subject_pages WHERE page = ? ORDER BY part"
+def _pages_after(
+    database: Database, changes: Mapping[int, Mapping[int, bytes | None]], turn: Turn
+) -> WrittenPages:
+    """Return some consecutive pages anew, given what changes in each."""
+    first, last = min(changes), max(changes)
+    query = (
+        "SELECT page, slots, ids FROM subject_pages WHERE page >= ? AND page <= ? "
+        "ORDER BY page, part"
+    )
+    rows_of: dict[int, list[Row]] = {page: [] for page in changes}
     with turn():
-        rows = database.execute(query, (page,))
-    left = _without(rows, page * PAGE_SLOTS, list(new))
+        found = database.execute(query, (first, last))
+    for page, slots, ids in found:
+        rows_of[page].append((slots, ids))
+    written = [
+        (page, part, *row)
+        for page, rows in rows_of.items()
+        for part, row in enumerate(_changed(rows, page * PAGE_SLOTS, changes[page]))
+    ]
+    return first, last, bool(found), written
+
+
+def _changed(rows: Sequence[Row], first: int, new: Mapping[int, bytes | None]) -> Sequence[Row]:
+    """Return the rows of the page from slot `first` on after a change."""
+    left = _without(rows, first, list(new))
     fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
-    if fresh or _are_sparse(left):
-        left = _packed({**_joined(left), **fresh})
-    return left, bool(rows)
+    if not fresh and not _are_sparse(left):
+        return left
+    slots, stored = _joined(left)
+    return _packed({**dict(zip(slots.tolist(), stored, strict=True)), **fresh})
 
 
 def _are_sparse(rows: Sequence[Row]) -> bool:
@@ -177,7 +201,7 @@ def _kept(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) ->
     return here[kept].tobytes(), b">".join(compress(split_ids(ids), kept.tolist())) + b">"
 
 
-def _packed(page: Page) -> list[Row]:
+def _packed(page: Mapping[int, bytes]) -> list[Row]:
     """Return the fewest rows for who stands at the slots of a page."""
     slots = sorted(page)
     return list(_parts(np.array(slots, dtype="<i4"), [page[slot] for slot in slots]))
@@ -193,10 +217,7 @@ def _parts(slots: npt.NDArray[np.int32], ids: list[bytes]) -> Iterator[Row]:
         start, before = stop, int(ends[stop - 1])
 
 
-def _joined(rows: Iterable[Row]) -> Page:
+def _joined(rows: Sequence[Row]) -> Page:
     """Return who stands at the slots of some rows."""
-    page: Page = {}
-    for slots, ids in rows:
-        here = np.frombuffer(slots, dtype="<i4").tolist()
-        page.update(zip(here, split_ids(ids), strict=True))
-    return page
+    slots = np.frombuffer(b"".join([slots for slots, _ in rows]), dtype="<i4").astype(np.int32)
+    return slots, split_ids(b"".join([ids for _, ids in rows])) if len(slots) else []
