@@ -70,7 +70,7 @@ class ClusterChange:
         The coordinator's clock.
     """
 
-    what: str
+    kind: str
     subjects: list[SubjectId] = field(default_factory=list)
     integers: IntegerMatrix = field(default_factory=_NO_ROWS.copy)
     rows: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
@@ -80,9 +80,9 @@ class ClusterChange:
 
     def task(self, shard: int) -> Task:
         """Return what one shard has to do."""
-        if self.what == ERASE:
+        if self.kind == ERASE:
             return Erase(self.clock, self.subjects)
-        if self.what == AUDIENCE:
+        if self.kind == AUDIENCE:
             return OpenAudience(self.clock, **self.audience)
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
@@ -90,12 +90,12 @@ class ClusterChange:
 
     def concerns(self, shard: int) -> bool:
         """Tell whether a shard has anything to do."""
-        return self.what != ADD or bool((self.places == shard).any())
+        return self.kind != ADD or bool((self.places == shard).any())
 
     def save(self, path: Path) -> str:
         """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
         described = {
-            "what": self.what, "turn": self.clock, "subjects": self.subjects,
+            "what": self.kind, "turn": self.clock, "subjects": self.subjects,
             "audience": self.audience,
         }  # fmt: skip
         content = io.BytesIO()
@@ -193,12 +193,12 @@ class ClusterChanges:
         ways = {n: t.copy(place) for n, t in self._transports.items() if place < len(t.transports)}
         return self._on(ways, task)
 
-    def make(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
+    def make(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Decide a change and make it on all shards; return what they returned.
 
         `decide` returns it, and may write to the ledger, in the same transaction.
         """
-        with self._ledger.change(what):
+        with self._ledger.change(kind):
             clock = self._ledger.clock + 1
             self._digest = replace(decide(), clock=clock).save(self._path)
             self._ledger.database.put(PENDING, f"{clock} {self._digest}")

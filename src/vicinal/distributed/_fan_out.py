@@ -128,11 +128,11 @@ class CheckedTransport:
 
     def align(self, source: int) -> None:
         """Give all copies the ledger of one of them; all were where the coordinator saw them."""
-        seen = self.record.state
-        rows = self._done(source, ReadLedger(seen)).value
+        known = self.record.state
+        rows = self._done(source, ReadLedger(known)).value
         for place in range(len(self.transports)):
             if place != source:
-                self._done(place, ReplaceLedger(seen, rows))
+                self._done(place, ReplaceLedger(known, rows))
 
     def _done(self, place: int, task: Task) -> ShardAnswer:
         reply = self.transports[place].send(self.message(task))
@@ -165,7 +165,7 @@ class CheckedReply:
             for place, reply in enumerate(self.replies)
         ]
         links = [answer.links for answer in answers]
-        agree = self.shard.record.accept(self.message.seen, *links)
+        agree = self.shard.record.accept(self.message.known, *links)
         if isinstance(self.message.task, CHARGES_AND_CHANGES) and not agree:
             self.shard.align(max(range(len(links)), key=lambda place: len(links[place])))
             raise ShardUnreachable("Its copies differed, and are the same now.")

@@ -268,16 +268,16 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class ReadLedger:
-    """Return the rows of all tables, for another copy of the shard; links only after `seen`."""
+    """Return the rows of all tables, for another copy of the shard; links only after `known`."""
 
-    seen: ShardState
+    known: ShardState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplaceLedger:
-    """Go on with the rows of another copy, which was at `seen`, as this one was."""
+    """Go on with the rows of another copy, which was at `known`, as this one was."""
 
-    seen: ShardState
+    known: ShardState
     rows: Mapping[str, Sequence[Row]]
 
 
@@ -347,7 +347,7 @@ class Message:
     number: int
     clock: int
     epochs: tuple[bytes, ...]
-    seen: ShardState
+    known: ShardState
 
 
 @dataclass(frozen=True, slots=True, eq=False)

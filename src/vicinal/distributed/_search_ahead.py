@@ -27,7 +27,7 @@ class SearchedBlock:
     def __init__(self, most: int = MOST_HITS) -> None:
         self._most = most
         self._name: tuple[bytes, int] | None = None
-        self._kept: list[NeighbourLists] = []
+        self._ready: list[NeighbourLists] = []
 
     def search(self, shard: LocalShardBase, search: SearchAhead, version: int) -> None:
         """Search records of a `version`; keep who was found for as many queries as memory allows.
@@ -37,7 +37,7 @@ class SearchedBlock:
         self.forget()
         hits = 0
         for neighbours in shard.parts(search.queries, search.thresholds):
-            self._kept.append(neighbours)
+            self._ready.append(neighbours)
             hits += len(neighbours.rows)
             if hits > self._most:
                 break
@@ -52,8 +52,8 @@ class SearchedBlock:
         """
         start = 0
         if self._name == (search.digest(), version):
-            kept, self._kept, self._name = self._kept, [], None
-            for neighbours in kept:
+            ready, self._ready, self._name = self._ready, [], None
+            for neighbours in ready:
                 yield neighbours
                 start += len(neighbours)
         if start < len(search.queries):
@@ -61,4 +61,4 @@ class SearchedBlock:
 
     def forget(self) -> None:
         """Let go of everything."""
-        self._name, self._kept = None, []
+        self._name, self._ready = None, []

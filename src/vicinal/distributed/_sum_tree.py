@@ -119,7 +119,7 @@ class GroupReply:
         answers: list[GroupAnswer] = [reply.result(seconds) for reply in self.replies]
         shards, links = self.group.shards.values(), zip(*(a.links for a in answers), strict=True)
         agree = [
-            shard.record.accept(message.seen, *its)
+            shard.record.accept(message.known, *its)
             for shard, message, its in zip(shards, self.messages, links, strict=True)
         ]
         first, *others = [answer.sums for answer in answers]
@@ -199,10 +199,10 @@ class SumTree:
         """
         until = time.monotonic() + self._policy.deadline
         half = self._policy.deadline / 2
-        asked = set(numbers)
-        groups = [group for group in self._groups if asked.issuperset(group.shards)]
+        expected = set(numbers)
+        groups = [group for group in self._groups if expected.issuperset(group.shards)]
         replies = [group.send(request, half) for group in groups]
-        alone = self._ask(request, asked.difference(*(group.shards for group in groups)))
+        alone = self._ask(request, expected.difference(*(group.shards for group in groups)))
         if meanwhile is not None:
             meanwhile()
         sums = []
@@ -211,15 +211,15 @@ class SumTree:
                 sums.append(reply.result(half))
             except (ShardUnreachable, StorageFailed):
                 alone |= self._ask(request, group.shards)
-        answered = results_of(alone, until, 0.0, self._policy, len(asked) - len(alone))
+        answered = results_of(alone, until, 0.0, self._policy, len(expected) - len(alone))
         return [*sums, *answered.values()], alone.keys() - answered.keys()
 
     def _ask(self, request: VoteRequest, numbers: Iterable[int]) -> dict[int, RetriedTask]:
         """Send a request to shards one by one."""
-        asked = {number: RetriedTask(self._shards[number], request) for number in sorted(numbers)}
-        for one in asked.values():
+        sent = {number: RetriedTask(self._shards[number], request) for number in sorted(numbers)}
+        for one in sent.values():
             one.send()
-        return asked
+        return sent
 
     def _group(self, numbers: Iterable[int]) -> ShardGroup:
         shards = {number: self._shards[number] for number in numbers}
@@ -231,8 +231,8 @@ class SumTree:
         return len({len(self._shards[number].transports) for number in numbers}) == 1
 
 
-def _fan_out(wanted: int | str, shards: int) -> int:
+def _fan_out(shape: int | str, shards: int) -> int:
     """Return how many shards stand behind an inner node; all of them: there is none."""
-    if wanted != AUTO:
-        return _checks.integer("fan_out", wanted, least=2)
+    if shape != AUTO:
+        return _checks.integer("fan_out", shape, least=2)
     return shards if shards < _FEWEST else math.isqrt(shards - 1) + 1

@@ -129,9 +129,9 @@ class HashedSlotTable:
             fresh = np.arange(self.size + more - 1, self.size - 1, -1, dtype=np.int32)
             self._free = np.concatenate([self._free, fresh])
             self.size += more
-        kept = len(self._free) - len(framed_ids)
-        slots = self._free[kept:][::-1].copy()
-        self._free = self._free[:kept].copy()
+        n_free = len(self._free) - len(framed_ids)
+        slots = self._free[n_free:][::-1].copy()
+        self._free = self._free[:n_free].copy()
         new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
         self._entries = np.concatenate([self._entries, new])
         self._entries.sort()

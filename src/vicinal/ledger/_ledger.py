@@ -189,7 +189,7 @@ class Ledger:
     # ------------------------------------------------------------ what becomes durable
 
     @contextmanager
-    def change(self, what: str) -> Iterator[None]:
+    def change(self, kind: str) -> Iterator[None]:
         """Make the body one durable change of the data, with a new version.
 
         Whatever goes wrong inside, memory may be ahead of the disk, so the ledger is closed.
@@ -200,7 +200,7 @@ class Ledger:
             self.clock += 1
             self.database.execute(
                 "INSERT INTO history (clock, at, what, version) VALUES (?, ?, ?, ?)",
-                (self.clock, _now() if self.dated else "", what, self.version),
+                (self.clock, _now() if self.dated else "", kind, self.version),
             )
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))

@@ -122,11 +122,11 @@ def _write_page(database: Database, page: int, new: Mapping[int, bytes | None]) 
     rows = database.execute(query, (page,))
     if rows:
         database.execute("DELETE FROM subject_pages WHERE page = ?", (page,))
-    left = _without(rows, page * PAGE_SLOTS, list(new))
+    remaining = _without(rows, page * PAGE_SLOTS, list(new))
     fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
-    if fresh or _are_sparse(left):
-        left = _packed({**_joined(left), **fresh})
-    database.execute_many(_INSERT, [(page, number, *row) for number, row in enumerate(left)])
+    if fresh or _are_sparse(remaining):
+        remaining = _packed({**_joined(remaining), **fresh})
+    database.execute_many(_INSERT, [(page, number, *row) for number, row in enumerate(remaining)])
 
 
 def _are_sparse(rows: Sequence[Row]) -> bool:
@@ -138,18 +138,18 @@ def _without(rows: Iterable[Row], first: int, leaving: Sequence[int]) -> list[Ro
     """Return the rows of the page from slot `first` on without some slots, where they were."""
     stays = np.ones(PAGE_SLOTS, dtype=np.bool_)
     stays[np.array(leaving) - first] = False
-    return [row for slots, ids in rows if (row := _kept(slots, ids, first, stays)) is not None]
+    return [row for slots, ids in rows if (row := _remaining(slots, ids, first, stays)) is not None]
 
 
-def _kept(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) -> Row | None:
+def _remaining(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) -> Row | None:
     """Return what stays of a row; None for nothing."""
     here = np.frombuffer(slots, dtype="<i4")
-    kept = stays[here - first]
-    if kept.all():
+    remaining = stays[here - first]
+    if remaining.all():
         return slots, ids
-    if not kept.any():
+    if not remaining.any():
         return None
-    return here[kept].tobytes(), b">".join(compress(split_ids(ids), kept.tolist())) + b">"
+    return here[remaining].tobytes(), b">".join(compress(split_ids(ids), remaining.tolist())) + b">"
 
 
 def _packed(page: Page) -> list[Row]:

@@ -73,12 +73,12 @@ def charge_neighbours(
         return kernel(hits, targets, budgets, weights, prices, *share, sums), sums
 
     parts = [bounds[cut[0] : cut[-1] + 2] for cut in _cuts(len(bounds) - 1, threads)]
-    found = _scan.map_in_threads(lambda part: charged(single, part), parts)
-    if any(left_out for (_, _, left_out), _ in found):
+    results = _scan.map_in_threads(lambda part: charged(single, part), parts)
+    if any(left_out for (_, _, left_out), _ in results):
         shares = [(number, threads) for number in range(threads)]
-        found += _scan.map_in_threads(lambda share: charged(several, bounds, share), shares)
-    spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in found)
-    return np.sum([sums for _, sums in found], axis=0), spent
+        results += _scan.map_in_threads(lambda share: charged(several, bounds, share), shares)
+    spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in results)
+    return np.sum([sums for _, sums in results], axis=0), spent
 
 
 def _cuts(tiles: int, threads: int) -> list[npt.NDArray[np.int64]]:

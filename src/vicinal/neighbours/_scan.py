@@ -108,11 +108,11 @@ class HitBudget:
     """
 
     def __init__(self, hits: int) -> None:
-        self.left = np.array([hits], dtype=np.int64)
+        self.remaining = np.array([hits], dtype=np.int64)
 
     def __bool__(self) -> bool:
         """Tell whether nothing has been given up for lack of room."""
-        return bool(self.left[0] >= 0)
+        return bool(self.remaining[0] >= 0)
 
 
 class ScanEngine(ABC):

@@ -103,7 +103,7 @@ class AMXEngine(VNNIEngine):
             return super()._hits(block, stored, room)
         hits: npt.NDArray[np.int32] = _scan_tiles(
             *stored, block.floors, block.factor, tiles.tiles, tiles.limits, self._shapes,
-            self._address, room.left,
+            self._address, room.remaining,
         )  # fmt: skip
         return hits
 

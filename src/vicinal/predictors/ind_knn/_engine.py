@@ -202,9 +202,9 @@ class QueryEngine:
         parts = []
         coming = NextSearch(self, queries[:0])
         for start in range(0, len(queries), self.reuse.block):
-            block, rest = np.split(queries[start:], [self.reuse.block])
-            thresholds, coming = coming.thresholds, NextSearch(self, rest)
-            self.shard.expect(coming if len(rest) else None)
+            block, later = np.split(queries[start:], [self.reuse.block])
+            thresholds, coming = coming.thresholds, NextSearch(self, later)
+            self.shard.expect(coming if len(later) else None)
             if prior is None:
                 parts.append(self._answer_block(block, thresholds))
             else:
