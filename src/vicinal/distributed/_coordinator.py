@@ -439,10 +439,7 @@ def _learn_shards(
 ) -> None:
     """Take the shards that are there: a step for clusters of versions that did not keep them.
 
-    Raises
-    ------
-    ShardMissing
-        If one is missing.
+    Raises ShardMissing if one is missing.
     """
     tasks = [Join(cluster.identity, number) for number in range(len(transports))]
     identities = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))

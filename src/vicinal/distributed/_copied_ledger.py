@@ -34,10 +34,8 @@ def replace_rows(parts: OpenStore, known: ShardState, rows: Mapping[str, Sequenc
     What lies in memory is that of the rows before, so the shard must be opened again. The witness
     goes back to `known` first: from there the ledger goes on before the transaction, and after it.
 
-    Raises
-    ------
-    StoreDamaged
-        If the rows are not a ledger of this shard with these records. Nothing is changed.
+    Raises StoreDamaged if the rows are not a ledger of this shard with these records. Nothing is
+    changed.
     """
     database, before = parts.database, member_of(parts.database)
     parts.witness.advance(known.clock, known.head)

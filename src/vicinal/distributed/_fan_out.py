@@ -69,16 +69,10 @@ class CheckedTransport:
     A charge or a change is done once all copies have done it and have one chain. Until then nothing
     that it gave is used: what only some of them have done was paid for nothing, and is asked again.
 
-    Attributes
-    ----------
-    transports : sequence of ShardTransport
-        The way to every copy.
-    record : ShardRecord
-        What is known of the shard.
-    cluster : str
-        The cluster's id.
-    clock : callable
-        Returns the coordinator's clock.
+    - `transports`: the way to every copy.
+    - `record`: what is known of the shard.
+    - `cluster`: the cluster's id.
+    - `clock`: returns the coordinator's clock.
     """
 
     transports: Sequence[ShardTransport]
@@ -150,14 +144,9 @@ class CheckedReply:
     def result(self, seconds: float) -> Any:
         """Return what came of the task.
 
-        Raises
-        ------
-        StoreOutdated
-            If another shard has done it.
-        ShardUnreachable
-            If the copies went different ways: they have been made the same, to be asked again.
-        StoreDamaged
-            If copies that are the same gave different sums.
+        Raises StoreOutdated if another shard has done it. Raises ShardUnreachable if the copies
+        went different ways: they have been made the same, to be asked again. Raises StoreDamaged if
+        copies that are the same gave different sums.
         """
         until = time.monotonic() + seconds
         answers = [
@@ -213,14 +202,9 @@ TaskTransport = ShardTransport | CheckedTransport | CopyTransport
 class RetriedTask:
     """One shard's task, sent again whenever the shard cannot be reached.
 
-    Attributes
-    ----------
-    shard, task
-        Who is to do what.
-    reason : str
-        Why the shard was last unreachable, in public words; empty if it only took too long.
-    is_damaged : bool
-        Whether asking it again is no help.
+    - `shard`, `task`: who is to do what.
+    - `reason`: why the shard was last unreachable, in public words; empty if it only took too long.
+    - `is_damaged`: whether asking it again is no help.
     """
 
     shard: TaskTransport
@@ -262,22 +246,13 @@ def gather(
 ) -> dict[int, Any]:
     """Send shards their tasks and return what came back, by shard.
 
-    Parameters
-    ----------
-    shards : mapping of int to transport
-        The shards by number.
-    task : Task, or one for every shard
-        What they are to do.
-    policy : MissingShardPolicy
-        How long to wait, and for whom.
-    work : float
-        Seconds that a shard that can be reached may take, if that is longer.
+    - `shards`: the shards by number.
+    - `task`: what they are to do.
+    - `policy`: how long to wait, and for whom.
+    - `work`: seconds that a shard that can be reached may take, if that is longer.
 
-    Raises
-    ------
-    ShardMissing
-        If a shard is missing and the policy is to refuse, or if all are. It says which, and why.
-        ShardDamaged if one is damaged, for which nobody waits.
+    Raises ShardMissing if a shard is missing and the policy is to refuse, or if all are. It says
+    which, and why. ShardDamaged if one is damaged, for which nobody waits.
     """
     tasks = task if isinstance(task, Sequence) else [task] * len(shards)
     until = time.monotonic() + policy.deadline

@@ -18,10 +18,7 @@ from vicinal.predictors.ind_knn._shard import LocalShardBase
 class SearchedBlock:
     """The neighbours of a block that is charged next; private, and gone with the process.
 
-    Parameters
-    ----------
-    most : int
-        Hits after which no more are kept.
+    `most`: hits after which no more are kept.
     """
 
     def __init__(self, most: int = MOST_HITS) -> None:

@@ -41,10 +41,7 @@ _FEWEST = 16
 class SumNode:
     """An inner node: sends messages on to shards, and adds what they send.
 
-    Parameters
-    ----------
-    shards : sequence of ShardTransport
-        The ways to them, in the order of the messages.
+    `shards`: the ways to them, in the order of the messages.
     """
 
     def __init__(self, shards: Sequence[ShardTransport]) -> None:
@@ -53,12 +50,9 @@ class SumNode:
     def handle(self, messages: Sequence[Message], seconds: float) -> GroupAnswer | None:
         """Send each shard its message; return the sum, and links; None for a search ahead.
 
-        Raises
-        ------
-        ShardUnreachable
-            If a shard cannot be reached, or takes longer. Those that have charged keep their votes.
-        StorageFailed
-            If a shard sends something else than sums. What a shard refuses is raised as it is.
+        Raises ShardUnreachable if a shard cannot be reached, or takes longer. Those that have
+        charged keep their votes. Raises StorageFailed if a shard sends something else than sums.
+        What a shard refuses is raised as it is.
         """
         if len(messages) != len(self._shards):
             raise ShardUnreachable("A process that adds for shards does not know the way to them.")
@@ -81,12 +75,7 @@ def _added(answers: Sequence[ShardAnswer]) -> Steps:
 class ShardGroup:
     """Some shards behind an inner node for each copy; messages and answers are checked here.
 
-    Attributes
-    ----------
-    shards : mapping of int to CheckedTransport
-        The shards, by number.
-    nodes : sequence of SumTransport
-        The way to the node of every copy.
+    `shards`: the shards, by number. `nodes`: the way to the node of every copy.
     """
 
     shards: Mapping[int, CheckedTransport]
@@ -109,12 +98,8 @@ class GroupReply:
     def result(self, seconds: float) -> Steps:
         """Return the sum.
 
-        Raises
-        ------
-        StoreOutdated
-            If another shard took part.
-        ShardUnreachable
-            If copies of a shard differ: asked one by one, they are made the same.
+        Raises StoreOutdated if another shard took part. Raises ShardUnreachable if copies of a
+        shard differ: asked one by one, they are made the same.
         """
         answers: list[GroupAnswer] = [reply.result(seconds) for reply in self.replies]
         shards, links = self.group.shards.values(), zip(*(a.links for a in answers), strict=True)
@@ -134,15 +119,10 @@ class SumTree:
     Whatever fails behind a node is asked again without it: shards that had charged find their
     votes, so nobody is charged twice, and what is missing is known by its number.
 
-    Parameters
-    ----------
-    shards : sequence of CheckedTransport
-        The ways to all shards.
-    policy : MissingShardPolicy
-        What to do if one is missing.
-    fan_out : int or "auto"
-        Shards behind an inner node. "auto": the root of their number, and no nodes for fewer than
-        16; so are there none for a number that is not smaller than that of the shards.
+    - `shards`: the ways to all shards.
+    - `policy`: what to do if one is missing.
+    - `fan_out`: shards behind an inner node. "auto": the root of their number, and no nodes for
+      fewer than 16; so are there none for a number that is not smaller than that of the shards.
     """
 
     def __init__(
@@ -183,19 +163,11 @@ class SumTree:
     ) -> tuple[list[Steps], set[int]]:
         """Have shards charge a block; return sums that add up to theirs, and who is missing.
 
-        Parameters
-        ----------
-        request : VoteRequest
-            What to charge.
-        numbers : iterable of int
-            Which shards.
-        meanwhile : callable, optional
-            What is done while they are at work.
+        - `request`: what to charge.
+        - `numbers`: which shards.
+        - `meanwhile`: what is done while they are at work.
 
-        Raises
-        ------
-        ShardMissing
-            As :func:`vicinal.distributed._fan_out.gather`.
+        Raises ShardMissing as :func:`vicinal.distributed._fan_out.gather`.
         """
         until = time.monotonic() + self._policy.deadline
         half = self._policy.deadline / 2

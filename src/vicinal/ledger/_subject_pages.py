@@ -64,10 +64,7 @@ def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:
     """Write who stands at some slots, inside a transaction.
 
-    Parameters
-    ----------
-    changes : mapping
-        By slot: the framed id that stands there from now on; None where nobody does.
+    `changes`: by slot: the framed id that stands there from now on; None where nobody does.
     """
     by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, subject in changes.items():
@@ -79,10 +76,7 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
 def write_all(database: Database, ids: bytes | bytearray) -> int:
     """Write subjects at the slots 0, 1, ... of a ledger that has none; return how many they are.
 
-    Parameters
-    ----------
-    ids : bytes or bytearray
-        Their framed ids, one after the other. No object is made for each.
+    `ids`: their framed ids, one after the other. No object is made for each.
     """
     ends = np.flatnonzero(np.frombuffer(ids, dtype=np.uint8) == ord(">")) + 1
     lengths = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)

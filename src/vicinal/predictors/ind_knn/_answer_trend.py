@@ -43,12 +43,8 @@ _TINY = 1e-12
 class PublicSurroundings:
     """What public points say of where the records around each query lie.
 
-    Attributes
-    ----------
-    queries, points : float64 (q, d), (p, d)
-        The queries, and all public points.
-    shares : csr_array (q, p)
-        The kernel weights of the points inside a query's radius, over their sum.
+    `queries`, `points`, float64 (q, d), (p, d): the queries, and all public points. `shares`,
+    csr_array (q, p): the kernel weights of the points inside a query's radius, over their sum.
     """
 
     queries: Floats
@@ -94,15 +90,11 @@ class PublicSurroundings:
 class AnswerTrend:
     """What averages are expected to be around a centre, for m averages of a query.
 
-    Attributes
-    ----------
-    mean : float64 (d,)
-        Where the intercept is.
-    intercept, slope, excess : float64 (m,), (d, m), (m,)
-        The trend, and the variance of true averages around it.
-    axes, spread, level : float64 (r, d), (r, m), float
-        Of the trend's error: directions of the slope's, its standard deviations along them, and the
-        variance of the intercept's.
+    - `mean`, float64 (d,): where the intercept is.
+    - `intercept`, `slope`, `excess`, float64 (m,), (d, m), (m,): the trend, and the variance of
+      true averages around it.
+    - `axes`, `spread`, `level`, float64 (r, d), (r, m), float: of the trend's error: directions of
+      the slope's, its standard deviations along them, and the variance of the intercept's.
     """
 
     mean: Floats
