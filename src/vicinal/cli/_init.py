@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,7 +134,8 @@ def _say_of_reference(
     warn_about_reference(points, _feature_names(extractor))
     known = "classes" in plan and plan.get("n_records") and not plan.get("model_share")
     if known and not quiet:
-        say_linear_model(_request(plan), points.shape[1])
+        n_public, n_features = points.shape
+        say_linear_model(replace(_request(plan), n_features=n_features, n_public=n_public))
 
 
 def audience(

@@ -108,13 +108,13 @@ def _plan_classes(
     shares = numbers("class_prior", options.class_prior)
     wish.settings()  # refuses what a classifier would, before points are read
     stage = None if public is None else _stage(public, options.labels, wish.n_classes)
-    n_features = None if stage is None else stage.reference.points.shape[1]
-    wish = replace(wish, model_share=_share(wish, options.model_share, n_features))
+    wish = wish.on(None if stage is None else stage.reference)
+    wish = replace(wish, model_share=_share(wish, options.model_share))
     lines = verdict_lines(wish, range(wish.n_classes), shares, known=True)
-    if n_features is not None and not wish.model_share:
-        lines += linear_model_lines(wish, n_features)
+    if wish.n_public and not wish.model_share:
+        lines += linear_model_lines(wish)
     with progress(silent=json) as begin:
-        step = begin("simulation", _plan_report.work(wish, n_features))
+        step = begin("simulation", _plan_report.work(wish))
         choices = _plan_report.options(wish, stage, seed, step)
     if options.plot is not None and kind is not None:
         from vicinal.reports._command_plots import draw_options
@@ -127,10 +127,8 @@ def _plan_classes(
         typer.echo(f"{_plan_report.as_text(choices)}\n\n" + "\n".join(lines))
 
 
-def _share(wish: PlanRequest, option: str, n_features: int | None) -> float:
+def _share(wish: PlanRequest, option: str) -> float:
     """Return the share for a private model; "auto" is decided by the features of public points."""
-    from vicinal.predictors.ind_knn._private_model import fitting_share
-
     if option != "auto":
         try:
             share = float(option)
@@ -142,12 +140,12 @@ def _share(wish: PlanRequest, option: str, n_features: int | None) -> float:
                 f"Got {option!r}."
             )
         return share
-    if n_features is None:
+    if not wish.n_public:
         raise InvalidInput(
             "The 'model_share' parameter must be a number without --public: auto goes by the "
             "number of features."
         )
-    return fitting_share(wish.settings(), n_features)
+    return wish.model_by_rule
 
 
 def _kind(plot: Path, public: Path | None) -> str:

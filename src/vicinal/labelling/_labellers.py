@@ -57,6 +57,8 @@ class Answered:
         Positions of classes; `ABSTAINED` where there is no answer.
     margins : float64 (q,) or None
         The noisy lead of the best class, larger is surer; None where votes do not leave.
+    soft_labels : float64 (q, c) or None
+        Beside a private model, where votes leave: how likely every class is, by both together.
 
     Examples
     --------
@@ -68,6 +70,7 @@ class Answered:
 
     labels: npt.NDArray[np.int64]
     margins: npt.NDArray[np.float64] | None
+    soft_labels: npt.NDArray[np.float64] | None = None
 
 
 class Labeller(Protocol):
@@ -92,8 +95,14 @@ class Labeller(Protocol):
         """Class names (c,), as declared."""
         ...
 
-    def embed(self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round) -> None:
-        """Take in features of all private records (n, d) and of the public examples (m, d)."""
+    def embed(
+        self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round
+    ) -> npt.NDArray[np.float64] | None:
+        """Take in features of all private records (n, d) and of the public examples (m, d).
+
+        Returns what is released with that about the public examples: how likely every class is by
+        a private model, (m, c). None without one.
+        """
         ...
 
     def label(self, queries: npt.NDArray[Any]) -> Answered:
@@ -183,8 +192,14 @@ class IndKNNLabeller:
         """Class names (c,), as declared."""
         return np.asarray(list(self._classifier.classes))
 
-    def embed(self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round) -> None:
-        """Take in features; the first time fill the budgets, or take those of :meth:`restore`."""
+    def embed(
+        self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round
+    ) -> npt.NDArray[np.float64] | None:
+        """Take in features; the first time fill the budgets, or take those of :meth:`restore`.
+
+        Returns the soft labels of the private model for `reference`, (m, c): they follow from its
+        released weights, and cost nothing. None without a model.
+        """
         training_set = records, self._labels, self._subjects, reference
         if self._fitted:
             reembed(self._classifier, *training_set, n_queries=part.questions, share=part.share)
@@ -196,13 +211,14 @@ class IndKNNLabeller:
             share = self._share if part.share == 1 else 0
             self._classifier.set_params(n_queries=queries, model_share=share).fit(*training_set)
         self._fitted = True
+        return self._classifier.model_probabilities(reference)
 
     def label(self, queries: npt.NDArray[Any]) -> Answered:
         """Answer queries (q, d); spends budget."""
         answers = self._classifier.query(queries)
         votes = answers.votes
         margins = None if votes is None else self._classifier.confidence(votes, answers.noise)
-        return Answered(answers.labels, margins)
+        return Answered(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
         """Return every subject's remaining units, and what else is used up. Private."""
@@ -254,8 +270,21 @@ class IndKNNLabeller:
 Examples = npt.NDArray[Any]
 Places = npt.NDArray[np.int64]
 
-Guide = Callable[[], npt.NDArray[np.float32]]
-"""Computes, when it is called, how likely every class is for all public examples, (m, c)."""
+
+@dataclass(frozen=True, slots=True)
+class SoftLabels:
+    """How likely every class is for all public examples, for a student to learn from.
+
+    - `compute`: returns them, float32 (m, c).
+    - `released`: whether a private model has told them; else they follow from the answers.
+    """
+
+    compute: Callable[[], npt.NDArray[np.float32]]
+    released: bool = False
+
+    def __call__(self) -> npt.NDArray[np.float32]:
+        """Return the soft labels, (m, c); rows sum to 1."""
+        return self.compute()
 
 
 class FeatureExtractor(Protocol):
@@ -306,13 +335,12 @@ class Learner(Protocol[AnyStudent]):
         labels: Places,
         number: int,
         begin: Begin,
-        guide: Guide | None = None,
+        soft_labels: SoftLabels | None = None,
     ) -> AnyStudent:
         """Return a student trained on answers about `rows` of public examples, for round `number`.
 
-        `labels` are positions of classes; `guide()` returns what all answers together say of all
-        examples, see :func:`vicinal.labelling._answers.soft_labels`. Nothing else may be
-        learnt from.
+        `labels` are positions of classes; `soft_labels()` returns how likely every class is for all
+        examples. Nothing else may be learnt from.
         """
         ...
 

@@ -12,7 +12,6 @@ from vicinal._progress import Step
 from vicinal.accounting._plan import Plan
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
-from vicinal.predictors.ind_knn._private_model import fitting_share
 from vicinal.reports._text import percent
 
 MOST_QUERIES = 2000
@@ -55,12 +54,12 @@ class Option:
         }
 
 
-def wishes(wish: PlanRequest, n_features: int | None = None) -> dict[str, PlanRequest]:
+def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
     """Return the wish and what else could be wished for, by name.
 
-    A private model is among them where the rule would train one on so many features.
+    A private model is among them where the rule would train one.
     """
-    trained = 0.0 if n_features is None else fitting_share(wish.settings(), n_features)
+    trained = wish.model_by_rule if wish.n_public else 0.0
     beside = replace(wish, release="label", gate=False, model_share=wish.model_share or trained)
     others = {
         MODEL: beside if trained or wish.model_share else wish,
@@ -79,10 +78,9 @@ def options(
     wish: PlanRequest, stage: SimulationSetup | None, seed: int, step: Step
 ) -> list[Option]:
     """Plan every wish, as a classifier would, and simulate it where there are public points."""
-    reference = None if stage is None else stage.reference
-    requests = wishes(wish, None if reference is None else reference.points.shape[1])
+    wish = wish.on(None if stage is None else stage.reference)
     listed = []
-    for name, other in requests.items():
+    for name, other in wishes(wish).items():
         listed.append(_option(name, other, stage, seed))
         step(1)
     k = listed[0].choice.n_neighbors
@@ -108,9 +106,9 @@ def _option(
     return Option(name, choice, _simulated(stage, choice, seed))
 
 
-def work(wish: PlanRequest, n_features: int | None = None) -> int:
+def work(wish: PlanRequest) -> int:
     """Return how many options there are, for a progress bar."""
-    return len(wishes(wish, n_features)) + 2
+    return len(wishes(wish)) + 2
 
 
 def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
@@ -166,8 +164,13 @@ def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
 def _model(wish: PlanRequest) -> str:
     """Return what training takes and gives away, by the plan that `vicinal account` prices."""
     share = wish.model_share
-    filtered = {"kind": "ind_knn", "epsilon": wish.epsilon, "model_share": share}
-    release = {**filtered, "release": wish.release}
+    release = {
+        "kind": "ind_knn",
+        "epsilon": wish.epsilon,
+        "release": wish.release,
+        "model_share": share,
+        "model_steps": wish.model_steps,
+    }
     priced = Plan.from_dict({"delta": wish.delta, "releases": [release]}).price(lower=False)
     training = priced["releases"][0]["parts"][0]
     return (
@@ -179,10 +182,12 @@ def _model(wish: PlanRequest) -> str:
 
 def _release(wish: PlanRequest) -> str:
     words = _RELEASES[wish.release, wish.gate]
-    return f"{words}; {_BESIDE}" if wish.model_share else words
+    if not wish.model_share:
+        return words
+    asked = percent(wish.settings().model_rule.asked, 0)
+    return f"{words}; only the {asked} of queries that the model is least sure of are asked"
 
 
-_BESIDE = "only the quarter that the model is least sure of is asked"
 _UNCHANGED = (
     "Unchanged is by comparison with the same neighbours without noise: it says what noise and "
     "wear cost, and not which number of neighbours answers best. Accuracy does, by real labels."

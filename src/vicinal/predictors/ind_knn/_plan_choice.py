@@ -7,12 +7,13 @@ It is the very planning that ``IndKNNClassifier.fit`` does
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from vicinal import _checks
 from vicinal.neighbours import AdaptiveRadius, Reference
-from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors.ind_knn import _model_rule, _planning, _private_model
+from vicinal.predictors.ind_knn._descent import OF_COMPONENTS, PLAIN
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
 from vicinal.predictors.ind_knn._parameter_tables import GATE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
@@ -33,6 +34,8 @@ class PlanRequest:
     - `model_share`: the share of a budget that trains a private model, which answers where it is
       sure.
     - `records_per_subject`: declared mean number of records of a subject.
+    - `n_features`, `n_public`: features of a record and public rows, by which a private model's
+      rule goes; 0 where there are no public rows.
     """
 
     n_records: int
@@ -44,11 +47,32 @@ class PlanRequest:
     gate: bool = False
     model_share: float = 0.0
     records_per_subject: float = 1.0
+    n_features: int = 0
+    n_public: int = 0
+
+    def on(self, reference: Reference | None) -> Self:
+        """Return the same with these public points, without which nothing is known of features."""
+        if reference is None:
+            return self
+        n_public, n_features = reference.points.shape
+        return replace(self, n_features=n_features, n_public=n_public)
+
+    @property
+    def model_by_rule(self) -> float:
+        """The share that "auto" gives a private model; 0 for none."""
+        wish = replace(self, release="label", gate=False, model_share=0.0)
+        return _private_model.fitting_share(wish.settings(), self.n_features)
+
+    @property
+    def model_steps(self) -> int:
+        """How many noisy gradients train a private model."""
+        many = _model_rule.has_components(self.n_features, self.n_public, self.n_records)
+        return (OF_COMPONENTS if many else PLAIN).steps
 
     def settings(self) -> IndKNNSettings:
         """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
         classes = range(_checks.integer("classes", self.n_classes, least=2))
-        return IndKNNSettings.of(
+        settings = IndKNNSettings.of(
             IndKNNClassifier(
                 classes, self.epsilon, self.delta, self.n_queries,
                 release=self.release, reuse_predictions=GATE if self.gate else False,
@@ -57,6 +81,7 @@ class PlanRequest:
                 records_per_subject=self.records_per_subject,
             )
         )  # fmt: skip
+        return _private_model.ruled(settings, self.n_features, self.n_public)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,12 +181,17 @@ class ModelGate:
 
 def resolved(settings: AnySettings, n_features: int, n_public: int) -> AnySettings:
     """Return settings with a rule, and its share for the model where that is "auto"; public."""
-    assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
-    rule = _model_rule.chosen_rule(n_features, n_public, settings.n_records)
-    settings = settings.changed(settled_rule=rule)
+    settings = ruled(settings, n_features, n_public)
     if settings.trained_share is not None:
         return settings
     return settings.changed(model_share=fitting_share(settings, n_features))
+
+
+def ruled(settings: AnySettings, n_features: int, n_public: int) -> AnySettings:
+    """Return settings with the rule of a model of so many features and public rows."""
+    assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
+    rule = _model_rule.chosen_rule(n_features, n_public, settings.n_records)
+    return settings.changed(settled_rule=rule)
 
 
 def fitting_share(settings: SharedSettings, n_features: int) -> float:
