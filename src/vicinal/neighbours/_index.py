@@ -190,8 +190,8 @@ _TASKS = 4
 """Tasks for every thread, so that none waits long for another."""
 
 
-_ALONE = 1 << 23
-"""Bytes of records, times queries, that one thread is through before others have woken up."""
+_ALONE = 1 << 25
+"""Bytes of records, times queries, that one thread is through about as soon as several."""
 
 
 class RowIndex(Index):
