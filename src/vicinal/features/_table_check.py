@@ -27,7 +27,7 @@ class Misfit:
     ----------
     column : str or None
         As the schema names it; None for the table as a whole.
-    what : str
+    fault : str
         The kind of fault, in words.
     rows : int or None
         How many rows it is about. Private.
