@@ -41,6 +41,13 @@ class StudentOptions:
     augmentation: Annotated[str, typer.Option(help="none, digits, clothes or objects.")] = "none"
     steps: Annotated[int, typer.Option(help="Steps of training in a round.")] = 800
     overlapping: Overlapping = False
+    ensemble: Annotated[
+        bool | None,
+        typer.Option(
+            help="Join a student of the images' gradients; so where soft labels are released "
+            "and --onnx is not given."
+        ),
+    ] = None
     soft_share: Annotated[
         float | None,
         typer.Option(help="Share of targets from soft labels, 0 to 1; else what is best measured."),
@@ -64,7 +71,21 @@ class StudentOptions:
                 network = "kernel" if released and self.soft_share != 0 else "mlp"
         if network == "kernel":
             method = "plain"
-        recipe = Recipe(method, network, augmentation, self.steps, seed=seed)
+        ensemble = self.ensemble
+        if ensemble is None:
+            ensemble = released and dimensions > 2 and self.onnx is None
+        if ensemble and self.onnx is not None:
+            raise InvalidInput(
+                "The option --ensemble cannot go with --onnx, which has no gradients."
+            )
+        recipe = Recipe(
+            method,
+            network,
+            augmentation,
+            self.steps,
+            ensemble=ensemble,
+            seed=seed,
+        )
         recipe = for_overlapping(recipe) if self.overlapping else recipe
         return recipe if self.soft_share is None else replace(recipe, soft_share=self.soft_share)
 

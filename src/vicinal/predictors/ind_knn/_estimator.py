@@ -126,7 +126,7 @@ class IndKNNClassifier(
         return cls(
             classes, epsilon, delta, n_queries,
             noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
-            neighbor_count="private", accounting="rdp", execution=execution,
+            neighbor_count="private", accounting="rdp", execution=execution, model_share=0,
             bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
         )  # fmt: skip
 
