@@ -47,16 +47,10 @@ def charge_neighbours(
 ) -> tuple[Steps, int]:
     """Charge every neighbour for its contribution; return (sums, all charges). Private.
 
-    Parameters
-    ----------
-    neighbours : NeighbourLists
-        Of q queries.
-    subjects : SubjectTable
-        Whose `remaining` is charged.
-    weights, prices : KernelWeights, VotePrices
-        What a neighbour contributes, and what that costs.
-    width : int
-        The number of coordinates c of the sums, int64 (q, c).
+    - `neighbours`: of q queries.
+    - `subjects`: whose `remaining` is charged.
+    - `weights`, `prices`: what a neighbour contributes, and what that costs.
+    - `width`: the number of coordinates c of the sums, int64 (q, c).
     """
     targets: Any = subjects.targets
     single, several = charge_votes, charge_votes_of_several

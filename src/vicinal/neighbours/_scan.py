@@ -120,16 +120,11 @@ class HitBudget:
 class Pairs:
     """Queries with records that each of them meets.
 
-    Attributes
-    ----------
-    starts : int64 (q + 1,)
-        The records of query j stand at ``starts[j]:starts[j + 1]``.
-    rows : int32 (pairs,)
-        Positions of records, ascending for each query.
-    values : int32 (pairs,)
-        What is found about each pair.
-    records, first : ScanRecords, int
-        Consecutive records, and the position of the first of them; pairs with others are left.
+    - `starts`, int64 (q + 1,): the records of query j stand at ``starts[j]:starts[j + 1]``.
+    - `rows`, int32 (pairs,): positions of records, ascending for each query.
+    - `values`, int32 (pairs,): what is found about each pair.
+    - `records`, `first`: consecutive records, and the position of the first of them; pairs with
+      others are left.
     """
 
     starts: npt.NDArray[np.int64]
