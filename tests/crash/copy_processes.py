@@ -35,7 +35,7 @@ class CopyProcess:
         self.pid = os.fork()
         if self.pid == 0:
             ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
-            self._socket.close()
+            _close_all_but(theirs.fileno())
             self._in_child()
             with suppress(EOFError, OSError):
                 _serve(theirs, self._path)
@@ -66,7 +66,7 @@ class CopyProcess:
         self._begun += part
         if not part:
             self.fail()
-        elif len(self._begun) >= (end := _end(self._begun)):
+        while len(self._begun) >= (end := _end(self._begun)):
             self._replies.pop(0).value = pickle.loads(self._begun[_LENGTH.size : end])
             self._begun = self._begun[end:]
         return True
@@ -98,6 +98,12 @@ class _Reply:
         if isinstance(self.value, VicinalError):
             raise self.value
         return self.value[0]
+
+
+def _close_all_but(descriptor):
+    """Let go of the coordinator's locks, and of the ways to other copies."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, 4096)
 
 
 def _serve(way, path):

