@@ -69,7 +69,7 @@ def traced(work):
         sys.setprofile(None); threading.setprofile(None)
     return list(order), switches
 found, folder = {}, pathlib.Path(sys.argv[1])
-clf = vicinal.IndKNNClassifier(range(3), epsilon=4.0, n_queries=60, n_records=300)
+clf = vicinal.IndKNNClassifier(range(3), epsilon=4.0, n_queries=60, n_records=300, model_share=0)
 clf.fit(tools.X, tools.Y, public=tools.R)
 clf.predict(tools.Q[:5])
 found["query"] = traced(lambda: clf.predict(tools.Q[5:10]))

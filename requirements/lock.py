@@ -1,8 +1,9 @@
 """Pin all that `make` installs, and the SHA-256 of its wheels: `make lock`, ARGS=--upgrade.
 
-pip resolves what `pyproject.toml` names. Then it is asked which wheels it would take, here and on
-other interpreters and platforms; where one has no wheel, this says so. Nothing is installed. Pins
-stay as they are unless --upgrade is given.
+pip, the newest, resolves what `pyproject.toml` names: it reads what packages say of themselves and
+downloads no wheels. The index says which wheels each version has, with their digests; where an
+interpreter or platform has none, this says so. Nothing is installed. Pins stay as they are unless
+--upgrade is given.
 
 core.txt    what vicinal needs, and what builds it
 dev.txt     what its extras and its tests need besides
@@ -14,6 +15,7 @@ torch.txt   torch, by its version alone: its CPU and CUDA builds have one versio
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -21,9 +23,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections import defaultdict
+import urllib.request
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
+
+from pip._internal.models.index import PyPI  # no command prints the default index
 
 HERE = Path(__file__).parent
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
@@ -44,67 +50,69 @@ VERSION_ALONE = "# Written by `make lock`: the version alone, see requirements/l
 Pins = dict[str, str]
 """Version of each package, by normalised name."""
 
-MANYLINUX = [f"manylinux_2_{minor}" for minor in range(5, 36)]
-MANYLINUX += ["manylinux1", "manylinux2010", "manylinux2014"]
-PLATFORMS = {
-    "Linux x86_64": [f"{name}_x86_64" for name in MANYLINUX],
-    "Linux aarch64": [f"{name}_aarch64" for name in MANYLINUX],
-    "macOS arm64": [f"macosx_{major}_0_arm64" for major in range(11, 16)],
-}
+SIMPLE = "application/vnd.pypi.simple.v1+json"
+"""What an index says of a package's files (PEP 691)."""
+
 PYTHONS = ("3.11", "3.12", "3.13")
+PLATFORMS = {
+    "Linux x86_64": re.compile(r"any|manylinux\w*_x86_64"),
+    "Linux aarch64": re.compile(r"any|manylinux\w*_aarch64"),
+    "macOS arm64": re.compile(r"any|macosx_\w*_(arm64|universal2)"),
+}
 
-MISSING = re.compile(r"No matching distribution found for ([\w.-]+)")
+
+class Wheel(NamedTuple):
+    """A wheel of one version: its file's name, and the digest that the index gives."""
+
+    name: str
+    sha256: str
+
+    def runs_on(self, python: str, platform: re.Pattern[str]) -> bool:
+        """Return whether its tags name an interpreter ("3.11") and a platform."""
+        interpreter, abi, places = self.name.removesuffix(".whl").split("-")[-3:]
+        return any(map(platform.fullmatch, places.split("."))) and any(
+            fits(one, abi, int(python.split(".")[1])) for one in interpreter.split(".")
+        )
 
 
-class NoWheel(Exception):
-    """pip knows no wheel of a package, which is the argument."""
+def fits(tag: str, abi: str, minor: int) -> bool:
+    """Return whether CPython 3.minor loads wheels of this interpreter's tag and ABI."""
+    if "abi3" in abi.split("."):
+        return bool(found := re.fullmatch(r"cp3(\d+)", tag)) and int(found[1]) <= minor
+    return tag in {"py3", f"py3{minor}"} or (tag == f"cp3{minor}" and abi in {tag, "none"})
 
 
-def wheels(
-    requirements: Iterable[str],
-    *options: str,
-    constraints: Iterable[str] = (),
-    index_only: bool = False,
-) -> list[dict]:
-    """Return what pip would install, as its report says.
-
-    Parameters
-    ----------
-    constraints
-        Versions of what is not asked for by name.
-    index_only
-        Leave out what this machine's pip is set up for besides the public index.
-    """
-    env = dict(os.environ)
-    if index_only:
-        env = {k: v for k, v in env.items() if k not in {"PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"}}
-        env["PIP_CONFIG_FILE"] = os.devnull
+def resolve(
+    pip: Path, requirements: Iterable[str], *options: str, constraints: Iterable[str]
+) -> Pins:
+    """Return the versions that pip would install; `constraints` are of what is not asked for."""
     with tempfile.TemporaryDirectory() as name:
         wanted, bounds, report = (Path(name) / one for one in ("wanted", "bounds", "report"))
         wanted.write_text("\n".join(requirements))
         bounds.write_text("\n".join(constraints))
         command = [
-            sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed",
+            sys.executable, pip, "install", "--quiet", "--dry-run", "--ignore-installed",
             "--disable-pip-version-check", "--only-binary=:all:", "--target", f"{name}/target",
             "--report", report, "--requirement", wanted, "--constraint", bounds, *options,
         ]  # fmt: skip
-        done = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
-        if done.returncode == 0:
-            return list(json.loads(report.read_text())["install"])
-    if found := MISSING.search(done.stderr):
-        raise NoWheel(normalised(found[1]))
-    sys.exit(done.stderr)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stderr)
+        found = (one["metadata"] for one in json.loads(report.read_text())["install"])
+        # CPU and CUDA builds have one version.
+        return {normalised(one["name"]): one["version"].split("+")[0] for one in found}
+
+
+def newest_pip(folder: str) -> Path:
+    """Return a pip of its own: an older one downloads every wheel to see what it needs."""
+    asked = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "pip"]
+    subprocess.run(asked, check=True)
+    return Path(folder) / "pip"
 
 
 def normalised(name: str) -> str:
     """Return the one spelling of a package's name."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def pins_of(found: Iterable[dict]) -> Pins:
-    """Return the versions in a report; CPU and CUDA builds have one."""
-    metadata = (one["metadata"] for one in found)
-    return {normalised(one["name"]): one["version"].split("+")[0] for one in metadata}
 
 
 def read_pins() -> Pins:
@@ -114,18 +122,19 @@ def read_pins() -> Pins:
     return dict(pairs)
 
 
-def resolved(upgrade: bool) -> tuple[dict[str, Pins], str]:
+def resolved(pip: Path, upgrade: bool) -> tuple[dict[str, Pins], str]:
     """Return what each file holds, what it needs and no earlier one has; and torch's version."""
     project, found, files = PROJECT["project"], {}, {}
     wanted = [*project["dependencies"], *PROJECT["build-system"]["requires"], "editables"]
     pins = [] if upgrade else lines(read_pins())
     for name, extras in EXTRAS.items():
         wanted += [one for extra in extras for one in project["optional-dependencies"][extra]]
-        needed = pins_of(wheels(wanted, constraints=[*pins, *lines(found)]))
+        needed = resolve(pip, wanted, constraints=[*pins, *lines(found)])
         if name == "dev":
-            needed |= pins_of(wheels(ALONE, "--no-deps", constraints=pins))
+            needed |= resolve(pip, ALONE, "--no-deps", constraints=pins)
         files[name] = {one: needed[one] for one in needed.keys() - found.keys() - {"torch"}}
         found |= needed
+        print(f"{name}.txt: {len(files[name])} packages", flush=True)
     return files, found["torch"]
 
 
@@ -134,36 +143,44 @@ def lines(pins: Pins) -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(pins.items())]
 
 
-def targets() -> Iterator[tuple[str, list[str]]]:
-    """Yield name and options of every interpreter and platform."""
-    for platform, tags in PLATFORMS.items():
-        for python in PYTHONS:
-            options = [option for tag in tags for option in ("--platform", tag)]
-            yield f"Python {python}, {platform}", ["--python-version", python, *options]
+def index() -> str:
+    """Return the address of the index that pip is set up for, or of pip's own."""
+    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    done = subprocess.run(asked, check=False, capture_output=True, text=True)
+    found = os.environ.get("PIP_INDEX_URL") or done.stdout.strip() or PyPI.simple_url
+    return found.rstrip("/")
 
 
-def hashes_of(pins: Pins) -> dict[str, set[str]]:
-    """Return the digests of the wheels that pip takes, here and on every target."""
-    found: dict[str, set[str]] = defaultdict(set)
-    everywhere = {note(found, one) for one in wheels(lines(pins), "--no-deps")}
-    for title, options in targets():
-        wanted = {name: version for name, version in pins.items() if name not in everywhere}
-        while wanted:
-            try:
-                for one in wheels(lines(wanted), "--no-deps", *options, index_only=True):
-                    note(found, one)
-                break
-            except NoWheel as error:
-                print(f"{title}: no wheel of {error}", flush=True)
-                del wanted[str(error)]
+def listed(address: str, package: str, version: str) -> list[Wheel]:
+    """Return the wheels of a version that the index has, and has not taken back."""
+    asked = urllib.request.Request(f"{address}/{package}/", headers={"Accept": SIMPLE})  # noqa: S310
+    with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
+        if answer.headers.get_content_type() != SIMPLE:
+            sys.exit(f"{address} does not list files as JSON (PEP 691): set PIP_INDEX_URL")
+        files = json.load(answer)["files"]
+    wheels = [one for one in files if one["filename"].endswith(".whl") and not one.get("yanked")]
+    return [
+        Wheel(one["filename"], one["hashes"]["sha256"])
+        for one in wheels
+        if one["filename"].split("-")[1].split("+")[0] == version
+    ]
+
+
+def targets() -> Iterator[tuple[str, str, re.Pattern[str]]]:
+    """Yield title, interpreter and platform of all that is locked."""
+    for (platform, tags), python in itertools.product(PLATFORMS.items(), PYTHONS):
+        yield f"Python {python}, {platform}", python, tags
+
+
+def digests_of(package: str, wheels: list[Wheel]) -> set[str]:
+    """Return the digests of the wheels that some target takes; print where there is none."""
+    found: set[str] = set()
+    for title, python, platform in targets():
+        taken = {one.sha256 for one in wheels if one.runs_on(python, platform)}
+        if not taken:
+            print(f"{title}: no wheel of {package}", flush=True)
+        found |= taken
     return found
-
-
-def note(found: dict[str, set[str]], one: dict) -> str | None:
-    """Take note of the digest of one wheel of a report; return its name if it runs everywhere."""
-    name, wheel = normalised(one["metadata"]["name"]), one["download_info"]
-    found[name].add(wheel["archive_info"]["hashes"]["sha256"])
-    return name if wheel["url"].endswith("-none-any.whl") else None
 
 
 def write(name: str, pins: dict[str, tuple[str, set[str]]]) -> None:
@@ -181,11 +198,14 @@ def main() -> None:
     """Write the lock files."""
     parser = argparse.ArgumentParser(prog="make lock", description=__doc__)
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
-    files, torch = resolved(parser.parse_args().upgrade)
-    everything = {name: version for pins in files.values() for name, version in pins.items()}
-    digests = hashes_of(everything)
-    for file, pins in files.items():
-        write(f"{file}.txt", {name: (pins[name], digests[name]) for name in pins})
+    with tempfile.TemporaryDirectory() as name:
+        files, torch = resolved(newest_pip(name), parser.parse_args().upgrade)
+    pins = {one: version for file in files.values() for one, version in file.items()}
+    with ThreadPoolExecutor(8) as pool:
+        wheels = pool.map(listed, itertools.repeat(index()), pins, pins.values())
+    digests = {one: digests_of(one, found) for one, found in zip(pins, wheels, strict=True)}
+    for file, packages in files.items():
+        write(f"{file}.txt", {one: (packages[one], digests[one]) for one in packages})
     (HERE / "torch.txt").write_text(f"{VERSION_ALONE}torch=={torch}\n")
 
 

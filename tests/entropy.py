@@ -57,6 +57,7 @@ CHILDREN_DRAW = {
     "tests/unit/test_distributed_extraction.py": CHARGES,
     "tests/unit/test_distributed_namespaces.py": "machines begin and end, and answer nothing",
     "tests/unit/test_serving_load.py": BITS,
+    "tests/unit/test_start_up.py": "what a store loads is asked, and no answer",
     "tests/unit/test_store_failures.py": BITS,
 }
 """Files of tests whose other processes draw true noise, and why no outcome hangs on it."""

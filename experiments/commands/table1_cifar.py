@@ -30,8 +30,8 @@ NOTE = (
     "reconstructed."
 )
 
-_SOFT: dict[str, Any] = {"guided": 0.5, "sure": 0.0, "sharpness": 1.0}
-"""Objects overlap; HOG tells a guide less of them than of clothes (students.md)."""
+_SOFT: dict[str, Any] = {"soft_share": 0.5, "sure": 0.0, "sharpness": 1.0}
+"""Objects overlap; soft labels made of HOG know less of them than of clothes (students.md)."""
 
 Data = Annotated[Path, typer.Option(help="npz with x, y, or with data, offsets, labels (JPEG).")]
 

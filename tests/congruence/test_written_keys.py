@@ -192,9 +192,11 @@ def write_labels(folder):
     )
     labeller.embed(tools.X, tools.R, Round(60, 1.0))
     labeller.label(tools.Q[:4])
-    asked = AskedRound(np.arange(2), np.arange(2), np.zeros(2))
+    soft = np.full((2, 2), 0.5, dtype=np.float32)
+    asked = AskedRound(np.arange(2), np.arange(2), np.zeros(2), soft)
     FileJournal(folder).commit(JournalEntry("run", (asked,), labeller.state()))
-    kept = ReleasedLabels(np.arange(2), np.arange(2), np.zeros(2), np.ones(2, bool), (0, 1), {})
+    given = np.arange(2), np.arange(2), np.zeros(2), np.ones(2, bool), (0, 1), {}, soft
+    kept = ReleasedLabels(*given)
     save_answers(kept, folder / "answers.npz")
     KeyFile(folder / "store").add("somebody", "analyst", "default")
     PublicMap(n_components=2).fit(tools.R).save(folder / "map.npz")

@@ -8,6 +8,7 @@ to, or whenever the spawner sends it.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -271,6 +272,7 @@ def wait_for_note(order):
 
 def main():
     warm_up(Path(sys.argv[1]))
+    gc.freeze()  # or each child's search for garbage copies all pages that it was forked with
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps({"code": raise_child(json.loads(line))}), flush=True)

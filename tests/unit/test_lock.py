@@ -1,6 +1,7 @@
 """The locked packages: all that is needed, in versions that are allowed, each with its hashes."""
 
 import re
+import runpy
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -10,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
+LOCK = runpy.run_path(str(ROOT / "requirements" / "lock.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 ENTRY = re.compile(
@@ -96,3 +98,24 @@ def test_torch_is_pinned_to_one_version():
     lines = (ROOT / "requirements" / "torch.txt").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == [TORCH]
     assert re.fullmatch(r"torch==\d+\.\d+\.\d+", TORCH)
+
+
+@pytest.mark.parametrize(
+    ("wheel", "taken_by"),
+    [
+        ("a-1-py3-none-any.whl", 9),
+        ("a-1-py2.py3-none-any.whl", 9),
+        ("a-1-cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", 1),
+        ("a-1-cp38-abi3-manylinux_2_28_aarch64.whl", 3),
+        ("a-1-cp313-abi3-macosx_11_0_arm64.whl", 1),
+        ("a-1-1-py3-none-macosx_10_9_universal2.whl", 3),
+        ("a-1-cp313-cp313t-manylinux_2_28_x86_64.whl", 0),
+        ("a-1-cp310-cp310-manylinux_2_28_x86_64.whl", 0),
+        ("a-1-py3-none-win_amd64.whl", 0),
+        ("a-1-cp312-cp312-musllinux_1_2_x86_64.whl", 0),
+    ],
+)
+def test_a_wheel_is_locked_for_those_that_load_it(wheel, taken_by):
+    """Of three interpreters on three platforms; free-threaded ones are none of them."""
+    found = [LOCK["Wheel"](wheel, "").runs_on(*target) for _, *target in LOCK["targets"]()]
+    assert (len(found), sum(found)) == (9, taken_by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from made_up import clouds
 from vicinal import IndKNNClassifier
 from vicinal.cli._main import app
 from vicinal.neighbours import Cosine, int8_precision
-from vicinal.predictors.ind_knn import _plan_model
+from vicinal.predictors.ind_knn import _descent, _model_rule, _plan_model
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_model import played_model
 from vicinal.predictors.ind_knn._plan_simulation import SimulationSetup, simulate
@@ -86,3 +87,28 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
     assert blind["outlook"] is None
     assert real["outlook"]["accuracy"] > 0.85
     assert real["noise_multiplier"] < blind["noise_multiplier"]
+
+
+def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
+    """With many features and public rows: components of a kernel, and fewer queries asked."""
+    monkeypatch.setattr(_model_rule, "LEAST_MANY", D)
+    monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", len(R))
+    setup = stage()
+    share = replace(WISH.on(setup.reference), model_share=0.0).model_by_rule
+    assert share == _model_rule.OF_COMPONENTS.share
+    wish = replace(WISH.on(setup.reference), model_share=share)
+    beside = setup.beside_model(wish, 0)
+    fitted = IndKNNClassifier(
+        range(CLASSES), wish.epsilon, n_queries=wish.n_queries, release="label", n_records=N,
+        model_share="auto", simulation_seed=0,
+    ).fit(*clouds(0, N, D), public=R)  # fmt: skip
+    assert fitted.model_share_ == share
+    assert fitted._model.model.kernel is not None
+    choice = PlanChoice.of(wish, beside.reference, None, beside.model.left)
+    assert choice.n_asked == fitted._engine.model_gate._planned == 20
+    assert (~beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
+    assert beside.model.left == pytest.approx(1 - fitted._model.typical_use, abs=0.15)
+    same = beside.model.prior.argmax(axis=1) == fitted._model.prior(R).argmax(axis=1)
+    assert same.mean() > 0.95
+    assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)
+    assert wish.model_steps == _descent.OF_COMPONENTS.steps

@@ -136,7 +136,7 @@ def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
     X, y = data(0, N)
     queries, truth = data(3, 800)
     wish = replace(WISH, epsilon=epsilon)
-    found = outlook.options(wish, stage, 0, lambda _: None)[0].outlook
+    found = outlook._option("as it stands", wish, stage, 0).outlook
     classifier = IndKNNClassifier(
         range(CLASSES), epsilon, 1e-5, 800, n_records=N, simulation_seed=0
     ).fit(X, y, public=PUBLIC)

@@ -62,8 +62,31 @@ def test_pricing_a_plan_loads_only_what_it_needs():
     """Fails if a price needs a compiler, whose tables take longer to load than all the rest."""
     modules = loaded(PROGRAM.format(arguments=["account", str(PLAN)]))
     assert "vicinal.accounting._plan" in modules
-    unneeded = {"matplotlib", "numba", "pyarrow", "sklearn", "scipy.optimize", "scipy.stats"}
+    unneeded = {"matplotlib", "numba", "pyarrow", "sklearn"}
+    unneeded |= {"scipy.fft", "scipy.optimize", "scipy.stats"}
     assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
+
+
+STORE = """
+import numpy as np
+from vicinal.store import Store
+
+X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+plan = {"epsilon": 4.0, "n_queries": 60, "n_neighbors": 40, "noise_multiplier": 1.5}
+plan |= {"public": np.random.default_rng(1).normal(size=(20, 4)), "simulation_seed": 0}
+Store.init(FOLDER, X, y, classes=range(3), n_records=60, **plan).close()
+with Store.open(FOLDER) as store:
+    store.predict(X[:5])
+    store.erase([7])
+    store.add(X[:2], y[:2])
+"""
+
+
+def test_a_store_needs_no_scikit_learn(tmp_path):
+    """Fails if what only estimators need is loaded with every store: it takes a second."""
+    modules = loaded(f"FOLDER = {str(tmp_path / 'store')!r}\n{STORE}")
+    assert "vicinal.store" in modules
+    assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
 
 
 PACKAGES = """

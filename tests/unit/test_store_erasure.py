@@ -59,6 +59,15 @@ def test_files_end_where_the_records_end(store):
         assert column.size() == 100 * column.bytes
 
 
+def test_nobody_has_records_left_whose_records_went(store):
+    """Fails if counts of records a subject differ from the records: who has several is charged."""
+    store.erase(["person-3", "person-4", "nobody"])
+    shard = store._parts.shard
+    left = np.bincount(shard._slots, minlength=store._parts.ledger.size)
+    assert (left == 0).any()
+    np.testing.assert_array_equal(shard._records, left)
+
+
 def test_everybody_can_go_and_come_back(tmp_path, store):
     store.predict(Q[:30])
     left = units(store, "person-7")

@@ -96,29 +96,51 @@ def test_students_learn_from_few_answers(digits, method):
     assert right > 0.75, right
 
 
-def test_a_guide_helps_where_answers_are_few(digits):
+def test_soft_labels_help_where_answers_are_few(digits):
     images, labels = digits
     rows = np.arange(25)
-    guide = np.full((len(labels), 10), 0.02, dtype=np.float32)
-    guide[np.arange(len(labels)), labels] = 0.82
+    soft = np.full((len(labels), 10), 0.02, dtype=np.float32)
+    soft[np.arange(len(labels)), labels] = 0.82
     rights = []
-    for guided in (0.0, 0.7):
+    for share in (0.0, 0.7):
         how = recipe(
-            method="uda", augmentation="digits", steps=60, sure=0.0, sharpness=1.0, guided=guided
+            method="uda", augmentation="digits", steps=60, sure=0.0, sharpness=1.0, soft_share=share
         )
-        student = students.train_student(images, rows, labels[rows], range(10), how, guide=guide)
+        student = students.train_student(images, rows, labels[rows], range(10), how, None, soft)
         rights.append((student.predict(images[500:]) == labels[500:]).mean())
     assert rights[1] > rights[0] + 0.05, rights
 
 
-@pytest.mark.parametrize("guide", [None, np.ones((3, 10), np.float32), np.ones((1797, 9))])
-def test_guided_recipes_want_a_guide_that_fits(digits, guide):
+def beyond_one(soft):
+    soft[3, 0] += 0.5
+    return soft
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda _: None,
+        lambda soft: soft[:3],
+        lambda soft: np.hstack([soft, 0 * soft[:, :1]]),
+        lambda soft: soft * np.nan,
+        lambda soft: -soft,
+        lambda soft: soft.argmax(axis=1),
+        beyond_one,
+    ],
+)
+def test_soft_labels_must_be_distributions_over_the_classes(digits, broken):
     images, labels = digits
-    how = recipe(method="uda", augmentation="digits", guided=0.5)
-    with pytest.raises(InvalidInput, match="guide"):
-        students.train_student(images, np.arange(9), labels[:9], range(10), how, guide=guide)
-    with pytest.raises(InvalidInput, match="guided"):
-        recipe(guided=0.5)
+    how = recipe(method="uda", augmentation="digits", soft_share=0.5)
+    soft = broken(np.full((len(images), 10), 0.1))
+    with pytest.raises(InvalidInput, match="soft"):
+        students.train_student(images, np.arange(9), labels[:9], range(10), how, soft_labels=soft)
+
+
+def test_soft_labels_are_for_methods_that_look_at_examples_without_answers():
+    with pytest.raises(InvalidInput, match="soft_share"):
+        recipe(soft_share=0.5)
+    with pytest.raises(InvalidInput, match="'plain'"):
+        recipe(network="kernel", method="vat")
 
 
 def test_students_of_vectors_learn(digits):
@@ -327,16 +349,16 @@ def test_each_change_is_what_it_is_called():
 def test_features_are_the_same_in_any_company(name):
     torch.manual_seed(1)
     network = build(name, SHAPES[name], 10)
-    examples = torch.randn(64, *SHAPES[name])
+    examples = torch.randn(28, *SHAPES[name])
     for _ in range(3):
         network(examples)  # running statistics that are not the initial ones
     network.eval()
     exact = ExactBody(network.body, ranges(network.body, examples))
     with torch.no_grad():
         together = exact(examples)
-        order = torch.randperm(64)
+        order = torch.randperm(28)
         assert torch.equal(exact(examples[order]), together[order])
-        alone = torch.cat([exact(examples[i : i + 1]) for i in range(0, 64, 9)])
+        alone = torch.cat([exact(examples[i : i + 1]) for i in range(0, 28, 9)])
         assert torch.equal(alone, together[::9])
         plain = network.body(examples)
     assert float((together - plain).norm() / plain.norm()) < 0.05
@@ -479,3 +501,81 @@ def test_a_training_without_steps_to_average_is_the_student_itself(digits):
     averaged = train(network, examples, targets, examples, recipe(steps=3, average=0.0))
     for mine, theirs in zip(averaged.parameters(), network.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+# ---------------------------------------------------------- a student of a released model
+
+
+@pytest.fixture(scope="module")
+def taught():
+    """Vectors, the probabilities of a teacher that bends with them, and a student of these."""
+    rng = np.random.default_rng(4)
+    pool, new = rng.normal(size=(400, 6)), rng.normal(size=(300, 6))
+
+    def soft(X):
+        chance = 1 / (1 + np.exp(-4 * X[:, 0] * X[:, 1]))
+        return np.stack([chance, 1 - chance, 0 * chance], axis=1)
+
+    how = recipe(network="kernel")
+    rows = np.arange(5)
+    labels = soft(pool)[rows].argmax(axis=1)
+    student = students.train_student(pool, rows, labels, range(3), how, soft_labels=soft(pool))
+    return pool, new, soft, student, how
+
+
+def test_a_student_of_vectors_learns_what_the_model_says_of_examples_not_asked_about(taught):
+    pool, new, soft, student, how = taught
+    agrees = (student.predict(new) == soft(new).argmax(axis=1)).mean()
+    assert agrees > 0.8
+    alone = students.train_student(pool, np.arange(5), student.predict(pool[:5]), range(3), how)
+    assert (alone.predict(new) == soft(new).argmax(axis=1)).mean() < agrees - 0.1
+    assert student.predict_proba(new)[:, 2].max() < 0.1, "a class that nothing speaks for"
+
+
+def test_answers_count_by_their_share_beside_soft_labels(taught):
+    pool, _, soft, student, how = taught
+    rows = np.arange(200)
+    other = 1 - soft(pool)[rows].argmax(axis=1)  # answers that the model thinks wrong
+    again = students.train_student(pool, rows, other, range(3), how, soft_labels=soft(pool))
+    np.testing.assert_allclose(again.predict_proba(pool), student.predict_proba(pool), atol=1e-5)
+    how = replace(how, soft_share=0.0)
+    deaf = students.train_student(pool, rows, other, range(3), how, soft_labels=soft(pool))
+    assert (deaf.predict(pool[rows]) == other).mean() > 0.9
+
+
+def test_without_soft_labels_a_recipe_that_leaves_them_open_is_the_one_without(digits):
+    images, labels = digits
+    rows, how = np.arange(60), recipe(steps=5)
+    plain = students.train_student(images, rows, labels[rows], range(10), how)
+    closed = students.train_student(
+        images, rows, labels[rows], range(10), replace(how, soft_share=0.0)
+    )
+    np.testing.assert_array_equal(plain.predict_proba(images), closed.predict_proba(images))
+
+
+def test_a_kernel_student_is_kept_published_and_exact(taught, tmp_path):
+    _, new, _, student, _ = taught
+    students.save(student, tmp_path / "student.pt")
+    again = students.load(tmp_path / "student.pt")
+    np.testing.assert_array_equal(again.predict_proba(new), student.predict_proba(new))
+    features = student.transform(new)
+    np.testing.assert_array_equal(features[7:8], student.transform(new[7:8]))
+    np.testing.assert_array_equal(features[::-1], student.transform(new[::-1]))
+    with torch.no_grad():
+        smooth = student.network.body(student.preprocessing(new)).numpy()
+    assert np.corrcoef(features.ravel(), smooth.ravel())[0, 1] > 0.9
+    with pytest.raises(InvalidInput, match="vectors"):
+        students.train_student(
+            np.zeros((9, 8, 8)) + np.arange(9)[:, None, None], [0, 1], [0, 1], [0, 1],
+            recipe(network="kernel"),
+        )  # fmt: skip
+
+
+def test_a_kernel_student_answers_alike_as_onnx(taught, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    _, new, _, student, _ = taught
+    students.save_onnx(student, tmp_path / "student.onnx")
+    session = runtime.InferenceSession(tmp_path / "student.onnx")
+    (answers,) = session.run(None, {"examples": new.astype(np.float32)})
+    np.testing.assert_allclose(answers, student.predict_proba(new), atol=1e-4)

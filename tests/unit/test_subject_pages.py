@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import store_tools as tools
 from vicinal.errors import StorageFailed
-from vicinal.ledger import _chain
+from vicinal.ledger import _chain, _subject_pages
 from vicinal.ledger._chain import attach, chain_faults
 from vicinal.ledger._id_encoding import MOST_BYTES, framed
 from vicinal.ledger._schema import STEPS, migrate
@@ -48,6 +48,22 @@ def test_what_is_read_is_what_was_written_last(database, steps):
             write_subjects(database, {s: i if i is None else framed(i) for s, i in step.items()})
             expected = {s: i for s, i in {**expected, **step}.items() if i is not None}
     assert dict(read_framed(database)) == {s: framed(i) for s, i in expected.items()}
+    assert chain_faults(database, KEY) == []
+
+
+@pytest.mark.parametrize("together", [1, 2, 32])
+def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeypatch, together):
+    """Fails if a page beside a changed one is written, too, or takes over its entries."""
+    monkeypatch.setattr(_subject_pages, "_TOGETHER", together)
+    everybody = {slot: framed(slot) for slot in range(5 * PAGE_SLOTS)}
+    gone = [3, PAGE_SLOTS + 4, 3 * PAGE_SLOTS + 5, 5 * PAGE_SLOTS - 1]  # none of page 2
+    with database.transaction():
+        database.execute("DELETE FROM subject_pages")
+        write_subjects(database, everybody)
+        between = database.execute("SELECT * FROM subject_pages WHERE page = 2")
+        write_subjects(database, dict.fromkeys(gone))
+    assert dict(read_framed(database)) == {s: i for s, i in everybody.items() if s not in gone}
+    assert database.execute("SELECT * FROM subject_pages WHERE page = 2") == between
     assert chain_faults(database, KEY) == []
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtr
 
 from vicinal.accounting._divergence import Array, mixed_ratio, tail_ratios
-from vicinal.accounting._pld import chernoff_window, spectral_power
+from vicinal.accounting._pld import chernoff_window, fast_length, spectral_power
 
 _POINTS = (1 << 15, 1 << 18)
 _MANY = 1000
@@ -123,8 +123,6 @@ def _finite(witness: WorstCasePair) -> WorstCasePair:
 
 def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float, Array, float]:
     """Return (step, first loss, masses, error): the sum of all losses, rounded down."""
-    from scipy import fft  # takes a quarter of a second; not every plan needs it
-
     low, high = _window(witnesses, tail)
     count = sum(witness.count for witness in witnesses)
     points = _points(count)
@@ -133,7 +131,7 @@ def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, fl
     slack = 2 * math.ceil(math.sqrt(-count * math.log(tail) / 2) - math.log(tail))
     # A release made once is rounded down by at most one cell, of which nothing is given back.
     singles = sum(witness.count == 1 for witness in witnesses)
-    size = fft.next_fast_len(points + slack + singles + 2, real=True)
+    size = fast_length(points + slack + singles + 2)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     base, mean, variance = 0, 0.0, 0.0
     for witness in witnesses:
@@ -141,7 +139,7 @@ def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, fl
         residues = witness.losses / step - places
         # Losses far beyond the window wrap round at once: their cells are never all written out.
         cells = np.bincount((places - places.min()) % size, witness.masses, size)
-        spectrum = spectrum * spectral_power(fft.rfft(cells), witness.count)
+        spectrum = spectrum * spectral_power(np.fft.rfft(cells), witness.count)
         base += witness.count * int(places.min())
         if witness.count > 1:
             expected = float(witness.masses @ residues) / float(witness.masses.sum())
@@ -153,7 +151,7 @@ def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, fl
     first = math.floor(low / step - mean - missing) - singles
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
     error = 4 * tail + _ROUNDING * (count + math.log2(size)) * norm
-    masses = np.roll(fft.irfft(spectrum, size), (base - first) % size)
+    masses = np.roll(np.fft.irfft(spectrum, size), (base - first) % size)
     return step, step * (first + mean - missing), np.maximum(masses, 0.0), error
 
 

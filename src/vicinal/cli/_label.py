@@ -195,6 +195,7 @@ def released(
         chosen[answered],
         tuple(labeller.classes.tolist()),
         labeller.guarantee().to_dict(),
+        asked_round.soft_labels,
     )
 
 

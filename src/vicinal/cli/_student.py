@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from vicinal.reports._outcomes import ClassFigures
     from vicinal.students import Recipe, Student
 
-Network = Annotated[str, typer.Option(help="small, mnist, svhn, cifar10, or mlp for vectors.")]
+Network = Annotated[
+    str, typer.Option(help="small, mnist, svhn, cifar10; mlp or kernel for vectors.")
+]
 Overlapping = Annotated[
     bool, typer.Option("--overlapping", help="Classes overlap: soft targets, by class.")
 ]
@@ -39,20 +41,32 @@ class StudentOptions:
     augmentation: Annotated[str, typer.Option(help="none, digits, clothes or objects.")] = "none"
     steps: Annotated[int, typer.Option(help="Steps of training in a round.")] = 800
     overlapping: Overlapping = False
+    soft_share: Annotated[
+        float | None,
+        typer.Option(help="Share of targets from soft labels, 0 to 1; else what is best measured."),
+    ] = None
 
-    def recipe(self, dimensions: int, seed: int) -> Recipe:
-        """Return the recipe that options describe; vectors get the network for vectors."""
+    def recipe(self, dimensions: int, seed: int, *, released: bool = False) -> Recipe:
+        """Return the recipe that options describe; vectors get a network for vectors.
+
+        `released`: whether a private model's soft labels are there to learn from.
+        """
         from vicinal.students import Recipe, for_overlapping
 
-        network, augmentation = self.network, self.augmentation
+        method, network, augmentation = self.method, self.network, self.augmentation
         if self.overlapping and self.method not in ("uda", "both"):
             raise InvalidInput("The option --overlapping needs --method uda, or both.")
         if dimensions == 2:
             if self.method in ("uda", "both"):
                 raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
-            network, augmentation = "mlp", "none"
-        recipe = Recipe(self.method, network, augmentation, self.steps, seed=seed)
-        return for_overlapping(recipe) if self.overlapping else recipe
+            augmentation = "none"
+            if network not in ("mlp", "kernel"):
+                network = "kernel" if released and self.soft_share != 0 else "mlp"
+        if network == "kernel":
+            method = "plain"
+        recipe = Recipe(method, network, augmentation, self.steps, seed=seed)
+        recipe = for_overlapping(recipe) if self.overlapping else recipe
+        return recipe if self.soft_share is None else replace(recipe, soft_share=self.soft_share)
 
     def write(self, trained: Student) -> dict[str, str | None]:
         """Write a student, and perhaps its ONNX form; return where, for JSON."""
@@ -85,15 +99,17 @@ def student(
     answers_given, dataset = load_answers(answers), load(public)
     names, pool = answers_given.classes, np.asarray(dataset.features)
     truth = truth_of(dataset, names)
-    recipe = options.recipe(pool.ndim, seed)
+    soft = answers_given.soft_labels
+    recipe = options.recipe(pool.ndim, seed, released=soft is not None)
     rows, labels = (
         answers_given.rows[answers_given.selected],
         answers_given.labels[answers_given.selected],
     )
     with progress(silent=json) as begin:
-        guided = _guide(answers_given, pool) if recipe.guided else None
+        if soft is None and recipe.soft_share:
+            soft = _soft_labels(answers_given, pool)
         step = begin("student", recipe.steps)
-        trained = train_student(pool, rows, labels, names, recipe, step, guided)
+        trained = train_student(pool, rows, labels, names, recipe, step, soft)
     trained = replace(trained, guarantee=answers_given.guarantee)
     places = options.write(trained)
     agreement = figures(trained.predict(pool[rows]), labels, names)
@@ -121,8 +137,8 @@ def student_figures(
     return figures(answers, truth[others], trained.classes, chances)
 
 
-def _guide(answers_given: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return what all answers say of all examples, by the features that they were given on."""
+def _soft_labels(answers_given: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return soft labels made of all answers, by the features that they were given on."""
     import numpy as np
 
     from vicinal.features import PublicMap

@@ -43,17 +43,17 @@ def verdict_lines(
     return [verdict(wish), *rare_classes(wish, shares, names)]
 
 
-def say_linear_model(wish: PlanRequest, n_features: int) -> None:
+def say_linear_model(wish: PlanRequest) -> None:
     """Print where a private linear model is likely to be the better choice."""
-    for line in linear_model_lines(wish, n_features):
+    for line in linear_model_lines(wish):
         typer.echo(f"vicinal: {line}", err=True)
 
 
-def linear_model_lines(wish: PlanRequest, n_features: int) -> list[str]:
+def linear_model_lines(wish: PlanRequest) -> list[str]:
     """Return the line of :func:`say_linear_model`, or none."""
     from vicinal.reports._plan_verdict import linear_model_note
 
-    line = linear_model_note(wish, n_features)
+    line = linear_model_note(wish)
     return [] if line is None else [line]
 
 

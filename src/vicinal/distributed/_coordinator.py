@@ -40,9 +40,9 @@ from vicinal.distributed._messages import (
 from vicinal.distributed._promotion import CopyTakeovers
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.distributed._sharded_audiences import (
+    check_no_model,
     open_sharded_state,
     plan_audience,
-    without_model,
 )
 from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
 from vicinal.distributed._sharded_tally import tally_on_shards
@@ -309,7 +309,8 @@ class Coordinator(BaseStore):
         if plan.get("n_records") is None:
             first = next(iter(self._audience_states.values())).plan()
             plan = {**plan, "n_records": first["n_records"]}
-        return without_model(plan)
+        check_no_model(plan)
+        return plan
 
     def _open_audience(self, name: str, written: str) -> None:
         self._changes.on_all(Ping())

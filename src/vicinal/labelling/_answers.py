@@ -26,6 +26,9 @@ from vicinal.predictors.ind_knn._reference_neighborhoods import ReferenceNeighbo
 
 _VERSION = 1
 
+_SUMS = 1e-3
+"""How far float32 rows of many classes may be from adding up to 1."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedLabels:
@@ -45,6 +48,10 @@ class ReleasedLabels:
         All class names.
     guarantee : dict
         As ``Guarantee.to_dict`` gives it.
+    soft_labels : float32 (m, c) or None
+        Beside a private model: how likely every class is for every row of the public file, asked
+        about or not. They are made of the model's weights and of the answers, which are released,
+        so the guarantee holds for them unchanged.
 
     Examples
     --------
@@ -68,6 +75,7 @@ class ReleasedLabels:
     selected: npt.NDArray[np.bool_]
     classes: tuple[int | str, ...]
     guarantee: dict[str, Any]
+    soft_labels: npt.NDArray[np.float32] | None = None
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
@@ -97,6 +105,8 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
     }
     if answers.margins is not None:
         arrays["margins"] = answers.margins
+    if answers.soft_labels is not None:
+        arrays["soft_labels"] = answers.soft_labels
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     replace_file(Path(path), content.getvalue())
@@ -127,14 +137,39 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         flat = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
         if about["version"] != _VERSION or not flat or rows.dtype.kind != "i":
             raise ValueError("another layout")
+        classes, soft = tuple(about["classes"]), arrays.get("soft_labels")
+        if soft is not None:
+            soft = checked_soft_labels(soft, len(soft), len(classes))
         return ReleasedLabels(
-            rows, labels, arrays.get("margins"), selected.astype(bool), tuple(about["classes"]),
-            dict(about["guarantee"]),
+            rows, labels, arrays.get("margins"), selected.astype(bool), classes,
+            dict(about["guarantee"]), soft,
         )  # fmt: skip
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
         raise InvalidInput(f"{path} is not a sound file of answers.") from None
+
+
+def checked_soft_labels(
+    soft_labels: npt.ArrayLike, n_examples: int, n_classes: int
+) -> npt.NDArray[np.float32]:
+    """Return soft labels as float32 (m, c).
+
+    Raises InvalidInput unless they are a distribution over the classes for every public example.
+    """
+    soft = np.asarray(soft_labels)
+    if soft.dtype.kind != "f" or soft.shape != (n_examples, n_classes):
+        raise InvalidInput(
+            f"The soft labels must be floats ({n_examples}, {n_classes}), a row for each public "
+            f"example and a column for each class. Got {soft.dtype} {soft.shape}."
+        )
+    if not (np.isfinite(soft).all() and (soft >= 0).all() and _near_one(soft.sum(axis=1))):
+        raise InvalidInput("The soft labels must be finite, not negative, and add up to 1 a row.")
+    return soft.astype(np.float32)
+
+
+def _near_one(totals: npt.NDArray[np.floating]) -> bool:
+    return bool((np.abs(totals - 1) <= _SUMS).all())
 
 
 _CHUNK = 4096

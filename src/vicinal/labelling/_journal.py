@@ -50,6 +50,9 @@ class AskedRound:
         Answers to the first a of them.
     margins : float64 (a,) or None
         Their margins, if votes leave.
+    soft_labels : float32 (m, c) or None
+        Beside a private model: how likely every class is for all public examples, asked about or
+        not, by the model and by the votes so far.
 
     Examples
     --------
@@ -62,6 +65,7 @@ class AskedRound:
     questions: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
     margins: npt.NDArray[np.float64] | None
+    soft_labels: npt.NDArray[np.float32] | None = None
 
     @property
     def complete(self) -> bool:
@@ -248,6 +252,8 @@ def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, npt.N
         arrays[f"labels_{number}"] = asked_round.labels
         if asked_round.margins is not None:
             arrays[f"margins_{number}"] = asked_round.margins
+        if asked_round.soft_labels is not None:
+            arrays[f"soft_labels_{number}"] = asked_round.soft_labels
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 
@@ -256,7 +262,12 @@ def _entry(arrays: dict[str, npt.NDArray[Any]]) -> tuple[JournalEntry, bytes, in
     if head["version"] != _VERSION:
         raise ValueError("another version")
     rounds = tuple(
-        AskedRound(arrays[f"questions_{n}"], arrays[f"labels_{n}"], arrays.get(f"margins_{n}"))
+        AskedRound(
+            arrays[f"questions_{n}"],
+            arrays[f"labels_{n}"],
+            arrays.get(f"margins_{n}"),
+            arrays.get(f"soft_labels_{n}"),
+        )
         for n in range(head["rounds"])
     )
     prefix = "state_"

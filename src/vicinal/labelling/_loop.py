@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,18 @@ from vicinal.labelling._answers import soft_labels
 from vicinal.labelling._journal import AskedRound, Journal, JournalEntry
 from vicinal.labelling._labellers import (
     ABSTAINED,
+    Answered,
     Examples,
     FeatureExtractor,
     Labeller,
     Learner,
     Places,
+    SoftLabels,
     StudentModel,
 )
 from vicinal.labelling._plan import UNSURE, LabellingPlan, Round
+
+Floats = npt.NDArray[np.float32]
 
 BLOCK = 256
 """Questions between two entries of the journal."""
@@ -269,7 +274,10 @@ class _Transfer:
         step(1)
         records = public_map.transform(extractor.transform(self.job.records))
         step(1)
-        self.labeller.embed(records, reference, part)
+        released = self.labeller.embed(records, reference, part)
+        if released is not None and self.rounds[number].soft_labels is None:
+            soft = np.asarray(released, dtype=np.float32)
+            self.rounds[number] = replace(self.rounds[number], soft_labels=soft)
         # The first embedding may have estimated a size: durable before anything follows from it.
         self._commit()
         asked_round = self.rounds[number]
@@ -287,7 +295,8 @@ class _Transfer:
         if margins is not None and asked_round.margins is not None:
             margins = np.concatenate([asked_round.margins, margins])
         labels = np.concatenate([asked_round.labels, answered.labels])
-        self.rounds[number] = AskedRound(asked_round.questions, labels, margins)
+        soft = _updated(asked_round.soft_labels, block, answered)
+        self.rounds[number] = AskedRound(asked_round.questions, labels, margins, soft)
         self._commit()
         return len(block)
 
@@ -319,13 +328,21 @@ class _Transfer:
         rows, labels = self._labelled(number, self._selected)
         student: StudentModel = self.learner.learn(
             self.job.pool, rows, labels, number, self.begin,
-            lambda: self._guide(number, self._extractor(students)),
+            SoftLabels(
+                partial(self._soft_labels, number, self._extractor(students)),
+                released=self.rounds[number].soft_labels is not None,
+            ),
         )  # fmt: skip
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
-    def _guide(self, number: int, extractor: FeatureExtractor) -> npt.NDArray[np.float32]:
-        """Return what all answers up to a round say of all examples, by that round's features."""
+    def _soft_labels(self, number: int, extractor: FeatureExtractor) -> Floats:
+        """Return how likely every class is for all examples, by all answers up to a round.
+
+        Beside a private model they are released; else they follow from the round's features.
+        """
+        if (released := self.rounds[number].soft_labels) is not None:
+            return released
         features = extractor.transform(self.job.pool)
         mapped = PublicMap(self.plan.rounds[number].components).fit(features).transform(features)
         rows, labels = self._labelled(number, self._answered)
@@ -343,6 +360,23 @@ class _Transfer:
             )
         rows = np.array(sorted(label_of), dtype=np.int64)
         return rows, np.array([label_of[row] for row in rows.tolist()], dtype=np.int64)
+
+
+def _updated(soft_labels: Floats | None, rows: Places, answered: Answered) -> Floats | None:
+    """Return soft labels (m, c) with what the answers of a block say in their rows.
+
+    Where labels alone are released, one that is not the model's counts as much as the model.
+    """
+    if soft_labels is None:
+        return None
+    updated = soft_labels.copy()
+    if answered.soft_labels is not None:
+        updated[rows] = answered.soft_labels
+        return updated
+    voted = updated[rows].argmax(axis=1) != answered.labels
+    updated[rows[voted]] /= 2
+    updated[rows[voted], answered.labels[voted]] += 0.5
+    return updated
 
 
 def _unasked(questions: Places) -> AskedRound:

@@ -94,6 +94,8 @@ class FixedPlanLabeller:
     ) -> None:
         """Take in features for the next round, or for what is left of one that was cut off.
 
+        Returns None: nothing is known of the public examples before they are asked about.
+
         Raises
         ------
         PrivacyRefused

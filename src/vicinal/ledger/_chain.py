@@ -295,6 +295,8 @@ def _digest_of(prefix: bytes, row: Sequence[Any], long: int | None = LONG) -> in
 
 def _value(value: Any, long: int | None) -> bytes:
     if isinstance(value, bytes):
+        if len(value) < LONG:  # the same for any `long`, without a call
+            return b"b%d:%b" % (len(value), value)
         return _content(b"b", value, long)
     if isinstance(value, int):
         return b"i%d;" % value

@@ -54,7 +54,7 @@ class HashedSlotTable:
         self.size = size
         self._entries = _read_entries(database, size)
         self._free: Slots = np.flatnonzero(self.unused())[::-1].astype(np.int32)
-        self._recent: dict[int, Page] = {}
+        self._recent: dict[int, dict[int, bytes]] = {}
 
     def __len__(self) -> int:
         """Return how many subjects are here. Private."""
@@ -150,8 +150,8 @@ class HashedSlotTable:
     def entries(self) -> Iterator[tuple[bytes, int]]:
         """Yield framed id and slot of every subject, by slot. Private."""
         for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES):
-            for _, page in read_pages(self._database, range(start, start + _PAGES)):
-                yield from ((stored + b">", slot) for slot, stored in page.items())
+            for _, (slots, ids) in read_pages(self._database, range(start, start + _PAGES)):
+                yield from zip((one + b">" for one in ids), slots.tolist(), strict=True)
 
     def _held(self, slots: Slots, ids: Sequence[bytes]) -> npt.NDArray[np.bool_]:
         """Tell of each id, without its last bracket, whether it stands at its slot."""
@@ -163,17 +163,20 @@ class HashedSlotTable:
         for start in range(0, len(numbers), _PAGES):
             for number, page in read_pages(self._database, list(places)[start : start + _PAGES]):
                 at = places[number]
-                pairs = zip(slots[at].tolist(), at.tolist(), strict=True)
-                held[at] = [page.get(slot) == ids[place] for slot, place in pairs]
+                found = _standing_at(page, slots[at], number * PAGE_SLOTS)
+                held[at] = [
+                    who == ids[place] for who, place in zip(found, at.tolist(), strict=True)
+                ]
         return held
 
-    def _page(self, number: int) -> Page:
+    def _page(self, number: int) -> dict[int, bytes]:
         """Return who stands at the slots of a page, as far as somebody does."""
         if number not in self._recent:
             if len(self._recent) == _RECENT:
                 self._recent.pop(next(iter(self._recent)))
-            pages = dict(read_pages(self._database, [number]))
-            self._recent[number] = pages.get(number, {})
+            pages = read_pages(self._database, [number])
+            pairs = [zip(slots.tolist(), ids, strict=True) for _, (slots, ids) in pages]
+            self._recent[number] = dict(*pairs)
         return self._recent[number]
 
 
@@ -229,6 +232,13 @@ class _Values(ValuesView[int]):
 
     def __iter__(self) -> Iterator[int]:
         return iter(np.sort(self._mapping.table.taken).tolist())
+
+
+def _standing_at(page: Page, slots: Slots, first: int) -> list[bytes | None]:
+    """Return who stands at some slots of the page from slot `first` on; None for nobody."""
+    place = np.full(PAGE_SLOTS, NOBODY)
+    place[page[0] - first] = np.arange(len(page[0]))
+    return [None if at == NOBODY else page[1][at] for at in place[slots - first].tolist()]
 
 
 def _frames(subjects: Iterable[SubjectId]) -> list[bytes]:

@@ -24,14 +24,16 @@ ROW_BYTES = 3900
 """Most bytes of ids and slots in a row; one of 4,061 would leave its page of 4,096 bytes."""
 
 _SLOT_BYTES = 4
+_TOGETHER = 32
+"""Pages that are written by the same statements."""
 _INSERT = "INSERT INTO subject_pages (page, part, slots, ids) VALUES (?, ?, ?, ?)"
 
 
 Row = tuple[bytes, bytes]
 """Slots, and the framed ids that stand there."""
 
-Page = dict[int, bytes]
-"""The framed id that stands at each slot of a page that is not free, without its last bracket."""
+Page = tuple[npt.NDArray[np.int32], list[bytes]]
+"""The slots of a page that are not free, and the framed ids there without their last brackets."""
 
 
 def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, Page]]:
@@ -43,7 +45,7 @@ def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, 
         pages,
     )
     for page, parts in groupby(rows, key=itemgetter(0)):
-        yield page, _joined((slots, ids) for _, slots, ids in parts)
+        yield page, _joined([(slots, ids) for _, slots, ids in parts])
 
 
 def split_ids(stored: bytes) -> list[bytes]:
@@ -58,7 +60,8 @@ def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
         return
     for rows in database.scan("subject_pages"):
         for _, _, slots, ids in rows:
-            yield from ((slot, who + b">") for slot, who in _joined([(slots, ids)]).items())
+            here, stored = _joined([(slots, ids)])
+            yield from zip(here.tolist(), (who + b">" for who in stored), strict=True)
 
 
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:
@@ -72,8 +75,10 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
     by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, subject in changes.items():
         by_page[slot // PAGE_SLOTS][slot] = subject
-    for page, new in sorted(by_page.items()):
-        _write_page(database, page, new)
+    pages = sorted(by_page)
+    # Consecutive pages have consecutive places in this order, too.
+    for _, run in groupby(enumerate(pages), key=lambda one: (one[1] - one[0], one[0] // _TOGETHER)):
+        _write_pages(database, {page: by_page[page] for _, page in run})
 
 
 def write_all(database: Database, ids: bytes | bytearray) -> int:
@@ -117,16 +122,32 @@ def _read_rows(database: Database) -> Iterator[tuple[int, bytes]]:
         yield from rows
 
 
-def _write_page(database: Database, page: int, new: Mapping[int, bytes | None]) -> None:
-    query = "SELECT slots, ids FROM subject_pages WHERE page = ? ORDER BY part"
-    rows = database.execute(query, (page,))
-    if rows:
-        database.execute("DELETE FROM subject_pages WHERE page = ?", (page,))
-    left = _without(rows, page * PAGE_SLOTS, list(new))
+def _write_pages(database: Database, changes: Mapping[int, Mapping[int, bytes | None]]) -> None:
+    """Write some consecutive pages anew, given what changes in each."""
+    first, last = min(changes), max(changes)
+    between = "page >= ? AND page <= ?"
+    query = f"SELECT page, slots, ids FROM subject_pages WHERE {between} ORDER BY page, part"  # noqa: S608
+    rows_of: dict[int, list[Row]] = {page: [] for page in changes}
+    for page, slots, ids in database.execute(query, (first, last)):
+        rows_of[page].append((slots, ids))
+    if any(rows_of.values()):
+        database.execute(f"DELETE FROM subject_pages WHERE {between}", (first, last))  # noqa: S608
+    written = [
+        (page, part, *row)
+        for page, rows in rows_of.items()
+        for part, row in enumerate(_changed(rows, page * PAGE_SLOTS, changes[page]))
+    ]
+    database.execute_many(_INSERT, written)
+
+
+def _changed(rows: Sequence[Row], first: int, new: Mapping[int, bytes | None]) -> Sequence[Row]:
+    """Return the rows of the page from slot `first` on after a change."""
+    left = _without(rows, first, list(new))
     fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
-    if fresh or _are_sparse(left):
-        left = _packed({**_joined(left), **fresh})
-    database.execute_many(_INSERT, [(page, number, *row) for number, row in enumerate(left)])
+    if not fresh and not _are_sparse(left):
+        return left
+    slots, stored = _joined(left)
+    return _packed({**dict(zip(slots.tolist(), stored, strict=True)), **fresh})
 
 
 def _are_sparse(rows: Sequence[Row]) -> bool:
@@ -152,7 +173,7 @@ def _kept(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) ->
     return here[kept].tobytes(), b">".join(compress(split_ids(ids), kept.tolist())) + b">"
 
 
-def _packed(page: Page) -> list[Row]:
+def _packed(page: Mapping[int, bytes]) -> list[Row]:
     """Return the fewest rows for who stands at the slots of a page."""
     slots = sorted(page)
     return list(_parts(np.array(slots, dtype="<i4"), [page[slot] for slot in slots]))
@@ -168,10 +189,7 @@ def _parts(slots: npt.NDArray[np.int32], ids: list[bytes]) -> Iterator[Row]:
         start, before = stop, int(ends[stop - 1])
 
 
-def _joined(rows: Iterable[Row]) -> Page:
+def _joined(rows: Sequence[Row]) -> Page:
     """Return who stands at the slots of some rows."""
-    page: Page = {}
-    for slots, ids in rows:
-        here = np.frombuffer(slots, dtype="<i4").tolist()
-        page.update(zip(here, split_ids(ids), strict=True))
-    return page
+    slots = np.frombuffer(b"".join([slots for slots, _ in rows]), dtype="<i4").astype(np.int32)
+    return slots, split_ids(b"".join([ids for _, ids in rows])) if len(slots) else []

@@ -123,5 +123,7 @@ class PrivateKNNRelease:
             self.largest += counts.tolist()
         # Who passed is public, so this is, too: the first of them up to what was planned.
         passed &= np.cumsum(passed) <= self._voting.quota.left
-        chosen = self.nearest.draw(queries[passed], candidates_of(candidates, passed))
+        if candidates is not None:
+            candidates = candidates_of(candidates, passed)
+        chosen = self.nearest.draw(queries[passed], candidates)
         return passed, self._voting.publish(self._encoding.count(chosen, self._voting.steps))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._scan import Hits, NeighbourLists, joined_hits, widened
+from vicinal.neighbours._scan import Hits, NeighbourLists, Pairs, joined_hits, widened
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
 
 MOST_HITS = 1 << 24
@@ -190,8 +190,8 @@ _TASKS = 4
 """Tasks for every thread, so that none waits long for another."""
 
 
-_ALONE = 1 << 23
-"""Bytes of records, times queries, that one thread is through before others have woken up."""
+_ALONE = 1 << 25
+"""Bytes of records, times queries, that one thread is through about as soon as several."""
 
 
 class RowIndex(Index):
@@ -268,6 +268,23 @@ class ExactIndex(RowIndex):
         parts = _scan.map_in_threads(scan, tasks)
         complete = [part for part in parts if part is not None]
         return complete if len(complete) == len(parts) else None
+
+    def of_pairs(
+        self, queries: IntegerMatrix, starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int32]
+    ) -> NeighbourLists:
+        """Return the similarities of queries, (q, d), with records of their own.
+
+        The records of query j are ``rows[starts[j]:starts[j + 1]]``, ascending.
+        """
+        self._check_integers("queries", queries)
+        values = np.empty(len(rows), dtype=np.int32)
+        wide, first = widened(queries, self.stride), 0
+        for records in self.store.parts(max(1, len(self))):
+            pairs = Pairs(starts, rows, values, records, first)
+            self.engine.similarities(wide, self.kernel.product_factor, pairs)
+            first += len(records)
+        values -= np.repeat(self.kernel.offsets(queries), np.diff(starts))
+        return NeighbourLists(starts, rows, values)
 
     def _rows(self, queries: int) -> int:
         """Return how many records to hand to a thread at a time; all, where threads cost more."""

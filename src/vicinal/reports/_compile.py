@@ -41,7 +41,12 @@ def compile_votes() -> None:
     tile_bounds(NeighbourLists(np.array([0, 2]), found, found), _RECORDS, threads=2)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
-            range(_CLASSES), 8.0, n_queries=_RECORDS, release=release, simulation_seed=seed
+            range(_CLASSES),
+            8.0,
+            n_queries=_RECORDS,
+            release=release,
+            model_share=0,
+            simulation_seed=seed,
         ).fit(rows, labels, subjects, public=public).predict(rows[:4])
 
 

@@ -12,7 +12,6 @@ from vicinal._progress import Step
 from vicinal.accounting._plan import Plan
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
-from vicinal.predictors.ind_knn._private_model import fitting_share
 from vicinal.reports._text import percent
 
 MOST_QUERIES = 2000
@@ -55,18 +54,20 @@ class Option:
         }
 
 
-def wishes(wish: PlanRequest, n_features: int | None = None) -> dict[str, PlanRequest]:
+def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
     """Return the wish and what else could be wished for, by name.
 
-    A private model is among them where the rule would train one on so many features.
+    A private model is among them where the rule would train one.
     """
-    trained = 0.0 if n_features is None else fitting_share(wish.settings(), n_features)
+    trained = wish.model_by_rule if wish.n_public else 0.0
+    plain = replace(wish, model_share=0.0, no_model="")
     beside = replace(wish, release="label", gate=False, model_share=wish.model_share or trained)
+    beside = replace(beside, no_model="")
     others = {
         MODEL: beside if trained or wish.model_share else wish,
-        "votes": replace(wish, release="votes", gate=False, model_share=0.0),
-        "label alone": replace(wish, release="label", gate=False, model_share=0.0),
-        "label, behind a gate": replace(wish, release="label", gate=True, model_share=0.0),
+        "votes": replace(plain, release="votes", gate=False),
+        "label alone": replace(plain, release="label", gate=False),
+        "label, behind a gate": replace(plain, release="label", gate=True),
         "half the queries": replace(wish, n_queries=max(1, wish.n_queries // 2)),
         "twice the queries": replace(wish, n_queries=2 * wish.n_queries),
         "half the epsilon": replace(wish, epsilon=wish.epsilon / 2),
@@ -79,10 +80,9 @@ def options(
     wish: PlanRequest, stage: SimulationSetup | None, seed: int, step: Step
 ) -> list[Option]:
     """Plan every wish, as a classifier would, and simulate it where there are public points."""
-    reference = None if stage is None else stage.reference
-    requests = wishes(wish, None if reference is None else reference.points.shape[1])
+    wish = wish.on(None if stage is None else stage.reference)
     listed = []
-    for name, other in requests.items():
+    for name, other in wishes(wish).items():
         listed.append(_option(name, other, stage, seed))
         step(1)
     k = listed[0].choice.n_neighbors
@@ -108,9 +108,9 @@ def _option(
     return Option(name, choice, _simulated(stage, choice, seed))
 
 
-def work(wish: PlanRequest, n_features: int | None = None) -> int:
+def work(wish: PlanRequest) -> int:
     """Return how many options there are, for a progress bar."""
-    return len(wishes(wish, n_features)) + 2
+    return len(wishes(wish)) + 2
 
 
 def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
@@ -128,7 +128,7 @@ def as_text(listed: Sequence[Option]) -> str:
         textwrap.fill(words, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
         for name, words in [
             *_plan(wished.choice),
-            *_expected(wished.outlook, trained=wished.choice.request.model_share > 0),
+            *_expected(wished.outlook, trained=bool(wished.choice.request.model_share)),
         ]
     )
     lines = [_heading(wished.choice.request), "", facts, "", *_table(listed)]
@@ -154,7 +154,7 @@ def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
     )
     lasts = f"a busy record lasts for {choice.lasts:,} questions, {_AS_PUBLIC}"
     return [
-        *([("model", _model(choice.request))] if choice.request.model_share else []),
+        *([("model", words)] if (words := _model(choice.request)) else []),
         ("neighbours", f"k = {choice.n_neighbors:,}: {_NEIGHBOURS}"),
         ("noise", f"{scale}: {_NOISE}"),
         ("release", _release(choice.request)),
@@ -165,9 +165,18 @@ def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
 
 def _model(wish: PlanRequest) -> str:
     """Return what training takes and gives away, by the plan that `vicinal account` prices."""
-    share = wish.model_share
-    filtered = {"kind": "ind_knn", "epsilon": wish.epsilon, "model_share": share}
-    release = {**filtered, "release": wish.release}
+    if wish.no_model:
+        return f"none, as {wish.no_model}"
+    share = wish.settings().trained_share
+    if not share:
+        return ""
+    release = {
+        "kind": "ind_knn",
+        "epsilon": wish.epsilon,
+        "release": wish.release,
+        "model_share": share,
+        "model_steps": wish.model_steps,
+    }
     priced = Plan.from_dict({"delta": wish.delta, "releases": [release]}).price(lower=False)
     training = priced["releases"][0]["parts"][0]
     return (
@@ -179,10 +188,12 @@ def _model(wish: PlanRequest) -> str:
 
 def _release(wish: PlanRequest) -> str:
     words = _RELEASES[wish.release, wish.gate]
-    return f"{words}; {_BESIDE}" if wish.model_share else words
+    if not wish.model_share:
+        return words
+    asked = percent(wish.settings().model_rule.asked, 0)
+    return f"{words}; only the {asked} of queries that the model is least sure of are asked"
 
 
-_BESIDE = "only the quarter that the model is least sure of is asked"
 _UNCHANGED = (
     "Unchanged is by comparison with the same neighbours without noise: it says what noise and "
     "wear cost, and not which number of neighbours answers best. Accuracy does, by real labels."

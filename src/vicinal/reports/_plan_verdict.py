@@ -92,15 +92,13 @@ def rare_classes(wish: PlanRequest, shares: Sequence[float], names: Sequence[obj
     ]
 
 
-def linear_model_note(wish: PlanRequest, n_features: int) -> str | None:
+def linear_model_note(wish: PlanRequest) -> str | None:
     """Return a line where a private linear model is likely to be ahead of votes; None elsewhere.
 
     It is where a model can be trained. Where votes of such a plan are lost in noise, it is the
     better choice by itself.
     """
-    from vicinal.predictors.ind_knn._private_model import fitting_share
-
-    if not fitting_share(wish.settings(), n_features):
+    if not wish.model_by_rule:
         return None
     if unanimous_lead(PlanChoice.of(wish)) < ENOUGH_LEAD:
         return (

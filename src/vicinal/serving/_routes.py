@@ -199,7 +199,7 @@ def _carried(body: RecordsRequest, store: BaseStore) -> np.ndarray:
 
 
 async def erase_subject(request: Request) -> JSONResponse:
-    """Erase a subject from every file.
+    """Erase a subject from every file; answers given and trained models stay.
 
     The response is the same whether it was there, unless `outcome=true` asks for that.
     """

@@ -374,6 +374,11 @@ class BaseStore(ABC):
         )
 
     @property
+    def models_stay(self) -> bool:
+        """Whether an audience has a private model, which no erasure changes. Public."""
+        return any(state.private_model for state in self._audience_states.values())
+
+    @property
     def schema(self) -> StoreSchema:
         """Classes, kernel, extractor and reference. Public."""
         return self._parts.schema

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import InvalidInput
+from vicinal.students._networks import Likeness, UnitLength
 
 _EXACT = 2.0**24
 _LEVELS = 255.0
@@ -32,8 +33,10 @@ _LEVELS_OF_FACTORS = 4095.0
 """Batch normalisation has one term a sum, so that its inputs can be finer."""
 
 _Normalisation = nn.BatchNorm2d | nn.BatchNorm1d
-_ADDS_UP = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.BatchNorm1d, nn.AdaptiveAvgPool2d)
-_COMPARES = (nn.ReLU, nn.LeakyReLU, nn.MaxPool2d, nn.Flatten)
+_ADDS_UP = (
+    nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.BatchNorm1d, nn.AdaptiveAvgPool2d, UnitLength,
+)  # fmt: skip
+_ONE_BY_ONE = (nn.ReLU, nn.LeakyReLU, nn.MaxPool2d, nn.Flatten, Likeness)
 
 Layer = Callable[[Tensor], Tensor]
 
@@ -67,7 +70,7 @@ class ExactBody:
         for layer in body:
             if isinstance(layer, _ADDS_UP):
                 self._layers.append(_quantized(layer, next(bounds)))
-            elif isinstance(layer, _COMPARES):
+            elif isinstance(layer, _ONE_BY_ONE):
                 self._layers.append(layer)
             elif not isinstance(layer, nn.Dropout | nn.Dropout2d):
                 raise InvalidInput(f"The layer {type(layer).__name__} has no exact form.")
@@ -99,6 +102,8 @@ def _quantized(layer: nn.Module, largest: float) -> _QuantizedLayer:
     unit = largest / levels
     if isinstance(layer, nn.AdaptiveAvgPool2d):
         return _QuantizedLayer(1 / unit, levels, _mean, unit)
+    if isinstance(layer, UnitLength):
+        return _QuantizedLayer(1 / unit, levels, _unit_rows, 1.0)
     weight, bias = _weights(layer)
     # Half a step of rounding may be added to every weight: hence the two terms of the bound.
     total = weight.abs().flatten(1).sum(dim=1)
@@ -132,6 +137,12 @@ def _sums(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
     shape = (1, -1, 1, 1) if isinstance(layer, nn.BatchNorm2d) else (1, -1)
     factor, shift = weight.view(shape), bias.view(shape)
     return lambda x: x.mul_(factor).add_(shift)
+
+
+def _unit_rows(values: Tensor) -> Tensor:
+    """Return rows of length 1. Squares are summed in float64, exactly up to 2^37 columns."""
+    squares = values.double().square().sum(dim=1, keepdim=True)
+    return (values / squares.sqrt().clamp_min(1.0)).float()
 
 
 def _mean(values: Tensor) -> Tensor:

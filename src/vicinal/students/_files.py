@@ -22,7 +22,8 @@ from torch import nn
 
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
-from vicinal.students._networks import build
+from vicinal.students._kernel_network import KERNEL, kernel_of
+from vicinal.students._networks import Likeness, UnitLength, build
 from vicinal.students._student import Preprocessing, Student
 
 if TYPE_CHECKING:
@@ -122,7 +123,10 @@ def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student
         tuple(images["shape"]), tuple(images["mean"]), tuple(images["deviation"])
     )
     classes = tuple(about["classes"])
-    network = build(about["network"], preprocessing.input_shape, len(classes))
+    if about["network"] == KERNEL:
+        network = kernel_of(tensors)
+    else:
+        network = build(about["network"], preprocessing.input_shape, len(classes))
     network.load_state_dict(tensors)
     if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
         raise ValueError("weights that are no numbers")
@@ -242,8 +246,21 @@ class _Graph:
             return self.node("MaxPool", [last], kernel_shape=size, strides=size)
         if isinstance(layer, nn.LeakyReLU):
             return self.node("LeakyRelu", [last], alpha=layer.negative_slope)
+        if isinstance(layer, UnitLength):
+            length = self.node("ReduceL2", [last], axes=[1], keepdims=1)
+            return self.node("Div", [last, self.node("Max", [length, self.weight([1e-12])])])
+        if isinstance(layer, Likeness):
+            return self._likeness(last)
         simple = {nn.ReLU: "Relu", nn.Flatten: "Flatten", nn.AdaptiveAvgPool2d: "GlobalAveragePool"}
         return self.node(simple[type(layer)], [last])
+
+    def _likeness(self, last: str) -> str:
+        half = self.weight([0.5])
+        last = self.node("Add", [self.node("Mul", [last, half]), half])
+        last = self.node("Min", [self.node("Max", [last, self.weight([0.0])]), self.weight([1.0])])
+        for _ in range(3):
+            last = self.node("Mul", [last, last])
+        return last
 
     def _sums(self, last: str, layer: nn.Conv2d | nn.Linear) -> str:
         inputs = [last, self._tensor(layer.weight), self._tensor(layer.bias)]

@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from vicinal import _checks
 from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
+from vicinal.labelling._answers import checked_soft_labels
+from vicinal.labelling._labellers import SoftLabels
 from vicinal.students import _files
 from vicinal.students._exact import ranges
+from vicinal.students._kernel_network import KERNEL, build_kernel, fit_head
 from vicinal.students._networks import build
 from vicinal.students._student import Examples, Preprocessing, Student
 from vicinal.students._training import Recipe, train
@@ -25,7 +29,6 @@ _RANGED = 1000
 """Public examples that tell how large a layer's inputs are."""
 
 Places = npt.NDArray[np.int64]
-Guide = Callable[[], npt.NDArray[np.float32]]
 
 
 def train_student(
@@ -35,7 +38,7 @@ def train_student(
     classes: Sequence[Any],
     recipe: Recipe,
     progress: Callable[[int], None] | None = None,
-    guide: npt.NDArray[np.float32] | None = None,
+    soft_labels: npt.ArrayLike | None = None,
 ) -> Student:
     """Return a student trained on released answers and on public examples without any.
 
@@ -54,13 +57,15 @@ def train_student(
         same machine with as many threads.
     progress : callable, optional
         Called with the number of steps just done.
-    guide : float32 (m, c), optional
-        What all answers say of all public examples; needed if the recipe is guided.
+    soft_labels : float (m, c), optional
+        How likely every class is for all public examples; rows sum to 1. A recipe with a
+        `soft_share` learns from them, and one that leaves it open if they are there.
 
     Raises
     ------
     InvalidInput
-        If there is no answer, or if shapes, labels or classes do not fit together.
+        If there is no answer, or if shapes, labels or classes do not fit together; if the soft
+        labels are no distributions, or are missing where the recipe has a `soft_share`.
 
     Examples
     --------
@@ -81,19 +86,49 @@ def train_student(
             "The answers must be at least two, about rows of the public examples. Got "
             f"{len(chosen)} answers and {len(pool)} examples."
         )
+    soft = _soft_labels(soft_labels, recipe, len(pool), len(names))
     preprocessing = Preprocessing.of(pool)
     examples = preprocessing(pool)
-    # torch's global generator gives weights and dropout; it is put back afterwards.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        network = build(recipe.network, preprocessing.input_shape, len(names))
-        targets = torch.nn.functional.one_hot(places, len(names)).float()
-        trained = train(
-            network, examples[torch.from_numpy(chosen.astype(np.int64))], targets, examples,
-            recipe, progress, None if guide is None else torch.from_numpy(guide),
-        )  # fmt: skip
+    rows_asked = torch.from_numpy(chosen.astype(np.int64))
+    targets = torch.nn.functional.one_hot(places, len(names)).float()
+    if recipe.network == KERNEL:
+        network = build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
+        trained = fit_head(network, *_targets(examples, rows_asked, targets, soft, recipe.soft))
+        if progress is not None:
+            progress(recipe.steps)
+    else:
+        # torch's global generator gives weights and dropout; it is put back afterwards.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)
+            network = build(recipe.network, preprocessing.input_shape, len(names))
+            learnt_from = examples[rows_asked], targets, examples
+            trained = train(network, *learnt_from, recipe, progress, soft)
     largest = ranges(trained.body, examples[:_RANGED])
     return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, largest)
+
+
+def _soft_labels(
+    soft_labels: npt.ArrayLike | None, recipe: Recipe, n_examples: int, n_classes: int
+) -> Tensor | None:
+    """Return the soft labels that a recipe learns from, if it does."""
+    if soft_labels is None and recipe.soft_share:
+        raise InvalidInput(
+            "The recipe's 'soft_share' needs soft labels: a row for each public example."
+        )
+    if soft_labels is None or not recipe.soft:
+        return None
+    return torch.from_numpy(checked_soft_labels(soft_labels, n_examples, n_classes))
+
+
+def _targets(
+    examples: Tensor, rows: Tensor, targets: Tensor, soft: Tensor | None, share: float
+) -> tuple[Tensor, Tensor]:
+    """Return what a head is fitted to: soft labels of all examples joined with the answers."""
+    if soft is None:
+        return examples[rows], targets
+    joined = soft.clone()
+    joined[rows] = targets.lerp(soft[rows], share)
+    return examples, joined
 
 
 class StudentLearner:
@@ -125,14 +160,16 @@ class StudentLearner:
         labels: Places,
         number: int,
         begin: Begin,
-        guide: Guide | None = None,
+        soft_labels: SoftLabels | None = None,
     ) -> Student:
         """Return the student of round `number`, see ``Learner`` of ``labelling._protocols``."""
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
         step = begin(f"round {number + 1}: student", recipe.steps)
         names = self._classes[labels]
-        guided = guide() if guide is not None and recipe.guided else None
-        return train_student(examples, rows, names, self._classes.tolist(), recipe, step, guided)
+        soft = None
+        if soft_labels is not None and recipe.soft and (recipe.soft_share or soft_labels.released):
+            soft = soft_labels()
+        return train_student(examples, rows, names, self._classes.tolist(), recipe, step, soft)
 
     def save(self, student: Student, path: Path, guarantee: Guarantee) -> None:
         """Write a student with the guarantee of all answers so far."""

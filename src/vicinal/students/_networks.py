@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
@@ -34,6 +35,26 @@ class Network(nn.Module):
         """Return logits (n, c)."""
         logits: Tensor = self.head(self.body(examples))
         return logits
+
+
+class UnitLength(nn.Module):
+    """Scales every example to length 1; zeros stay zeros."""
+
+    def forward(self, examples: Tensor) -> Tensor:
+        """Return rows of length 1, (n, d)."""
+        scaled: Tensor = functional.normalize(examples, dim=1)
+        return scaled
+
+
+class Likeness(nn.Module):
+    """Turns cosines into likenesses, ((1 + cosine) / 2)^8."""
+
+    def forward(self, cosines: Tensor) -> Tensor:
+        """Return likenesses from 0 to 1."""
+        likeness = (cosines * 0.5 + 0.5).clamp(0.0, 1.0)
+        for _ in range(3):
+            likeness = likeness * likeness
+        return likeness
 
 
 def build(name: str, shape: Shape, n_classes: int) -> Network:

@@ -20,6 +20,7 @@ from vicinal import _checks
 from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 from vicinal.students._augment import AUGMENTATIONS, divergence, virtual_adversarial_loss
+from vicinal.students._kernel_network import KERNEL
 from vicinal.students._networks import NETWORKS, Network
 
 METHODS = ("plain", "vat", "uda", "both")
@@ -58,9 +59,11 @@ class Recipe:
         UDA heeds examples of which the averaged student is at least this sure.
     sharpness : float
         UDA's targets are sharpened by this temperature; 1 leaves them as they are.
-    guided : float
-        Share of UDA's targets that comes from soft labels (:mod:`vicinal.labelling._answers`);
-        the rest comes from the averaged student. 0 for none.
+    soft_share : float or None
+        Share of the targets that comes from soft labels, how likely every class is for each public
+        example, asked about or not; the rest comes from the averaged student (UDA), or from the
+        labels (network "kernel"). None takes what is measured best: all for "kernel", and none for
+        other networks.
     seed : int
         Repeats a training exactly, on the same machine with as many threads. No privacy hangs on
         it: what goes in is released already.
@@ -85,12 +88,12 @@ class Recipe:
     reach: float = 2.0
     sure: float = 0.8
     sharpness: float = 0.5
-    guided: float = 0.0
+    soft_share: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         _checks.choice("method", self.method, METHODS)
-        _checks.choice("network", self.network, NETWORKS)
+        _checks.choice("network", self.network, (*NETWORKS, KERNEL))
         _checks.choice("augmentation", self.augmentation, ("none", *AUGMENTATIONS))
         _checks.integer("steps", self.steps, least=1)
         _checks.integer("labelled", self.labelled, least=2)
@@ -100,27 +103,39 @@ class Recipe:
         _checks.real("decay", self.decay, least=0)
         _checks.real("reach", self.reach, above=0)
         _checks.real("sharpness", self.sharpness, above=0, most=1)
-        for name in ("average", "trust", "sure", "guided"):
+        for name in ("average", "trust", "sure", "soft"):
             _checks.real(name, getattr(self, name), least=0, most=1)
         if self.method in ("uda", "both") and self.augmentation == "none":
             raise InvalidInput(
                 "The 'augmentation' parameter must not be 'none' for the method "
                 f"{self.method!r}, which learns from augmented examples."
             )
-        if self.guided and self.method not in ("uda", "both"):
-            raise InvalidInput("The 'guided' parameter is for the methods 'uda' and 'both'.")
+        if self.network == KERNEL and self.method != "plain":
+            raise InvalidInput("The network 'kernel' is for the method 'plain'.")
+        if self.soft and self.network != KERNEL and self.method not in ("uda", "both"):
+            raise InvalidInput(
+                "The 'soft_share' parameter is for the methods 'uda' and 'both', and for the "
+                "network 'kernel'."
+            )
+
+    @property
+    def soft(self) -> float:
+        """The share of the targets that comes from soft labels."""
+        if self.soft_share is not None:
+            return self.soft_share
+        return 1.0 if self.network == KERNEL else 0.0
 
 
 def for_overlapping(recipe: Recipe) -> Recipe:
-    """Return a recipe for classes that overlap: targets are soft, most of them the guide's.
+    """Return a recipe for classes that overlap: targets are soft, mostly what soft labels say.
 
     Examples
     --------
     >>> from vicinal.students import Recipe, for_overlapping
-    >>> for_overlapping(Recipe("uda", augmentation="digits")).guided > 0
-    True
+    >>> for_overlapping(Recipe("uda", augmentation="digits")).soft_share
+    0.8
     """
-    return replace(recipe, guided=0.8, sure=0.0, sharpness=1.0)
+    return replace(recipe, soft_share=0.8, sure=0.0, sharpness=1.0)
 
 
 def train(
@@ -130,17 +145,15 @@ def train(
     unlabelled: Tensor,
     recipe: Recipe,
     progress: Step | None = None,
-    guide: Tensor | None = None,
+    soft_labels: Tensor | None = None,
 ) -> Network:
     """Return the averaged student; the network, with fresh weights, is trained in place.
 
     Examples (m, *shape) are normalised, their targets (m, c) distributions over the classes.
-    `unlabelled` (u, *shape) are all public examples; those with answers may be among them. A guided
-    recipe needs the `guide` (u, c): how likely every class is for each of these. `progress` is
-    called with the number of steps just done.
+    `unlabelled` (u, *shape) are all public examples; those with answers may be among them.
+    `soft_labels` (u, c), how likely every class is for each of these, are for a recipe that learns
+    from them. `progress` is called with the number of steps just done.
     """
-    if recipe.guided and (guide is None or guide.shape != (len(unlabelled), targets.shape[1])):
-        raise InvalidInput("A guided recipe needs a guide: a row for each public example.")
     course = _Course(network, recipe)
     batches = zip(
         _batches(len(examples), recipe.labelled, course.generator),
@@ -148,8 +161,8 @@ def train(
         strict=False,
     )
     for step, (rows, others) in zip(range(recipe.steps), batches, strict=False):
-        guided = None if guide is None else guide[others]
-        course.step(step, examples[rows], targets[rows], unlabelled[others], guided)
+        soft = None if soft_labels is None else soft_labels[others]
+        course.step(step, examples[rows], targets[rows], unlabelled[others], soft)
         if progress is not None:
             progress(1)
     return in_format(course.averaged, torch.contiguous_format)
@@ -178,7 +191,7 @@ class _Course:
         examples: Tensor,
         targets: Tensor,
         unlabelled: Tensor,
-        guide: Tensor | None = None,
+        soft: Tensor | None = None,
     ) -> None:
         """Take one step of the schedule."""
         done = step / self.recipe.steps
@@ -186,7 +199,7 @@ class _Course:
             group["lr"] = self.recipe.rate * _warm(step) * 0.5 * (1 + math.cos(math.pi * done))
         self._optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
-            loss = self._loss(examples, targets, unlabelled, guide, done)
+            loss = self._loss(examples, targets, unlabelled, soft, done)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._follow(min(self.recipe.average, (step + 1) / (step + 10)))
@@ -196,7 +209,7 @@ class _Course:
         examples: Tensor,
         targets: Tensor,
         unlabelled: Tensor,
-        guide: Tensor | None,
+        soft: Tensor | None,
         done: float,
     ) -> Tensor:
         """Return what is asked of both kinds of examples, in one pass through the student."""
@@ -208,7 +221,7 @@ class _Course:
         trusted = self._trusted(examples, targets, 1 - (1 - recipe.trust) * done)
         loss = functional.cross_entropy(answers[0], trusted)
         if recipe.method in ("uda", "both"):
-            loss = loss + self._consistency(unlabelled, answers[1], guide)
+            loss = loss + self._consistency(unlabelled, answers[1], soft)
         if recipe.method in ("vat", "both"):
             with _statistics_kept(self.network):
                 loss = loss + virtual_adversarial_loss(
@@ -227,13 +240,13 @@ class _Course:
             thought = functional.softmax(self.averaged(examples).float(), dim=1)
         return trust * targets + (1 - trust) * thought
 
-    def _consistency(self, unlabelled: Tensor, answers: Tensor, guide: Tensor | None) -> Tensor:
+    def _consistency(self, unlabelled: Tensor, answers: Tensor, soft: Tensor | None) -> Tensor:
         """Return UDA's loss: answers to augmented examples against those to plain ones."""
         with torch.no_grad():
             logits = self.averaged(_channels_last(unlabelled)).float()
-            if guide is not None:
+            if soft is not None:
                 own = functional.softmax(logits, dim=1)
-                logits = own.lerp(guide, self.recipe.guided).log()
+                logits = own.lerp(soft, self.recipe.soft).log()
             target = functional.softmax(logits / self.recipe.sharpness, dim=1)
             sure = functional.softmax(logits, dim=1).amax(dim=1) >= self.recipe.sure
         if not bool(sure.any()):

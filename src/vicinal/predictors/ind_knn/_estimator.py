@@ -126,7 +126,7 @@ class IndKNNClassifier(
         return cls(
             classes, epsilon, delta, n_queries,
             noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
-            neighbor_count="private", accounting="rdp", execution=execution,
+            neighbor_count="private", accounting="rdp", execution=execution, model_share=0,
             bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
         )  # fmt: skip
 
@@ -180,6 +180,16 @@ class IndKNNClassifier(
         if answers.probabilities is not None:
             return answers.probabilities
         return self._engine.decision.probabilities(answers.votes, answers.noise)
+
+    def model_probabilities(self, X: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
+        """Return what the private model alone says, float64 (q, c); None without a model.
+
+        Costs nothing, however often: training has paid for the model's weights, they are released,
+        and no record is read here. Rows sum to 1.
+        """
+        check_is_fitted(self)
+        queries = inputs.features(self, X)
+        return None if self._model is None else self._model.shares(self._model.prior(queries))
 
     def _check_votes_leave(self, what: str) -> None:
         if self._settings.label_only:

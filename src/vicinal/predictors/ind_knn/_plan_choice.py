@@ -7,15 +7,19 @@ It is the very planning that ``IndKNNClassifier.fit`` does
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from vicinal import _checks
 from vicinal.neighbours import AdaptiveRadius, Reference
-from vicinal.predictors.ind_knn import _planning
+from vicinal.predictors._common.parameter_checks import AUTO
+from vicinal.predictors.ind_knn import _model_rule, _planning, _private_model
+from vicinal.predictors.ind_knn._descent import OF_COMPONENTS, PLAIN
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
 from vicinal.predictors.ind_knn._parameter_tables import GATE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+
+_UNKNOWN = "without public points its features are not known; fit decides"
 
 LARGEST_WEIGHT = 1.0
 """Mean squared kernel weight where no public point tells it: no weight is larger."""
@@ -31,8 +35,11 @@ class PlanRequest:
     - `release`: what leaves, "votes" or "label".
     - `gate`: whether a model of earlier answers gives those that it is sure of.
     - `model_share`: the share of a budget that trains a private model, which answers where it is
-      sure.
+      sure; or "auto".
     - `records_per_subject`: declared mean number of records of a subject.
+    - `no_model`: why "auto" gave no private model; "" where it did, or was not asked.
+    - `n_features`, `n_public`: features of a record and public rows, by which a private model's
+      rule goes; 0 where there are no public rows.
     """
 
     n_records: int
@@ -42,13 +49,44 @@ class PlanRequest:
     n_classes: int
     release: str = "votes"
     gate: bool = False
-    model_share: float = 0.0
+    model_share: float | str = 0.0
     records_per_subject: float = 1.0
+    no_model: str = ""
+    n_features: int = 0
+    n_public: int = 0
+
+    def on(self, reference: Reference | None) -> Self:
+        """Return the same with these public points, without which nothing is known of features."""
+        if reference is None:
+            return self
+        n_public, n_features = reference.points.shape
+        return replace(self, n_features=n_features, n_public=n_public)
+
+    def with_model_by_rule(self) -> Self:
+        """Return the same with the share that "auto" gives a private model, or why it gives none.
+
+        Without public points it plans for none.
+        """
+        settings = replace(self, model_share=AUTO).settings()
+        why = settings.why_no_model if self.n_public else _UNKNOWN
+        return replace(self, model_share=settings.trained_share or 0.0, no_model=why)
+
+    @property
+    def model_by_rule(self) -> float:
+        """The share that "auto" gives a private model where labels leave; 0 for none."""
+        wish = replace(self, release="label", gate=False, model_share=AUTO)
+        return wish.settings().trained_share or 0.0
+
+    @property
+    def model_steps(self) -> int:
+        """How many noisy gradients train a private model."""
+        many = _model_rule.has_components(self.n_features, self.n_public, self.n_records)
+        return (OF_COMPONENTS if many else PLAIN).steps
 
     def settings(self) -> IndKNNSettings:
         """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
         classes = range(_checks.integer("classes", self.n_classes, least=2))
-        return IndKNNSettings.of(
+        settings = IndKNNSettings.of(
             IndKNNClassifier(
                 classes, self.epsilon, self.delta, self.n_queries,
                 release=self.release, reuse_predictions=GATE if self.gate else False,
@@ -57,6 +95,7 @@ class PlanRequest:
                 records_per_subject=self.records_per_subject,
             )
         )  # fmt: skip
+        return _private_model.resolved(settings, self.n_features, self.n_public)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +141,7 @@ class PlanChoice:
         settings, n = request.settings(), request.n_records
 
         def affordable(shift: float = 0.0) -> float:
-            known = 1 - request.model_share if budget_share is None else budget_share
+            known = 1 - (settings.trained_share or 0.0) if budget_share is None else budget_share
             return known * settings.affordable(shift)
 
         points = n if reference is None else len(reference)

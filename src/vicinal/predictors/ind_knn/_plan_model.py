@@ -8,7 +8,7 @@ saw its label. What training would have cost a point is what it costs there.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ import numpy.typing as npt
 from vicinal.mechanisms._gradients import whole_weights
 from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._descent import PLAIN, Descent
+from vicinal.predictors.ind_knn import _model_rule
+from vicinal.predictors.ind_knn._descent import Descent, training_plan
 from vicinal.predictors.ind_knn._model_features import Floats, ModelFeatures, scores_of, softmax
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 from vicinal.predictors.ind_knn._private_model import (
@@ -56,12 +57,15 @@ def played_model(
     """
     generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
     numbers = np.asarray(points, dtype=np.float32)
+    wish = replace(wish, n_features=numbers.shape[1], n_public=len(numbers))
+    many = _model_rule.has_components(numbers.shape[1], len(numbers), wish.n_records)
+    features = ModelFeatures.planned(numbers.shape[1], numbers if many else None)
     first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + wish.n_classes), dtype=np.float32)
     prior, sure = np.empty((len(points), wish.n_classes)), np.empty(len(points), dtype=np.bool_)
     uses = []
     for part in (first, ~first):
-        model = _trained(numbers[~part], labels[~part], numbers[part], wish, generator)
+        model = _trained(numbers[~part], labels[~part], numbers[part], features, wish, generator)
         rows[part], prior[part] = model.features(numbers[part]), model.prior(numbers[part])
         sure[part] = model.sure(prior[part])
         uses.append(model.typical_use)
@@ -75,36 +79,37 @@ def _trained(
     X: npt.NDArray[np.float32],
     labels: Places,
     others: npt.NDArray[np.float32],
+    features: ModelFeatures,
     wish: PlanRequest,
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
     """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
-    settings, n_features = wish.settings(), X.shape[1]
-    features = ModelFeatures.planned(n_features)
+    settings, plan = wish.settings(), training_plan(features)
+    share = settings.trained_share or 0.0
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
-    sigma = math.sqrt(PLAIN.steps / (2 * wish.model_share * settings.spendable))
-    noise = sigma * PLAIN.clip / wish.n_records
-    lengths = np.square(probes).sum(axis=1) / (features.unit * PLAIN.clip) ** 2
+    sigma = math.sqrt(plan.steps / (2 * share * settings.spendable))
+    noise = sigma * plan.clip / wish.n_records
+    lengths = np.square(probes).sum(axis=1) / (features.unit * plan.clip) ** 2
     descent = Descent(features, settings.class_shares, known, noise)
     used = np.zeros(len(probes))
-    for _ in range(PLAIN.steps):
+    for _ in range(plan.steps):
         weights = descent.weights
         used += release_cost(
             scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
         )
-        gradient = _mean_gradient(unit, labels, weights)
+        gradient = _mean_gradient(unit, labels, weights, plan.clip)
         descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
     weights = descent.finished()
-    used = np.minimum(used / settings.spendable, wish.model_share)
-    model = LinearModel(whole_weights(weights))
+    used = np.minimum(used / settings.spendable, share)
+    model = LinearModel(whole_weights(weights), features.kernel)
     return PrivateModel(model, others, used, settings.class_shares, settings.model_rule)
 
 
-def _mean_gradient(rows: Floats, labels: Places, weights: Floats) -> Floats:
-    """Return the mean of clipped gradients, (D, c)."""
+def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:
+    """Return the mean of gradients of norm `clip` at most, (D, c)."""
     away = softmax(rows @ weights)
     away[np.arange(len(labels)), labels] -= 1.0
     norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(away, axis=1)
-    away *= np.minimum(1.0, PLAIN.clip / np.maximum(norms, 1e-300))[:, None]
+    away *= np.minimum(1.0, clip / np.maximum(norms, 1e-300))[:, None]
     return np.asarray(rows.T @ away / len(rows))

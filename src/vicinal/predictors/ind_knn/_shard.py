@@ -257,9 +257,9 @@ class Shard(LocalShardBase):
             for index in (self.index, *(mapped.index for mapped in self._mapped)):
                 index.remove(rows, movers)
             order = _order_after(rows, movers, new_size)
+            self._records[self._slots[rows]] = 0
             self._targets, self._slots = self._targets[order], self._slots[order]
             yield
-            self._recount()
 
     def replace_index(self, factory: IndexFactory) -> None:
         """Move all records into another index, in the same order."""

@@ -1,0 +1,112 @@
+"""A network for vectors: components of a kernel of the public examples, and a linear head.
+
+It sees what a private model of many features sees (:mod:`vicinal.predictors.ind_knn._kernel_map`),
+and learns that model's probabilities of all public examples: five thousand rows without noise for
+four hundred weights a class. So it answers as the model does, without having seen its weights.
+All layers but the head follow from the public examples; the head's loss is convex.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+from vicinal.predictors.ind_knn._kernel_map import KernelMap
+from vicinal.students._networks import Likeness, Network, UnitLength
+
+KERNEL = "kernel"
+"""The network's name."""
+
+PENALTY = 1e-5
+"""On the squared weights of the head; ten times as much loses .008 on CIFAR-10 (decision 135)."""
+
+_ITERATIONS = 100
+_STEPS = 1 << 16  # of a likeness of 1, see KernelMap
+
+
+def build_kernel(pool: npt.NDArray[Any], deviation: npt.ArrayLike, n_classes: int) -> Network:
+    """Return the network for public examples (m, d), with a head of zeros.
+
+    `deviation`, (d,): what the examples' columns are divided by before the network sees them.
+    """
+    if pool.ndim != 2:
+        raise InvalidInput(f"The network 'kernel' takes vectors. Got examples {pool.shape}.")
+    public_map = PublicMap().fit(pool)
+    kernel = KernelMap.of(public_map.transform(pool))
+    arrays = kernel.arrays()
+    assert public_map.components_ is not None  # noqa: S101 (narrows the type: there are some)
+    assert public_map.scale_ is not None  # noqa: S101 (the same)
+    mapped = public_map.components_ / public_map.scale_ * np.asarray(deviation)[:, None]
+    columns = arrays["projection"] * 2.0 ** arrays["shifts"].astype(float) * _STEPS
+    landmarks = arrays["landmarks"] / FLOAT32.scale(arrays["landmarks"].shape[1])
+    network = empty_kernel(*mapped.shape, *columns.shape, n_classes)
+    state = {"body.0.weight": mapped.T, "body.2.weight": landmarks, "body.4.weight": columns.T}
+    unit = unit_vectors(arrays["landmarks"].astype(np.float32))
+    state["body.4.bias"] = _minus_the_mean(unit / np.linalg.norm(unit, axis=1)[:, None], columns)
+    tensors = {name: torch.from_numpy(np.float32(value)) for name, value in state.items()}
+    network.load_state_dict(tensors, strict=False)
+    return network
+
+
+def _minus_the_mean(units: npt.NDArray[Any], columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    likeness = ((1 + units @ units.T) / 2) ** 8
+    return np.asarray(-(likeness.mean(axis=0) @ columns))
+
+
+def empty_kernel(*sizes: int) -> Network:
+    """Return a network whose weights are zeros.
+
+    `sizes`: numbers of features, of mapped features, of landmarks, of components, and of classes.
+    """
+    n_features, n_mapped, n_landmarks, n_components, n_classes = sizes
+    body = nn.Sequential(
+        nn.Linear(n_features, n_mapped),
+        UnitLength(),
+        nn.Linear(n_mapped, n_landmarks),
+        Likeness(),
+        nn.Linear(n_landmarks, n_components),
+        UnitLength(),
+    )
+    network = Network(body, n_components, n_classes)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+    return network.eval()
+
+
+def kernel_of(tensors: dict[str, Tensor]) -> Network:
+    """Return an empty network of the sizes of these weights."""
+    first, second, third, head = (
+        tensors[f"{name}.weight"].shape for name in ("body.0", "body.2", "body.4", "head")
+    )
+    return empty_kernel(first[1], first[0], second[0], third[0], head[0])
+
+
+def fit_head(network: Network, examples: Tensor, targets: Tensor) -> Network:
+    """Fit the head to targets (m, c), distributions over the classes, and return the network."""
+    with torch.no_grad():
+        features = network.body(examples).double()
+    head = network.head.double()
+    parameters = list(head.parameters())
+    optimizer = torch.optim.LBFGS(
+        parameters, max_iter=_ITERATIONS, history_size=20, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> float:
+        optimizer.zero_grad()
+        total = functional.cross_entropy(head(features), targets.double())
+        total = total + PENALTY / 2 * head.weight.square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return float(total.detach())
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    network.head = head.float()
+    return network.eval()

@@ -1,0 +1,261 @@
+"""What labelling tells of a private model: charged once, made of released things, kept in files."""
+
+import json
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from made_up import clouds, records_and_pool
+from vicinal import IndKNNClassifier, labelling
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
+from vicinal.labelling import (
+    FileJournal,
+    IndKNNLabeller,
+    LabellingPlan,
+    LabellingTask,
+    ReleasedLabels,
+    Round,
+    load_answers,
+    save_answers,
+)
+from vicinal.mechanisms._linear_model import GradientRelease
+from vicinal.mechanisms._votes import VoteRelease
+
+C, POOL, ASKED = 3, 700, 300
+PLAN = LabellingPlan((Round(ASKED, 1.0, 1.0, components=None),))
+
+
+class Raw:
+    def transform(self, examples):
+        return examples
+
+
+def silent(_name, _size):
+    return lambda _done: None
+
+
+@pytest.fixture(scope="module")
+def world():
+    return records_and_pool()
+
+
+def labeller(labels, share=0.5, **options):
+    return IndKNNLabeller(
+        range(C),
+        labels,
+        epsilon=2.0,
+        n_records=900,
+        model_share=share,
+        simulation_seed=1,
+        **options,
+    )
+
+
+def labelled(world, folder, asker, records=None):
+    job = LabellingTask(world[0] if records is None else records, world[2], Raw())
+    with FileJournal(folder) as journal:
+        return labelling.label(job, asker, PLAN, journal, silent)[0]
+
+
+def mapped(world):
+    """Return records and public examples in the features of the round."""
+    public_map = PublicMap(None).fit(world[2])
+    return public_map.transform(world[0]), public_map.transform(world[2])
+
+
+@pytest.fixture(scope="module")
+def both(world, tmp_path_factory):
+    """A labeller beside a model, and its round."""
+    asker = labeller(world[1])
+    return asker, labelled(world, tmp_path_factory.mktemp("run"), asker)
+
+
+def test_all_public_examples_have_soft_labels_asked_about_or_not(world, both):
+    soft = both[1].soft_labels
+    assert soft.shape == (POOL, C)
+    np.testing.assert_allclose(soft.sum(axis=1), 1, rtol=1e-5)
+    others = np.setdiff1d(np.arange(POOL), both[1].questions)
+    assert len(others) == POOL - ASKED
+    assert (soft[others].argmax(axis=1) == world[3][others]).mean() > 0.9
+    assert (soft[both[1].questions].argmax(axis=1) == both[1].labels).mean() > 0.95
+
+
+def test_without_a_model_there_are_none(world, tmp_path):
+    assert labelled(world, tmp_path, labeller(world[1], share=0)).soft_labels is None
+
+
+def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(world, tmp_path):
+    asker = labeller(world[1], release="label")
+    asked = labelled(world, tmp_path, asker)
+    model = asker._classifier.model_probabilities(mapped(world)[1])
+    voted = model[asked.questions].argmax(axis=1) != asked.labels
+    assert 0 < voted.sum() < ASKED / 4
+    expected = model.copy()
+    rows = asked.questions[voted]
+    expected[rows] /= 2
+    expected[rows, asked.labels[voted]] += 0.5
+    np.testing.assert_allclose(asked.soft_labels, expected, atol=1e-6)
+
+
+def test_a_round_that_goes_on_after_a_kill_has_the_soft_labels_of_one_that_did_not(
+    world, both, tmp_path, monkeypatch
+):
+    class Cut(Exception):
+        pass
+
+    asker, blocks = labeller(world[1]), []
+    honest = asker.label
+
+    def label(queries):
+        if blocks:
+            raise Cut
+        blocks.append(len(queries))
+        return honest(queries)
+
+    monkeypatch.setattr(asker, "label", label)
+    with pytest.raises(Cut):
+        labelled(world, tmp_path, asker)
+    soft = labelled(world, tmp_path, labeller(world[1])).soft_labels
+    first = both[1].questions[: blocks[0]]
+    others = np.setdiff1d(np.arange(POOL), both[1].questions)
+    for rows in (first, others):
+        np.testing.assert_array_equal(soft[rows], both[1].soft_labels[rows])
+
+
+# ---------------------------------------------------------------------------------- what they cost
+
+
+def test_they_are_paid_for_with_the_training_and_never_again(world, both):
+    """The ledger is that of the same answers without anybody looking at the model."""
+    asker, asked = both
+    records, pool = mapped(world)
+    classifier = IndKNNClassifier(
+        range(C), 2.0, n_queries=ASKED, n_records=900, model_share=0.5, simulation_seed=1
+    ).fit(records, world[1], public=pool)
+    first = labelling._loop.BLOCK
+    for block in (asked.questions[:first], asked.questions[first:]):
+        classifier.query(pool[block])
+    paid = asker.state()["remaining"]
+    np.testing.assert_array_equal(classifier._shard.ledger.remaining, paid)
+    for _ in range(3):
+        asker._classifier.model_probabilities(pool)
+    np.testing.assert_array_equal(asker.state()["remaining"], paid)
+    assert asker.state()["answers"] == ASKED
+
+
+def in_two_worlds(world, folder, monkeypatch):
+    """Return soft labels with somebody and without, where all that is released is the same.
+
+    Noisy sums and noisy votes come from one script, as if noise had made them equal.
+    """
+    found = []
+    for name, records, labels in (("in", world[0], world[1]), ("out", world[0][1:], world[1][1:])):
+        script = np.random.default_rng(7)
+        monkeypatch.setattr(
+            GradientRelease, "publish", lambda _self, sums, s=script: 99 * s.normal(size=sums.shape)
+        )
+        monkeypatch.setattr(
+            VoteRelease, "publish", lambda _self, votes, s=script: 20 * s.normal(size=votes.shape)
+        )
+        found.append(labelled(world, folder / name, labeller(labels), records).soft_labels)
+    return found
+
+
+def test_given_the_same_releases_soft_labels_are_the_same_in_two_worlds(
+    world, tmp_path, monkeypatch
+):
+    np.testing.assert_array_equal(*in_two_worlds(world, tmp_path, monkeypatch))
+
+
+def test_soft_labels_of_weights_without_noise_are_caught(world, tmp_path, monkeypatch):
+    honest, sums = GradientRelease.collect, []
+
+    def collect(self, *arguments):
+        total, spent = honest(self, *arguments)
+        sums.append(total / self.mechanism.steps)
+        return total, spent
+
+    def without_noise(_self, X):
+        scores = np.c_[X, np.ones(len(X))] @ sums[-1][[*range(X.shape[1]), -1]]
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return chances / chances.sum(axis=1, keepdims=True)
+
+    monkeypatch.setattr(GradientRelease, "collect", collect)
+    monkeypatch.setattr(IndKNNClassifier, "model_probabilities", without_noise)
+    first, second = in_two_worlds(world, tmp_path, monkeypatch)
+    assert not np.array_equal(first, second)
+
+
+def test_soft_labels_that_look_at_records_are_caught(world, tmp_path, monkeypatch):
+    """A bias by how many there are, as a calibration on private records would be."""
+    honest = IndKNNClassifier.model_probabilities
+
+    def calibrated(self, X):
+        return honest(self, X) ** (len(self._shard) / 900)
+
+    monkeypatch.setattr(IndKNNClassifier, "model_probabilities", calibrated)
+    first, second = in_two_worlds(world, tmp_path, monkeypatch)
+    assert not np.array_equal(first, second)
+
+
+# ---------------------------------------------------------------------------------------- in files
+
+KEPT = ReleasedLabels(
+    np.array([1, 0]), np.array(["a", "b"]), None, np.ones(2, bool), ("a", "b"), {},
+    np.array([[0.5, 0.5], [0.25, 0.75], [1, 0]], dtype=np.float32),
+)  # fmt: skip
+
+
+def test_they_come_back_from_their_file(tmp_path):
+    save_answers(KEPT, tmp_path / "answers.npz")
+    read = load_answers(tmp_path / "answers.npz").soft_labels
+    np.testing.assert_array_equal(read, KEPT.soft_labels)
+    save_answers(replace(KEPT, soft_labels=None), tmp_path / "older.npz")
+    assert load_answers(tmp_path / "older.npz").soft_labels is None
+
+
+@pytest.mark.parametrize(
+    "broken", [np.full((3, 2), np.nan), np.full((3, 2), 0.7), np.full((3, 3), 1 / 3), np.ones(3)]
+)
+def test_soft_labels_that_are_none_are_refused(tmp_path, broken):
+    save_answers(replace(KEPT, soft_labels=broken.astype(np.float32)), tmp_path / "answers.npz")
+    with pytest.raises(InvalidInput, match="sound"):
+        load_answers(tmp_path / "answers.npz")
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(part) for part in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("share", ["0.5", "0"])
+def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    from vicinal import students
+
+    X, y = clouds(0, 900, 12)
+    pool, truth = clouds(1, 300, 12)
+    np.savez(tmp_path / "private.npz", x=X, y=y)
+    np.savez(tmp_path / "public.npz", x=pool)
+    files = "--private", tmp_path / "private.npz", "--public", tmp_path / "public.npz"
+    where = "--folder", tmp_path / "run", "--out", tmp_path / "answers.npz", "--classes", "0-2"
+    asking = "--epsilon", 8, "--records", 900, "--questions", 40, "--model-share", share
+    run("label", *files, *where, *asking)
+    with zipfile.ZipFile(tmp_path / "answers.npz") as stored:
+        assert ("soft_labels.npy" in stored.namelist()) == (share != "0")
+    out = "--out", tmp_path / "student.pt", "--steps", 20, "--json"
+    told = json.loads(run("student", tmp_path / "answers.npz", *files[2:], *out))
+    student = students.load(tmp_path / "student.pt")
+    assert student.name == ("mlp" if share == "0" else "kernel")
+    assert student.guarantee == told["guarantee"]
+    if share != "0":
+        assert (student.predict(pool) == truth).mean() > 0.85
+        chosen = "--network", "mlp", "--soft-share", 0
+        run("student", tmp_path / "answers.npz", *files[2:], *out, *chosen)
+        assert students.load(tmp_path / "student.pt").name == "mlp"
