@@ -172,7 +172,7 @@ def verify(
         raise StorageFailed(" ".join(verification.faults))
     if not json:
         typer.echo(
-            "\n".join(["All is well. Checked:", *(f"- {what}" for what in verification.checked)])
+            "\n".join(["All is well. Checked:", *(f"- {claim}" for claim in verification.checked)])
         )
 
 
@@ -255,9 +255,9 @@ def refresh(
                 "The 'store' must be a store to refresh its model: a cluster keeps the model of "
                 "the store that it was split from."
             )
-        left = opened.refresh_model(audience)
-    words = f"The model is trained on the people of now. Refreshes left: {left}."
-    typer.echo(as_json({"refreshes_left": left}) if json else words)
+        refreshes = opened.refresh_model(audience)
+    words = f"The model is trained on the people of now. Refreshes left: {refreshes}."
+    typer.echo(as_json({"refreshes_left": refreshes}) if json else words)
 
 
 def _described(facts: dict[str, Any]) -> str:

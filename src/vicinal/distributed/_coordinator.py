@@ -225,13 +225,13 @@ class Coordinator(BaseStore):
         What several threads ask is answered one after the other, and shards search for the next
         while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
         """
-        asked = [self._extracted(query) for query in queries]
+        extracted = [self._extracted(query) for query in queries]
         place = next(self._places)
-        self._waiting[place] = asked
+        self._waiting[place] = extracted
         try:
             with self._lock:
                 del self._waiting[place]
-                return super().predict_many(asked)
+                return super().predict_many(extracted)
         finally:
             self._waiting.pop(place, None)
 
@@ -381,10 +381,10 @@ class Coordinator(BaseStore):
             cluster, name, self._tree, self._clock, self._sequence.__next__, self._next_batch
         )
 
-    def _change(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
+    def _change(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
-            return self._changes.make(what, decide)
+            return self._changes.make(kind, decide)
         finally:
             for state in self._audience_states.values():
                 state.answers.forget_queries()
@@ -451,10 +451,7 @@ def _learn_shards(
 ) -> None:
     """Take the shards that are there: a step for clusters of versions that did not keep them.
 
-    Raises
-    ------
-    ShardMissing
-        If one is missing.
+    Raises ShardMissing if one is missing.
     """
     tasks = [Join(cluster.identity, number) for number in range(len(transports))]
     identities = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))

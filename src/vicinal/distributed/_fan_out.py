@@ -89,18 +89,11 @@ class CheckedTransport:
     A charge or a change is done once all copies have done it and have one chain. Until then nothing
     that it gave is used: what only some of them have done was paid for nothing, and is asked again.
 
-    Attributes
-    ----------
-    transports : sequence of ShardTransport
-        The way to every copy.
-    record : ShardRecord
-        What is known of the shard.
-    cluster : str
-        The cluster's id.
-    clock : callable
-        Returns the coordinator's clock.
-    takeover : Takeover, optional
-        Gives up a copy that fails while the other one answers.
+    - `transports`: the way to every copy.
+    - `record`: what is known of the shard.
+    - `cluster`: the cluster's id.
+    - `clock`: returns the coordinator's clock.
+    - `takeover`: gives up a copy that fails while the other one answers.
     """
 
     transports: Sequence[ShardTransport]
@@ -175,13 +168,13 @@ class CheckedTransport:
 
     def align(self, source: int) -> None:
         """Give all copies the ledger of one of them; all were where the coordinator saw them."""
-        seen, began = self.record.state, time.monotonic()
-        rows = self._done(source, ReadLedger(seen)).value
+        known, began = self.record.state, time.monotonic()
+        rows = self._done(source, ReadLedger(known)).value
         patience = _SLOWER * (time.monotonic() - began)
         seconds = min(_COPYING, max(2 * self.lag, patience))
         for place in range(len(self.transports)):
             if place != source:
-                self._done(place, ReplaceLedger(seen, rows), seconds)
+                self._done(place, ReplaceLedger(known, rows), seconds)
 
     def _done(self, place: int, task: Task, seconds: float = _COPYING) -> ShardAnswer:
         reply = self.transports[place].send(self.message(task))
@@ -200,22 +193,17 @@ class CheckedReply:
     def result(self, seconds: float) -> Any:
         """Return what came of the task.
 
-        Raises
-        ------
-        StoreOutdated
-            If another shard has done it.
-        ShardUnreachable
-            If the copies went different ways: they have been made the same, to be asked again. If
-            one is away, for which the other waits, or was given up.
-        StoreDamaged
-            If copies that are the same gave different sums.
+        Raises StoreOutdated if another shard has done it. Raises ShardUnreachable if the copies
+        went different ways: they have been made the same, to be asked again; or if one is away, for
+        which the other waits, or was given up. Raises StoreDamaged if copies that are the same gave
+        different sums.
         """
         shard, long = self.shard, isinstance(self.message.task, CHANGES)
         outcomes = outcomes_of(self.replies, self.sent, seconds, shard.lag, long=long)
         shard.check(outcomes)
         answers: list[ShardAnswer] = outcomes.values
         links = [answer.links for answer in answers]
-        agree = shard.record.accept(self.message.seen, *links)
+        agree = shard.record.accept(self.message.known, *links)
         shard.note_all()
         if isinstance(self.message.task, CHARGES_AND_CHANGES) and not agree:
             shard.align(max(range(len(links)), key=lambda place: len(links[place])))
@@ -264,18 +252,10 @@ TaskTransport = ShardTransport | CheckedTransport | CopyTransport
 class RetriedTask:
     """One shard's task, sent again whenever the shard cannot be reached.
 
-    Attributes
-    ----------
-    shard, task
-        Who is to do what.
-    reason : str
-        Why the shard was last unreachable, in public words; empty if it only took too long.
-    is_damaged : bool
-        Whether asking it again is no help.
-    has_answered : bool
-        Whether it has sent `value`.
-    value
-        What it sent.
+    - `shard`, `task`: who is to do what.
+    - `reason`: why the shard was last unreachable, in public words; empty if it only took too long.
+    - `is_damaged`: whether asking it again is no help.
+    - `has_answered`: whether it has sent `value`.
     """
 
     shard: TaskTransport
@@ -310,22 +290,13 @@ def gather(
 ) -> dict[int, Any]:
     """Send shards their tasks and return what came back, by shard.
 
-    Parameters
-    ----------
-    shards : mapping of int to transport
-        The shards by number.
-    task : Task, or one for every shard
-        What they are to do.
-    policy : MissingShardPolicy
-        How long to wait, and for whom.
-    work : float
-        Seconds that a shard that can be reached may take, if that is longer.
+    - `shards`: the shards by number.
+    - `task`: what they are to do.
+    - `policy`: how long to wait, and for whom.
+    - `work`: seconds that a shard that can be reached may take, if that is longer.
 
-    Raises
-    ------
-    ShardMissing
-        If a shard is missing and the policy is to refuse, or if all are. It says which, and why.
-        ShardDamaged if one is damaged, for which nobody waits.
+    Raises ShardMissing if a shard is missing and the policy is to refuse, or if all are. It says
+    which, and why. ShardDamaged if one is damaged, for which nobody waits.
     """
     tasks = task if isinstance(task, Sequence) else [task] * len(shards)
     until = time.monotonic() + policy.deadline

@@ -42,10 +42,7 @@ _FEWEST = 16
 class SumNode:
     """An inner node: sends messages on to shards, and adds what they send.
 
-    Parameters
-    ----------
-    shards : sequence of ShardTransport
-        The ways to them, in the order of the messages.
+    `shards`: the ways to them, in the order of the messages.
     """
 
     def __init__(self, shards: Sequence[ShardTransport]) -> None:
@@ -54,12 +51,9 @@ class SumNode:
     def handle(self, messages: Sequence[Message], seconds: float) -> GroupAnswer | None:
         """Send each shard its message; return the sum, and links; None for a search ahead.
 
-        Raises
-        ------
-        ShardUnreachable
-            If a shard cannot be reached, or takes longer. Those that have charged keep their votes.
-        StorageFailed
-            If a shard sends something else than sums. What a shard refuses is raised as it is.
+        Raises ShardUnreachable if a shard cannot be reached, or takes longer. Those that have
+        charged keep their votes. Raises StorageFailed if a shard sends something else than sums.
+        What a shard refuses is raised as it is.
         """
         if len(messages) != len(self._shards):
             raise ShardUnreachable("A process that adds for shards does not know the way to them.")
@@ -82,12 +76,7 @@ def _added(answers: Sequence[ShardAnswer]) -> Steps:
 class ShardGroup:
     """Some shards behind an inner node for each copy; messages and answers are checked here.
 
-    Attributes
-    ----------
-    shards : mapping of int to CheckedTransport
-        The shards, by number.
-    nodes : sequence of SumTransport
-        The way to the node of every copy.
+    `shards`: the shards, by number. `nodes`: the way to the node of every copy.
     """
 
     shards: Mapping[int, CheckedTransport]
@@ -122,12 +111,8 @@ class GroupReply:
     def result(self, seconds: float) -> Steps:
         """Return the sum.
 
-        Raises
-        ------
-        StoreOutdated
-            If another shard took part.
-        ShardUnreachable
-            If copies of a shard differ: asked one by one, they are made the same.
+        Raises StoreOutdated if another shard took part. Raises ShardUnreachable if copies of a
+        shard differ: asked one by one, they are made the same.
         """
         lag = max(shard.lag for shard in self.group.shards.values())
         outcomes = outcomes_of(self.replies, self.sent, seconds, lag, long=False)
@@ -136,7 +121,7 @@ class GroupReply:
         answers: list[GroupAnswer] = outcomes.values
         shards, links = self.group.shards.values(), zip(*(a.links for a in answers), strict=True)
         agree = [
-            shard.record.accept(message.seen, *its)
+            shard.record.accept(message.known, *its)
             for shard, message, its in zip(shards, self.messages, links, strict=True)
         ]
         for shard in shards:
@@ -153,15 +138,10 @@ class SumTree:
     Whatever fails behind a node is asked again without it: shards that had charged find their
     votes, so nobody is charged twice, and what is missing is known by its number.
 
-    Parameters
-    ----------
-    shards : sequence of CheckedTransport
-        The ways to all shards.
-    policy : MissingShardPolicy
-        What to do if one is missing.
-    fan_out : int or "auto"
-        Shards behind an inner node. "auto": the root of their number, and no nodes for fewer than
-        16; so are there none for a number that is not smaller than that of the shards.
+    - `shards`: the ways to all shards.
+    - `policy`: what to do if one is missing.
+    - `fan_out`: shards behind an inner node. "auto": the root of their number, and no nodes for
+      fewer than 16; so are there none for a number that is not smaller than that of the shards.
     """
 
     def __init__(
@@ -201,27 +181,19 @@ class SumTree:
     ) -> tuple[list[Steps], set[int]]:
         """Have shards charge a block; return sums that add up to theirs, and who is missing.
 
-        Parameters
-        ----------
-        request : VoteRequest
-            What to charge.
-        numbers : iterable of int
-            Which shards.
-        meanwhile : callable, optional
-            What is done while they are at work.
+        - `request`: what to charge.
+        - `numbers`: which shards.
+        - `meanwhile`: what is done while they are at work.
 
-        Raises
-        ------
-        ShardMissing
-            As :func:`vicinal.distributed._fan_out.gather`.
+        Raises ShardMissing as :func:`vicinal.distributed._fan_out.gather`.
         """
         self._regroup()
         until = time.monotonic() + self._policy.deadline
         half = self._policy.deadline / 2
-        asked = set(numbers)
-        groups = [group for group in self._groups if asked.issuperset(group.shards)]
+        expected = set(numbers)
+        groups = [group for group in self._groups if expected.issuperset(group.shards)]
         replies = [group.send(request, half) for group in groups]
-        alone = self._ask(request, asked.difference(*(group.shards for group in groups)))
+        alone = self._ask(request, expected.difference(*(group.shards for group in groups)))
         if meanwhile is not None:
             meanwhile()
         sums = []
@@ -230,7 +202,7 @@ class SumTree:
                 sums.append(reply.result(half))
             except (ShardUnreachable, StorageFailed):
                 alone |= self._ask(request, group.shards)
-        answered = results_of(alone, until, 0.0, self._policy, len(asked) - len(alone))
+        answered = results_of(alone, until, 0.0, self._policy, len(expected) - len(alone))
         return [*sums, *answered.values()], alone.keys() - answered.keys()
 
     def _regroup(self) -> None:
@@ -245,10 +217,10 @@ class SumTree:
 
     def _ask(self, request: VoteRequest, numbers: Iterable[int]) -> dict[int, RetriedTask]:
         """Send a request to shards one by one."""
-        asked = {number: RetriedTask(self._shards[number], request) for number in sorted(numbers)}
-        for one in asked.values():
+        sent = {number: RetriedTask(self._shards[number], request) for number in sorted(numbers)}
+        for one in sent.values():
             one.send()
-        return asked
+        return sent
 
     def _group(self, numbers: Iterable[int]) -> ShardGroup:
         shards = {number: self._shards[number] for number in numbers}
@@ -260,8 +232,8 @@ class SumTree:
         return len({len(self._shards[number].transports) for number in numbers}) == 1
 
 
-def _fan_out(wanted: int | str, shards: int) -> int:
+def _fan_out(shape: int | str, shards: int) -> int:
     """Return how many shards stand behind an inner node; all of them: there is none."""
-    if wanted != AUTO:
-        return _checks.integer("fan_out", wanted, least=2)
+    if shape != AUTO:
+        return _checks.integer("fan_out", shape, least=2)
     return shards if shards < _FEWEST else math.isqrt(shards - 1) + 1
