@@ -99,4 +99,5 @@ def interactions_alone(request):
         patch.setattr(_interactions.REGISTRY, "_entries", [])
         if request.node.get_closest_marker("counts_interactions") is not None:
             patch.setattr(_interactions.Interactions, "_fault", FAULT)
+            gc.freeze()  # each fit searches for garbage: not in what other tests have left
         yield

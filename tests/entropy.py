@@ -43,6 +43,7 @@ CHILDREN_DRAW = {
     "tests/congruence/test_shards.py": "what is compared has simulated noise; keys are true",
     "tests/crash/test_cluster_kill.py": CHARGES,
     "tests/crash/test_copies_kill.py": CHARGES,
+    "tests/crash/test_takeover_kill.py": CHARGES,
     "tests/crash/test_service_kill.py": BITS,
     "tests/crash/test_store_kill.py": BITS,
     "tests/crash/test_transfer_kill.py": BITS,
@@ -56,6 +57,7 @@ CHILDREN_DRAW = {
     "tests/unit/test_distributed_extraction.py": CHARGES,
     "tests/unit/test_distributed_namespaces.py": "machines begin and end, and answer nothing",
     "tests/unit/test_serving_load.py": BITS,
+    "tests/unit/test_start_up.py": "what a store loads is asked, and no answer",
     "tests/unit/test_store_failures.py": BITS,
 }
 """Files of tests whose other processes draw true noise, and why no outcome hangs on it."""

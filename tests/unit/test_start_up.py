@@ -67,6 +67,28 @@ def test_pricing_a_plan_loads_only_what_it_needs():
     assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
 
 
+STORE = """
+import numpy as np
+from vicinal.store import Store
+
+X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+plan = {"epsilon": 4.0, "n_queries": 60, "n_neighbors": 40, "noise_multiplier": 1.5}
+plan |= {"public": np.random.default_rng(1).normal(size=(20, 4)), "simulation_seed": 0}
+Store.init(FOLDER, X, y, classes=range(3), n_records=60, **plan).close()
+with Store.open(FOLDER) as store:
+    store.predict(X[:5])
+    store.erase([7])
+    store.add(X[:2], y[:2])
+"""
+
+
+def test_a_store_needs_no_scikit_learn(tmp_path):
+    """Fails if what only estimators need is loaded with every store: it takes a second."""
+    modules = loaded(f"FOLDER = {str(tmp_path / 'store')!r}\n{STORE}")
+    assert "vicinal.store" in modules
+    assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
+
+
 PACKAGES = """
 import vicinal.cli._main, vicinal.features, vicinal.labelling, vicinal.reports._transfer_page
 import vicinal.serving._app, vicinal.serving._protocol

@@ -32,7 +32,7 @@ class ClusterChange:
 
     Attributes
     ----------
-    what : str
+    kind : str
         :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
     subjects : list of int or str
         Whose each record is; or who is erased.
@@ -44,7 +44,7 @@ class ClusterChange:
         The coordinator's clock.
     """
 
-    what: str
+    kind: str
     subjects: list[SubjectId] = field(default_factory=list)
     integers: IntegerMatrix = field(default_factory=_NO_ROWS.copy)
     rows: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
@@ -54,9 +54,9 @@ class ClusterChange:
 
     def task(self, shard: int) -> Task:
         """Return what one shard has to do."""
-        if self.what == ERASE:
+        if self.kind == ERASE:
             return Erase(self.clock, self.subjects)
-        if self.what == AUDIENCE:
+        if self.kind == AUDIENCE:
             return OpenAudience(self.clock, **self.audience)
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
@@ -64,12 +64,12 @@ class ClusterChange:
 
     def concerns(self, shard: int) -> bool:
         """Tell whether a shard has anything to do."""
-        return self.what != ADD or bool((self.places == shard).any())
+        return self.kind != ADD or bool((self.places == shard).any())
 
     def save(self, path: Path) -> str:
         """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
         described = {
-            "what": self.what, "turn": self.clock, "subjects": self.subjects,
+            "what": self.kind, "turn": self.clock, "subjects": self.subjects,
             "audience": self.audience,
         }  # fmt: skip
         content = io.BytesIO()

@@ -53,18 +53,11 @@ _WORK = 3600.0
 class ClusterChanges:
     """Makes changes on all shards; none is made without one of them.
 
-    Parameters
-    ----------
-    folder : Path
-        The coordinator's.
-    ledger : Ledger
-        The coordinator's.
-    transports : sequence of CheckedTransport
-        The ways to all shards.
-    records : ShardRecords
-        What the ledger keeps of them.
-    deadline : float
-        Seconds that a change waits for them.
+    - `folder`: the coordinator's.
+    - `ledger`: the coordinator's.
+    - `transports`: the ways to all shards.
+    - `records`: what the ledger keeps of them.
+    - `deadline`: seconds that a change waits for them.
     """
 
     def __init__(
@@ -99,27 +92,21 @@ class ClusterChanges:
     def on_all(self, task: Task | Sequence[Task]) -> dict[int, Any]:
         """Have all shards do a task; return what came of it, by shard.
 
-        Raises
-        ------
-        ShardMissing
-            If one is missing.
+        Raises ShardMissing if one is missing.
         """
         return self._on(self._transports, task)
 
     def on_copies(self, place: int, task: Task | Sequence[Task]) -> dict[int, Any]:
         """Have one copy of each shard do a task that changes nothing, where there is one in place.
 
-        Raises
-        ------
-        ShardMissing
-            If one is missing.
+        Raises ShardMissing if one is missing.
         """
         ways = {n: t.copy(place) for n, t in self._transports.items() if place < len(t.transports)}
         return self._on(ways, task)
 
     def make(
         self,
-        what: str,
+        kind: str,
         decide: Callable[[], ClusterChange],
         staged: StagedAddition | None = None,
     ) -> dict[int, Any]:
@@ -130,7 +117,7 @@ class ClusterChanges:
         """
         if staged is None:
             self._staged.wipe()
-        with self._ledger.change(what):
+        with self._ledger.change(kind):
             clock = self._ledger.clock + 1
             change = replace(decide(), clock=clock)
             if staged is None:
@@ -145,10 +132,7 @@ class ClusterChanges:
     def finish(self, staged: StagedAddition | None = None) -> dict[int, Any]:
         """Have shards make the change that is pending, of which `staged` may be prepared.
 
-        Raises
-        ------
-        ShardMissing
-            If one is missing. The change stays pending.
+        Raises ShardMissing if one is missing. The change stays pending.
         """
         results = None if staged is None else self._added_as_staged(staged)
         if results is None:
@@ -201,10 +185,8 @@ class ClusterChanges:
     ) -> Callable[[], ClusterChange]:
         """Return what decides to add records, which may be staged.
 
-        Raises
-        ------
-        ShardMissing
-            If a shard is missing: it may know one of the subjects. Nothing is changed.
+        Raises ShardMissing if a shard is missing: it may know one of the subjects. Nothing is
+        changed.
         """
         database, version = self._ledger.database, self._ledger.version + 1
         change = self._addition(records) if staged is None else staged.change
@@ -222,12 +204,8 @@ class ClusterChanges:
     def places_of(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.int32]:
         """Return the shard of every subject, int32 (subjects,): the one that knows them, if any.
 
-        Shards are asked for some thousands at a time.
-
-        Raises
-        ------
-        ShardMissing
-            If a shard is missing: it may know one of them.
+        Shards are asked for some thousands at a time. Raises ShardMissing if a shard is missing: it
+        may know one of them.
         """
         places = [_NOWHERE]
         for start in range(0, len(subjects), _AT_ONCE):
@@ -263,10 +241,7 @@ class ClusterChanges:
     ) -> npt.NDArray[np.int32]:
         """Return the shard of every subject: where it is, or was, or else by the hash of its id.
 
-        Parameters
-        ----------
-        standings : mapping of int to int8 (subjects,)
-            What each shard knows of them.
+        `standings`, mapping of int to int8 (subjects,): what each shard knows of them.
         """
         table = np.stack([standings[number] for number in sorted(standings)])
         if ((table > 0).sum(axis=0) > 1).any():

@@ -16,7 +16,7 @@ from threading import Lock
 
 from vicinal.distributed._cluster_change import ClusterChange, wipe
 from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
-from vicinal.distributed._messages import IsStaging, Ping, Stage
+from vicinal.distributed._messages import Add, IsStaging, Ping, Stage
 from vicinal.errors import ShardUnreachable
 from vicinal.ledger._files import guarded, sync_folder
 from vicinal.mechanisms import fresh_key
@@ -153,6 +153,7 @@ def _send(
     """Send every shard its part; what is sent after an erasure would bring somebody back."""
     for number, shard in shards.items():
         part = change.task(number)
+        assert isinstance(part, Add)  # noqa: S101 (only additions are staged)
         with current():
             reply = shard.send(Stage(token, part.integers, part.rows, part.subjects))
         try:

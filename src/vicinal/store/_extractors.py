@@ -13,24 +13,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import _checks
+from vicinal import _checks, features
 from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed
-from vicinal.features import (
-    HOGFeatures,
-    ImageFeatures,
-    Lite0Features,
-    MiniLMFeatures,
-    OnnxFeatures,
-    PublicMap,
-    ScatteringFeatures,
-    SentenceFeatures,
-    TableFeatures,
-)
-from vicinal.features._lite0 import LITE0, packaged_weights
-from vicinal.features._minilm import MINILM
-from vicinal.features._table_features import as_schema
-from vicinal.features._text import PACKAGED_MODEL
+from vicinal.features._model_names import LITE0, MINILM, PACKAGED_MODEL
 from vicinal.ledger._files import guarded
 from vicinal.store._folder import copy_file
 
@@ -38,27 +24,29 @@ from vicinal.store._folder import copy_file
 def _image_features(model: str = LITE0, weights: str | None = None, **options: Any) -> Any:
     """Return the packaged network, or one of timm with a file of weights."""
     if model == LITE0:
-        return Lite0Features(weights=weights, **options)
+        return features.Lite0Features(weights=weights, **options)
     if weights is None:
         raise TypeError  # as for any parameter that is left out
-    return ImageFeatures(model, weights, **options)
+    return features.ImageFeatures(model, weights, **options)
 
 
 def _text_features(model: str = PACKAGED_MODEL, **options: Any) -> Any:
     """Return the packaged network without torch, or one of sentence-transformers."""
-    return MiniLMFeatures(**options) if model == MINILM else SentenceFeatures(model, **options)
+    if model == MINILM:
+        return features.MiniLMFeatures(**options)
+    return features.SentenceFeatures(model, **options)
 
 
-KINDS: dict[str, Callable[..., Any] | None] = {
+KINDS: dict[str, Callable[..., Any] | str | None] = {
     "columns": None,
-    "hog": HOGFeatures,
-    "scattering": ScatteringFeatures,
+    "hog": "HOGFeatures",
+    "scattering": "ScatteringFeatures",
     "image": _image_features,
     "text": _text_features,
-    "onnx": OnnxFeatures,
-    "table": TableFeatures,
+    "onnx": "OnnxFeatures",
+    "table": "TableFeatures",
 }
-"""Extractors by name; "columns" takes numbers as they are."""
+"""Extractors by name; "columns" takes numbers as they are. Loaded for the store that has one."""
 
 VECTORS, IMAGES, TEXTS, ROWS = "vectors", "images", "texts", "rows"
 
@@ -96,18 +84,22 @@ class StoreExtractor:
 
     kind: str = "columns"
     options: dict[str, Any] = field(default_factory=dict)
-    public_map: PublicMap | None = None
+    public_map: features.PublicMap | None = None
     columns: list[str] | None = None
 
     def __post_init__(self) -> None:
         """Refuse kinds that there are not, and options that a kind does not have."""
         _checks.choice("features", self.kind, tuple(KINDS))
         if self.kind == "table":
+            from vicinal.features._table_features import as_schema
+
             schema = as_schema(self.options.get("schema")).usable()
             plain = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain)
         packaged = self.kind == "image" and self.options.get("model", LITE0) == LITE0
         if packaged and self.options.get("weights") is None:
+            from vicinal.features._lite0 import packaged_weights
+
             object.__setattr__(
                 self, "options", {**self.options, "weights": str(packaged_weights())}
             )
@@ -116,7 +108,7 @@ class StoreExtractor:
     @property
     def takes(self) -> str:
         """What raw rows are: "vectors", "images", "texts", or "rows" of named columns."""
-        if isinstance(self._rows, OnnxFeatures):
+        if self.kind == "onnx":
             return VECTORS if len(self._rows.input_shape) == 1 else IMAGES
         return {"columns": VECTORS, "text": TEXTS, "table": ROWS}.get(self.kind, IMAGES)
 
@@ -146,7 +138,7 @@ class StoreExtractor:
         """
         numbers = self._numbers(raw)
         components = min(n_components, *np.shape(numbers))
-        public_map = PublicMap(n_components=components, power=power).fit(numbers)
+        public_map = features.PublicMap(n_components=components, power=power).fit(numbers)
         return replace(self, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
@@ -184,7 +176,7 @@ class StoreExtractor:
             If its model, or the definition of its arithmetic, is not the one that the store was
             made with, or cannot be read.
         """
-        public_map = PublicMap.load(folder / MAP) if spec["mapped"] else None
+        public_map = features.PublicMap.load(folder / MAP) if spec["mapped"] else None
         options, model_path = dict(spec["options"]), folder / MODEL
         if spec["kind"] in _COPIED:
             options[_COPIED[spec["kind"]]] = str(model_path)
@@ -208,6 +200,8 @@ class StoreExtractor:
         """The extractor itself, which keeps a network once it is loaded."""
         kind = KINDS[self.kind]
         try:
+            if isinstance(kind, str):
+                kind = getattr(features, kind)
             return None if kind is None else kind(**self.options)
         except TypeError:
             raise InvalidInput(

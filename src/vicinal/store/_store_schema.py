@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,13 @@ from vicinal.ledger._files import replace_file
 from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours import RBF, Cosine, Kernel, Precision
 from vicinal.predictors._common import inputs
-from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._engine_factory import kernel_for
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._indexes import plain_index
 from vicinal.store._targets import TargetSchema
+
+if TYPE_CHECKING:
+    from vicinal.predictors.ind_knn._base import IndKNNEstimator
 
 PUBLIC = "public.npy"
 
@@ -75,17 +77,6 @@ class StoreSchema:
         form.n_features_in_ = self.n_features
         return form
 
-    def _plain(self, rows: Any) -> bool:
-        """Tell whether rows are as they must be already; checking all else takes a millisecond."""
-        return bool(
-            type(rows) is np.ndarray
-            and rows.dtype in (np.float32, np.float64)
-            and rows.shape == (len(rows), self.n_features)
-            and len(rows)
-            and rows.flags.c_contiguous
-            and np.isfinite(rows).all()
-        )
-
     def kernel_of(self, bandwidth: float | None) -> Kernel:
         """Return the kernel; the bandwidth does not change stored integers."""
         if self.kernel == "cosine":
@@ -101,7 +92,7 @@ class StoreSchema:
         if isinstance(raw, ExtractedRows):
             return raw.features
         rows = self.extractor.transform(raw)
-        if self._plain(rows):
+        if _plain(rows) and rows.shape[1] == self.n_features:
             return rows  # type: ignore[no-any-return]
         try:
             return inputs.features(self.form, rows)
@@ -167,12 +158,29 @@ def new_schema(
     """
     target = TargetSchema.of(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}
-    form, settings = target.estimator(options), target.settings(options)
+    settings = target.settings(options)
     inputs.refuse_same_memory(X, public)
-    features = inputs.features(form, extractor.transform(X), reset=True)
+    features = extractor.transform(X)
+    if not _plain(features):
+        features = inputs.features(target.estimator(options), features, reset=True)
     reference = None if public is None else inputs.reference(public, features)
     kernel = kernel_for(settings, reference)
     bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
     further = (settings.index, settings.reference_cost)
     return StoreSchema(target, features.shape[1], *args, *further), features
+
+
+def _plain(rows: Any) -> bool:
+    """Tell whether rows are as they must be already: checking all else takes a millisecond.
+
+    And loads scikit-learn, which takes a second.
+    """
+    return bool(
+        type(rows) is np.ndarray
+        and rows.dtype in (np.float32, np.float64)
+        and rows.ndim == 2
+        and rows.size
+        and rows.flags.c_contiguous
+        and np.isfinite(rows).all()
+    )

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import predictors
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import UNIT, RecordTargets, RecordVectors
-from vicinal.predictors import (
-    IndKNNClassifier,
-    IndKNNKeywords,
-    IndKNNMultiLabelClassifier,
-    IndKNNRegressor,
-)
-from vicinal.predictors._common.parameters import declared
-from vicinal.predictors.ind_knn._base import IndKNNEstimator
+from vicinal.predictors._common.parameters import REQUIRED, declared
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.predictors.ind_knn._vector_settings import (
@@ -28,15 +23,20 @@ from vicinal.predictors.ind_knn._vector_settings import (
     RegressorSettings,
 )
 
+if TYPE_CHECKING:
+    from vicinal.predictors.ind_knn._base import IndKNNEstimator
+
 CLASSES, NUMBERS, LABELS, WORDS = "classes", "bounds", "labels", "vocabulary"
 """Kinds of targets, each by the parameter that declares it."""
 
-_ESTIMATORS: dict[str, type[IndKNNEstimator[Any]]] = {
-    CLASSES: IndKNNClassifier,
-    NUMBERS: IndKNNRegressor,
-    LABELS: IndKNNMultiLabelClassifier,
-    WORDS: IndKNNKeywords,
+_ESTIMATORS = {
+    CLASSES: "IndKNNClassifier",
+    NUMBERS: "IndKNNRegressor",
+    LABELS: "IndKNNMultiLabelClassifier",
+    WORDS: "IndKNNKeywords",
 }
+"""Names, as an estimator takes a second to load, and only what checks unusual rows needs one."""
+
 _SETTINGS: dict[str, type[SharedSettings]] = {
     CLASSES: IndKNNSettings,
     NUMBERS: RegressorSettings,
@@ -88,8 +88,8 @@ class TargetSchema:
             )
         (kind,) = declared
         values = {name: parameters[name] for name in _OWN[kind] if name in parameters}
-        form = _estimator(kind, {**_LEAST.get(kind, {}), **values})
-        return cls(kind, {**values, kind: _plain(_SETTINGS[kind], form)})
+        settings = _settings(kind, {**_LEAST.get(kind, {}), **values})
+        return cls(kind, {**values, kind: _plain(settings)})
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -109,11 +109,13 @@ class TargetSchema:
 
     def estimator(self, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
         """Return an estimator of these targets and further parameters, not fitted."""
-        return _estimator(self.kind, {**parameters, **self.parameters})
+        given = {**parameters, **self.parameters}
+        _check_names(self.kind, given)
+        return getattr(predictors, _ESTIMATORS[self.kind])(**given)  # type: ignore[no-any-return]
 
     def settings(self, parameters: Mapping[str, Any]) -> SharedSettings:
         """Return checked settings of these targets and further parameters."""
-        return _SETTINGS[self.kind].of(self.estimator(parameters))
+        return _settings(self.kind, {**parameters, **self.parameters})
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -176,13 +178,13 @@ class TargetSchema:
         return np.tile([low for low, _ in bounds.values()], (size, 1))
 
 
-def _estimator(kind: str, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
-    estimator = _ESTIMATORS[kind]
+def _settings(kind: str, parameters: Mapping[str, Any]) -> SharedSettings:
+    """Return checked settings of parameters and defaults, as an estimator of that kind has them."""
     _check_names(kind, parameters)
-    try:
-        return estimator(**parameters)
-    except TypeError:
-        raise InvalidInput(f"The {kind!r} parameter must be given.") from None
+    values = {each.name: each.default for each in declared(_SETTINGS[kind])} | dict(parameters)
+    if any(value is REQUIRED for value in values.values()):
+        raise InvalidInput(f"The {kind!r} parameter must be given.")
+    return _SETTINGS[kind].of(SimpleNamespace(**values))
 
 
 def _check_names(kind: str, parameters: Mapping[str, Any]) -> None:
@@ -211,9 +213,8 @@ def _misplaced(places: npt.NDArray[np.int32], steps: npt.NDArray[np.int32], word
     return bool(wrong.any() or unordered.any() or (there[:, 1:] & ~there[:, :-1]).any())
 
 
-def _plain(kind: type[SharedSettings], estimator: object) -> Any:
+def _plain(settings: SharedSettings) -> Any:
     """Return checked class names, labels or bounds as JSON has them."""
-    settings = kind.of(estimator)
     if isinstance(settings, RegressorSettings):
         bounds = settings.bounds
         pairs = np.stack([bounds.low, bounds.high], axis=1).tolist()

@@ -183,7 +183,7 @@ def test_radius_votes_are_enclosed():
 
         summed = _two_types.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 16, epsilon)
         assert _split_pairs(0.1, np.array([0.3, 0.3]), 16, epsilon) >= summed - 0.7
-    large = smoothed_delta(mechanism, Vertices([[0.02, 0.03, 0.95]]), 3000, 1.0)
+    large = smoothed_delta(mechanism, Vertices([[0.02, 0.03, 0.95]]), 1000, 1.0)
     assert large.method == "sandwich"
     assert large.log_upper - large.log_lower < 2
 

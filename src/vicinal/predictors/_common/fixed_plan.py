@@ -21,7 +21,7 @@ from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import BernoulliSource, bernoulli_source
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.predictors._common import claims, inputs
-from vicinal.predictors._common.guarantee_text import GuaranteeDisplay
+from vicinal.predictors._common.guarantee_display import GuaranteeDisplay
 from vicinal.predictors._common.parameter_checks import (
     AUTO,
     SEED,

@@ -120,12 +120,7 @@ def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt
             "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
             "but the target y is None."
         )
-    from sklearn.utils.validation import column_or_1d
-
-    try:
-        column = column_or_1d(y, warn=True)
-    except ValueError as error:
-        raise InvalidInput(f"The 'y' parameter: {_without_values(str(error))}") from None
+    column = _column(y)
     if _not_names(column):
         raise InvalidInput(
             "The 'y' parameter must hold integers or strings. Unknown label type: other objects."
@@ -135,6 +130,18 @@ def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt
             "The 'y' parameter must hold one label for each record. It has another length than X."
         )
     return _checks.label_indices(column, classes)
+
+
+def _column(y: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return labels as an array (n,), without scikit-learn where they are one already."""
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuU":
+        return y
+    from sklearn.utils.validation import column_or_1d
+
+    try:
+        return np.asarray(column_or_1d(y, warn=True))
+    except ValueError as error:
+        raise InvalidInput(f"The 'y' parameter: {_without_values(str(error))}") from None
 
 
 def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:

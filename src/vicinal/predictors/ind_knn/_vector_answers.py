@@ -10,7 +10,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
-from sklearn.isotonic import isotonic_regression
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
@@ -66,6 +65,8 @@ def distribution(shares: Floats) -> Floats:
 
     `shares` are those below J ascending thresholds, each with equal noise.
     """
+    from sklearn.isotonic import isotonic_regression  # slow to load; few answers need it
+
     return np.array([isotonic_regression(row, y_min=0.0, y_max=1.0) for row in shares])
 
 
