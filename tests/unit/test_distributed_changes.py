@@ -294,7 +294,7 @@ MOMENTS = {
     "decided and no shard told": "_cluster_changes.ClusterChanges.finish",
     "one shard told": "_shard_server.ShardServer._note_change",
     "made by one shard and not noted": "_shard_server.ShardServer._write_clock",
-    "made by all and the file not wiped": "_cluster_changes._wipe",
+    "made by all and the file not wiped": "_cluster_changes.StagedFile.put_away",
 }
 
 
