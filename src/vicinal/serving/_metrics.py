@@ -43,7 +43,7 @@ class BucketCounts:
 
 
 class Metrics:
-    """Counters of one process, written by its event loop only."""
+    """Counters of one process, written by its event loop; `waiting` and `failed` by others, too."""
 
     def __init__(self, is_consistent: Callable[[], bool]) -> None:
         self._is_consistent = is_consistent
