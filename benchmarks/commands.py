@@ -45,7 +45,9 @@ def make_store(path: Path) -> None:
     rows, public = rng.normal(size=(500, 16)), rng.normal(size=(200, 16))
     people = [f"person-{number}" for number in range(500)]
     labels = rng.integers(0, 3, 500)
-    Store.init(path, rows, labels, people, classes=range(3), epsilon=4.0, public=public).close()
+    Store.init(
+        path, rows, labels, people, classes=range(3), epsilon=4.0, public=public, model_share=0
+    ).close()
     np.savez(path.with_suffix(".npz"), x_train=rng.normal(size=(20, 16)))
 
 

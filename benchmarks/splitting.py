@@ -41,7 +41,7 @@ def filled_store(path: Path, people: int) -> None:
     public = rng.standard_normal((64, FEATURES))
     Store.init(
         path, X, [0, 1], ["p0", "p1"], classes=[0, 1], public=public, n_records=people,
-        n_queries=100,
+        n_queries=100, model_share=0,
     ).close()  # fmt: skip
     parts = open_store(path)
     try:

@@ -36,6 +36,7 @@ class Experiments(CommandGroup):
         "regression": "experiments.commands.vectors:regression",
         "robustness": "experiments.commands.methods:robustness",
         "several-labels": "experiments.commands.vectors:several_labels",
+        "small-tables": "experiments.commands.small_tables:small_tables",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
         "stream": "experiments.commands.streams:stream",

@@ -92,7 +92,7 @@ def _neighbours(plan: TablePlan, reference: str, **options: Any) -> Floats:
     classifier = IndKNNClassifier(
         [0, 1], plan.epsilon, DELTA, plan.n_queries, class_prior=(1 - plan.prior, plan.prior),
         n_records=len(X), records_per_subject=plan.split.records_per_subject, reference_cost=cost,
-        simulation_seed=plan.seed, **options,
+        simulation_seed=plan.seed, **{"model_share": 0, **options},
     )  # fmt: skip
     return classifier.fit(X, labels, subjects, R).predict_proba(Q)[:, 1]
 

@@ -79,7 +79,7 @@ def _cell(
     X, R, Q = features
     classifier = IndKNNClassifier(
         [0, 1], epsilon, DELTA, len(Q), n_records=len(X), simulation_seed=place[2],
-        records_per_subject=split.records_per_subject, **given,
+        records_per_subject=split.records_per_subject, **{"model_share": 0, **given},
     )  # fmt: skip
     classifier.fit(X, split.cases[split.private].astype(int), split.subjects[split.private], R)
     answers = classifier.query(Q)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex, Precision, int8_precision
-from vicinal.neighbours._scan import ScanEngine
+from vicinal.neighbours._scan import Pairs, ScanEngine
 from vicinal.neighbours.engines import (
     ENGINES,
     HitBudget,
@@ -52,6 +52,31 @@ def scene(seed, n, q, d, factor):
 
 def widened(rows):
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % 4)))
+
+
+@engines
+@settings(deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 2**20), n=st.integers(1, 200), q=st.integers(0, 20), d=st.integers(1, 300),
+    factor=st.sampled_from([1, 2]), first=st.sampled_from([0, 1000]),
+)  # fmt: skip
+def test_every_engine_has_the_similarities_of_chosen_pairs(name, seed, n, q, d, factor, first):
+    """Fails if a pair gets another's product, or pairs with other records are written."""
+    worker = engine(name)
+    x, queries, offsets, similarities, _ = scene(seed, n, max(q, 1), d, factor)
+    queries, half = queries[:q], n // 2
+    chosen = [np.sort(np.random.default_rng(j).permutation(n)[: j % 5]) for j in range(q)]
+    rows = np.concatenate([np.zeros(0, np.int64), *chosen])
+    starts = np.cumsum([0, *map(len, chosen)])
+    expected = similarities[np.repeat(np.arange(q), np.diff(starts)), rows]
+    values = np.full(len(rows), -1, np.int32)
+    for between in (slice(0, half), slice(half, n)):
+        records = ScanRecords(widened(x)[between], offsets[between], np.zeros(n, np.int32)[between])
+        at = (rows + first).astype(np.int32)
+        pairs = Pairs(starts, at, values, records, first + between.start)
+        worker.similarities(widened(queries), factor, pairs)
+        met = rows < between.stop
+        np.testing.assert_array_equal(values, np.where(met, expected, -1))
 
 
 @engines

@@ -110,12 +110,12 @@ def test_a_person_with_many_records_has_the_law_of_one():
     assert law_p(found, SETTING.outcome((0, 0, 0, 1, 0, 1))) < P_VALUE
 
 
-def fixed_size(self, queries, candidates):
+def fixed_size(self, queries, candidates):  # noqa: ARG001 (takes the place of a method)
     """Choose among a sample of fixed size."""
     rng = np.random.default_rng(0)
     size = len(self.knn)
     ranks = rng.random((len(queries), size)).argsort(axis=1)
-    return self.knn.first(candidates, (ranks < round(self.gamma * size)).ravel())
+    return self.knn.of_sample(queries, np.flatnonzero(ranks.ravel() < round(self.gamma * size)))
 
 
 def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the place of a method)

@@ -70,7 +70,7 @@ class Rough(BernoulliSource):
         return SystemBernoulli().bernoulli(1.05 * probability, size)
 
 
-def who(coins, subjects_of=None, draws=2):
+def who(coins, subjects_of=None, draws=2, first=None):
     """Return who is in the samples of many equal queries, bool (draws, DRAWS, PEOPLE).
 
     k is so large that everybody whose coin comes up is chosen.
@@ -78,6 +78,7 @@ def who(coins, subjects_of=None, draws=2):
     slots = np.arange(PEOPLE) if subjects_of is None else subjects_of
     integers = np.arange(len(slots), dtype=np.float32)[:, None]
     knn = PoissonKNN(RBF(1.0, 1.0), integers, slots.astype(np.int32), PEOPLE, PEOPLE, GAMMA)
+    knn.sample_first = knn.sample_first if first is None else first
     sample = NearestOfSample(knn, GAMMA, coins)
     queries = np.zeros((DRAWS, 1), np.float32)
     candidates = sample.candidates(queries)
@@ -133,6 +134,12 @@ def honest():
 
 
 @pytest.fixture(scope="module")
+def honest_candidates():
+    """Samples of those inside a radius, of everybody here."""
+    return who(SystemBernoulli(), first=False)
+
+
+@pytest.fixture(scope="module")
 def honest_subjects():
     """Samples of people with one, two or three records each."""
     records = np.concatenate([np.arange(PEOPLE), np.arange(0, PEOPLE, 2), np.arange(0, PEOPLE, 4)])
@@ -142,6 +149,11 @@ def honest_subjects():
 @pytest.mark.parametrize("check", CHECKS)
 def test_everybody_is_there_by_a_coin_of_their_own(honest, check):
     assert CHECKS[check](honest) > P_VALUE
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_candidates_are_there_by_coins_of_their_own(honest_candidates, check):
+    assert CHECKS[check](honest_candidates) > P_VALUE
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -191,7 +203,7 @@ def chosen_p(found, n=6, k=2, gamma=0.4):
 @pytest.mark.parametrize("radius", [0, 1, 3, 6])
 def test_stopping_early_changes_no_law(radius):
     """Fails if looking at the nearest first makes any set of voters likelier."""
-    queries = 40_000 if radius > 2 else 6_000
+    queries = 40_000 if radius > 3 else 6_000
     assert chosen_p(drawn(radius, SystemBernoulli(), queries=queries)) > P_VALUE
 
 
@@ -199,9 +211,9 @@ def test_a_walk_that_never_goes_on_is_caught(monkeypatch):
     """Fails if the check would let a walk pass that stops at its candidates."""
     monkeypatch.setattr(
         NearestOfSample,
-        "_sampled_from_all",
-        lambda self, query, rows, tossed: self.knn.first(
-            self.knn.all_records(query), np.isin(np.arange(6), rows[tossed])
+        "_of_all",
+        lambda self, query, rows, hits: self.knn.first(
+            self.knn.all_records(query), np.sort(rows[hits]).astype(np.int64)
         ),
     )
     assert chosen_p(drawn(1, SystemBernoulli(), queries=6_000)) < P_VALUE

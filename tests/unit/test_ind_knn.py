@@ -33,7 +33,9 @@ Q, YQ = points(40, seed=2)
 
 
 def make(**parameters):
-    return IndKNNClassifier(range(CLASSES), **{"n_queries": 40, "epsilon": 4.0, **parameters})
+    return IndKNNClassifier(
+        range(CLASSES), **{"n_queries": 40, "epsilon": 4.0, "model_share": 0, **parameters}
+    )
 
 
 def fitted(**parameters):

@@ -78,7 +78,7 @@ def world():
 
 
 def labeller(world, **options):
-    return IndKNNLabeller(range(C), world[1], epsilon=2.0, **options)
+    return IndKNNLabeller(range(C), world[1], **{"epsilon": 2.0, **options})
 
 
 def rounds(**second):
@@ -484,7 +484,17 @@ def test_a_model_labels_and_is_stated(world, tmp_path):
     asked, _ = labelled(world, tmp_path, asker)
     assert (asked.labels == world[3][asked.questions]).mean() > 0.9
     assert "stays in the model" in str(asker.guarantee())
-    assert "model" not in str(labeller(world).guarantee())
+    assert "model" not in str(labeller(world, model_share=0).guarantee())
+
+
+def test_by_default_the_rule_decides_and_the_guarantee_says_what_it_did(world, tmp_path):
+    trained = labeller(world, epsilon=8.0, n_records=900)
+    assert "stays in the model" in str(trained.guarantee()), "it may, so it is stated"
+    labelled(world, tmp_path / "one", trained)
+    assert "stays in the model" in str(trained.guarantee())
+    quiet = labeller(world, epsilon=0.3, n_records=900)
+    labelled(world, tmp_path / "two", quiet)
+    assert "that no private model was trained, as with so few records" in str(quiet.guarantee())
 
 
 class Cut(Exception):
@@ -528,3 +538,9 @@ def test_rounds_with_other_features_have_no_model(world, tmp_path):
     run(world, tmp_path, asker=asker)
     assert "model_share" not in asker.state()
     assert "model" not in str(asker.guarantee())
+
+
+def test_rounds_say_why_they_have_no_model(world, tmp_path):
+    asker = labeller(world, n_records=900)
+    run(world, tmp_path, asker=asker)
+    assert "no private model was trained, as features change" in str(asker.guarantee())

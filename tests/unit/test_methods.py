@@ -299,7 +299,9 @@ def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark_data, case, 
         public = (1000 + rng.normal(size=(500, D))).astype(np.float32)
     if case == "few records":
         X, y = X[:15], y[:15]
-    classifier = IndKNNClassifier(range(CLASSES), 1.0, n_queries=100, release=release)
+    classifier = IndKNNClassifier(
+        range(CLASSES), 1.0, n_queries=100, release=release, model_share=0
+    )
     classifier.fit(X, y, public=public)
     told = (
         pytest.warns(UserWarning, match="do not look like") if case == "far away" else nullcontext()

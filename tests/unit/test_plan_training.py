@@ -182,7 +182,6 @@ def test_a_plan_beside_a_model_asks_a_quarter_with_what_training_leaves():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--model-share", "auto"), "number without --public"),
         (("--model-share", "1"), "from 0 to below 1"),
         (("--model-share", "some"), "from 0 to below 1"),
         (("--model-share", ".5", "--gate"), "must be 0 unless"),

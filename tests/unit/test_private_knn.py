@@ -30,7 +30,8 @@ from vicinal.mechanisms._sampling import (
 )
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
-from vicinal.neighbours import RBF, _scan
+from vicinal.neighbours import RBF, Precision, _scan
+from vicinal.neighbours._kernels import FLOAT32
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
 from vicinal.predictors.pate._estimator import PATEClassifier
 from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
@@ -68,10 +69,43 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
     near = walk.all_records(queries)
     for _ in range(5):
         heads = rng.random(subjects) < 0.5
-        chosen = walk.first(near, heads[slots[near.rows]])
+        chosen = walk.first(near, np.flatnonzero(heads[slots[near.rows]]))
         for j, query in enumerate(queries):
             expected = by_definition(integers, slots, query, heads, k)
             assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+
+
+@pytest.mark.parametrize("precision", [FLOAT32, Precision(120, 127)])
+@pytest.mark.parametrize("k", [1, 4, 200])
+def test_a_sample_drawn_first_has_the_nearest_of_the_definition(precision, k):
+    """Fails if a sample meets another query's distances, or the order is another."""
+    kernel = RBF(1.0, 1.0, precision)
+    rng = np.random.default_rng(k)
+    integers, queries = (kernel.encode(rng.normal(size=(m, 5)) / 4) for m in (300, 20))
+    slots = np.arange(300, dtype=np.int32)
+    walk = PoissonKNN(kernel, integers, slots, 300, k, 0.02)
+    assert walk.sample_first
+    sample = np.flatnonzero(rng.random(20 * 300) < 0.02)
+    chosen = walk.of_sample(queries, sample)
+    wide = integers.astype(np.float64)
+    for j, query in enumerate(queries.astype(np.float64)):
+        heads = np.isin(np.arange(300) + 300 * j, sample)
+        expected = by_definition(wide, slots, query, heads, k)
+        assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+
+
+def test_either_way_chooses_the_same_of_the_same_sample():
+    """Fails if drawing first and looking inside a radius first are two mechanisms."""
+    integers, slots, subjects = people(200)
+    queries, _, _ = people(10, seed=1)
+    found = []
+    for first in (True, False):
+        walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 3, 0.05)
+        walk.sample_first = first
+        near = None if first else walk.all_records(queries)
+        coins = SimulatedBernoulli(3)
+        found.append(np.sort(NearestOfSample(walk, 0.05, coins).draw(queries, near), axis=1))
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.entropy
@@ -118,8 +152,8 @@ def test_a_subject_goes_by_one_coin():
     walk = PoissonKNN(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
     near = walk.all_records(np.zeros((1, 1), np.float32))
     others = np.array([False, True, True, True, True, True])
-    assert (walk.first(near, others) == NOBODY).all()
-    np.testing.assert_array_equal(walk.first(near, ~others), [[0, NOBODY]])
+    assert (walk.first(near, np.flatnonzero(others)) == NOBODY).all()
+    np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NOBODY]])
 
 
 class Recorded(SimulatedBernoulli):
@@ -207,7 +241,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
             walk = PoissonKNN(RBF(1.0, 1.0), integers[part], slots[part], subjects, 4, 0.6)
             near = walk.all_records(queries)
             rows = np.flatnonzero(part)
-            chosen = walk.first(near, heads[slots[part][near.rows]])
+            chosen = walk.first(near, np.flatnonzero(heads[slots[part][near.rows]]))
             voters.append([{*rows[row[row != NOBODY]]} for row in chosen])
         for with_them, without in zip(*voters, strict=True):
             assert len(with_them - without) <= 1
@@ -288,7 +322,7 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
         voting.publish(np.zeros((2, 3), dtype=np.int64))
     with pytest.raises(AttributeError):
         voting.publish(np.zeros((1, 3), dtype=np.int64))
-    assert voting.quota.left == 0
+    assert voting.quota.remaining == 0
 
 
 @pytest.mark.parametrize(("kind", "spread"), [(GaussianMax, 1.0), (LaplaceMax, 2.0**0.5)])
@@ -371,7 +405,7 @@ def test_a_tie_is_decided_by_a_coin():
     limit, part = screening.noise_limit(8)
     assert 0.1 < part < 0.9
     assert screening.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
-    assert quota.left == 0
+    assert quota.remaining == 0
 
 
 # ---------------------------------------------------------------- the estimator

@@ -138,6 +138,31 @@ def test_what_does_not_go_together_is_refused_and_auto_leaves_the_model_out(para
     assert fitted(model_share="auto", **parameters).model_share_ == 0
 
 
+@pytest.mark.parametrize(
+    ("parameters", "rows", "reason"),
+    [
+        ({"reuse_predictions": "gate"}, 120, "it needs reuse_predictions=False"),
+        ({"n_neighbors": 20}, 120, "'n_neighbors' is given"),
+        ({"noise_multiplier": 2.0}, 120, "'noise_multiplier' is given"),
+        ({"epsilon": 0.5}, 120, "with so few records of so many features"),
+        ({}, _model_rule.LEAST_PUBLIC - 1, "it takes 10 public rows, and there are 9"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The public reference is too small")
+def test_where_the_default_trains_none_the_guarantee_says_why(parameters, rows, reason):
+    given = {"epsilon": 8.0, "n_queries": 20, "n_records": N} | parameters
+    classifier = IndKNNClassifier(range(CLASSES), **given).fit(X + rows, Y, public=R[:rows])
+    assert classifier.model_share_ == 0
+    assert f"no private model was trained, as {reason}" in str(classifier.guarantee())
+
+
+def test_the_default_trains_one_where_public_facts_allow_it():
+    classifier = IndKNNClassifier(range(CLASSES), epsilon=8.0, n_queries=20, n_records=N)
+    classifier.fit(X - 2e-3, Y, public=R[: _model_rule.LEAST_PUBLIC + 30])
+    assert classifier.model_share_ == _model_rule.USUAL.share
+    assert "stays in the model" in str(classifier.guarantee())
+
+
 def test_the_rule_looks_at_public_numbers_alone():
     def share(n_records, epsilon, n_features):
         settings = _parameters.IndKNNSettings.of(
@@ -150,6 +175,26 @@ def test_the_rule_looks_at_public_numbers_alone():
     assert share(60_000, 0.01, 100) == 0
     assert fitted(model_share="auto", epsilon=0.5).model_share_ == 0
     assert fitted(model_share=0)._model is None
+
+
+def test_few_features_and_votes_that_are_near_and_quiet_need_no_model():
+    """Of decision 134: the plan on which a model was behind neighbours alone, and its rivals."""
+
+    def share(n_records, n_queries, epsilon, n_features, **given):
+        classifier = IndKNNClassifier(
+            [0, 1], epsilon, n_queries=n_queries, n_records=n_records, **given
+        )
+        settings = _parameters.IndKNNSettings.of(classifier)
+        return _private_model.resolved(settings, n_features, 2000).model_share
+
+    outwork = {"records_per_subject": 3.2, "class_prior": (0.66, 0.34)}
+    assert share(11_419, 500, 4, 11, **outwork) == 0
+    assert share(11_419, 500, 2, 11, **outwork) > 0
+    assert share(6_633, 2000, 4, 11, **outwork) > 0
+    assert share(11_419, 500, 4, 25, **outwork) > 0
+    assert share(11_419, 500, 4, 11, **(outwork | {"class_prior": (0.91, 0.09)})) > 0
+    assert share(20_000, 500, 1, 7) > 0
+    assert share(2_000, 100, 4, 7) > 0
 
 
 def test_loud_noise_takes_a_larger_share_and_shorter_steps():

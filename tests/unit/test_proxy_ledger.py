@@ -28,7 +28,8 @@ PUBLIC = data(99, 500)[0]
 
 def fitted(seed=0, records=data, public=PUBLIC, **parameters):
     X, y = records(seed, N)
-    given = {"epsilon": 2.0, "n_queries": 600, "n_records": N, "simulation_seed": 1}
+    given = {"epsilon": 2.0, "n_queries": 600, "n_records": N, "model_share": 0}
+    given |= {"simulation_seed": 1}
     classifier = IndKNNClassifier(range(CLASSES), **{**given, **parameters})
     return classifier.fit(X, y, public=public)
 
@@ -57,6 +58,7 @@ def test_a_point_pays_what_a_record_in_its_place_pays(release, pace):
     y = np.arange(len(X)) % CLASSES
     classifier = IndKNNClassifier(
         range(CLASSES), 2.0, n_queries=300, n_records=N, release=release, noise_schedule=pace,
+        model_share=0,
         simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
     classifier.predict(data(3, 300)[0])
@@ -172,7 +174,7 @@ def test_a_gate_and_a_shadow_go_together():
     answers = classifier.query(queries)
     assert answers.asked.mean() < 0.7
     assert (answers.labels == truth).mean() > 0.8
-    assert shadow_of(classifier).asked == answers.asked.sum()
+    assert shadow_of(classifier).n_queries == answers.asked.sum()
 
 
 def test_the_horizon_never_ends():

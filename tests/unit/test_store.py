@@ -46,7 +46,12 @@ PLANS = {
     "rbf": {"kernel": "rbf"},
     "private count": {"neighbor_count": "private", "execution": "sequential"},
     "rdp": {"accounting": "rdp"},
-    "automatic": {"n_neighbors": "auto", "noise_multiplier": "auto", "epsilon": 20.0},
+    "automatic": {
+        "n_neighbors": "auto",
+        "noise_multiplier": "auto",
+        "epsilon": 20.0,
+        "model_share": 0,
+    },
     "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
     "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},

@@ -25,6 +25,7 @@ from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.store import Store, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
+from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
 
 SHARE = {"epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300}
 YQ = points(60, 2)[1]
@@ -240,6 +241,7 @@ def test_a_cluster_answers_as_the_store_would(tmp_path):
             cluster.open_audience("third", **SHARE)
         cluster.open_audience("third", **{**SHARE, "model_share": "auto"})
         assert cluster._audience_states["third"].plan()["model_share"] == 0
+        assert "as a cluster trains none" in str(cluster.guarantee("third"))
 
 
 def test_a_backup_has_the_model(opened, tmp_path):
@@ -253,11 +255,62 @@ def test_a_backup_has_the_model(opened, tmp_path):
 
 def test_without_a_model_nothing_is_kept(tmp_path):
     with Store.init(
-        tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, n_records=300, **PLAN
-    ) as store:
+        tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, n_records=300,
+        model_share=0, **PLAN,
+    ) as store:  # fmt: skip
         assert not read_parts(store._parts.database, 1)
         assert store._audience_states["default"].n_asked is None
         assert "model" not in str(store.guarantee())
+
+
+def without_share(**parameters):
+    return {name: value for name, value in (SHARE | parameters).items() if name != "model_share"}
+
+
+def test_by_default_the_rule_decides(tmp_path):
+    given = {"classes": range(CLASSES), "public": R}
+    with Store.init(tmp_path / "one", X, Y, PEOPLE, **given, **without_share()) as store:
+        assert store.plans[0]["model_share"] == "auto"
+        assert store.facts()["audiences"]["default"]["plan"]["model_share"] > 0
+        assert store.models_stay
+    quiet = without_share(epsilon=0.5)
+    for _ in range(2):  # the same after opening
+        with (
+            Store.open(tmp_path / "two")
+            if (tmp_path / "two").exists()
+            else Store.init(tmp_path / "two", X, Y, PEOPLE, **given, **quiet)
+        ) as store:
+            assert not store.models_stay
+            assert "no private model was trained, as with so few" in str(store.guarantee())
+
+
+def test_an_audience_from_before_the_default_keeps_none(tmp_path):
+    with make(tmp_path / "store", model_share=0) as store:
+        database = store._parts.database
+        with database.transaction():
+            plan = json.loads(store._audience_states["default"].audience.plan)
+            del plan["asked"]["model_share"], plan["pinned"]["model_share"]
+            database.execute("UPDATE audiences SET plan = ?", (json.dumps(plan),))
+    with Store.open(tmp_path / "store") as old:
+        assert old._audience_states["default"].settings.trained_share == 0
+        assert not old.models_stay
+        assert "model" not in str(old.guarantee())
+        assert len(old.predict(Q[:3]).labels) == 3
+
+
+def test_an_erasure_says_that_weights_stay(opened, tmp_path):
+    before = model_of(opened).model.weights.copy()
+    path = opened._parts.folder.path
+    opened.close()
+    said = CliRunner().invoke(app, ["erase", str(path), "--subject", PEOPLE[0], "--yes"])
+    assert said.exit_code == 0, said.output
+    assert "its weights stay as they are" in said.stdout
+    with Store.open(path) as again:
+        assert (model_of(again).model.weights == before).all()
+        key = SigningKey.create(tmp_path / "key")
+        receipt = erasure_receipt(again._parts, [PEOPLE[0]], key, models_kept=again.models_stay)
+        assert receipt["models"] == "kept"
+        assert check_receipt(receipt, key.public)
 
 
 def test_the_rule_leaves_the_model_out_of_small_stores(tmp_path):

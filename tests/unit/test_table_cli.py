@@ -63,7 +63,8 @@ def store(folder):
     assert lines[0].endswith("20 answers of the classes ill, well.")
     assert "a reference of 300 rows" in lines[1]
     assert "noise of" in lines[2]
-    assert "(8, 1e-05)-differential privacy" in lines[4]
+    assert lines[3].startswith("Private model: trained, from at most 70%")
+    assert "(8, 1e-05)-differential privacy" in lines[6]
     return folder / "store"
 
 
@@ -182,7 +183,7 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder):
 @pytest.mark.parametrize("made", ["from-schema", "from-marginals"])
 def test_stores_without_public_rows(folder, made):
     name = f"store_{made}"
-    told = init(folder, name, "--reference", made, "--reference-rows", 200)
+    told = init(folder, name, "--reference", made, "--reference-rows", 200, "--model-share", 0)
     shown = told.stdout
     assert "a reference of 200 rows" in shown
     assert ("Take --model-share auto" in told.stderr) == (made == "from-schema")

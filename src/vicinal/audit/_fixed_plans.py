@@ -310,7 +310,7 @@ def sample_everybody(release: Release) -> None:
 class ReplacementSample(NearestOfSample):
     """A sample of fixed size with replacement, in which one person votes several times."""
 
-    def draw(self, queries: IntegerMatrix, near: NeighbourLists) -> Chosen:  # noqa: ARG002
+    def draw(self, queries: IntegerMatrix, near: NeighbourLists | None) -> Chosen:  # noqa: ARG002
         """Return the first k of so many draws; records lie in order of distance."""
         subjects, first = np.unique(self.knn.slots, return_index=True)
         size = round(self.gamma * len(subjects))

@@ -195,7 +195,7 @@ def noise_of(plan: dict[str, Any]) -> float | None:
 
 
 def init_summary(store: Path, facts: dict[str, Any], points: object) -> str:
-    """Return three lines on a new store: what it answers, from what, with how much noise."""
+    """Return lines on a new store: what it answers, from what, how noisy, with which model."""
     plan = facts["audiences"]["default"]["plan"]
     features, size = facts["features"], 0 if points is None else len(points)  # type: ignore[arg-type]
     noise = noise_of(plan)
@@ -209,8 +209,22 @@ def init_summary(store: Path, facts: dict[str, Any], points: object) -> str:
             (f"{store}: {plan['n_queries']} answers of {_target_words(facts['target'])}."),
             f"{features['number']} features ({features['kind']}); a reference of {size} rows.",
             f"epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
+            *_model_words(plan),
         ]
     )
+
+
+def _model_words(plan: dict[str, Any]) -> list[str]:
+    """Return the line on a private model, for classes."""
+    if "model_share" not in plan:
+        return []
+    if not plan["model_share"]:
+        return ["Private model: none."]
+    share = f"{plan['model_share']:.0%}"
+    return [
+        f"Private model: trained, from at most {share} of every budget. Erasing somebody does not",
+        "change it; --model-share 0 makes a store without one.",
+    ]
 
 
 def _target_words(target: dict[str, Any]) -> str:

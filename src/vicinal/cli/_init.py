@@ -122,7 +122,7 @@ def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> N
     n_known = bool(plan.get("n_records"))
     say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=n_known)
     if reference == FROM_SCHEMA and features == "table":
-        say_thin_reference(with_model=bool(plan.get("model_share")))
+        say_thin_reference(with_model=plan.get("model_share") != 0)
 
 
 def _say_of_reference(
@@ -132,7 +132,7 @@ def _say_of_reference(
     from vicinal.cli._verdicts import warn_about_reference
 
     warn_about_reference(points, _feature_names(extractor))
-    known = "classes" in plan and plan.get("n_records") and not plan.get("model_share")
+    known = "classes" in plan and plan.get("n_records") and plan.get("model_share") == 0
     if known and not quiet:
         n_public, n_features = points.shape
         say_linear_model(replace(_request(plan), n_features=n_features, n_public=n_public))

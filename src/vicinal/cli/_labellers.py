@@ -80,8 +80,8 @@ class LabellerOptions:
 
     @property
     def model_share(self) -> str | None:
-        """The share of budgets that trains a private model."""
-        return None
+        """The share of budgets that trains a private model: none where features change."""
+        return "0"
 
     def __post_init__(self) -> None:
         from vicinal import _checks
@@ -162,16 +162,18 @@ class LabelOptions(LabellerOptions):
     release: Annotated[str, typer.Option(help="'votes', or 'label' for labels alone.")] = "votes"
     model_share: Annotated[
         str | None,
-        typer.Option(help="ind-knn: share of budgets that trains a private model, or auto; 0."),
+        typer.Option(
+            help="ind-knn: share of budgets that trains a private model, 0, or auto; auto."
+        ),
     ] = None
 
 
 def share_of(text: str | None) -> float | str:
-    """Return a share as a number; what is none goes on as it is, and is refused by name."""
+    """Return a share as a number, auto for None; what is none is refused later, by name."""
     try:
-        return float(text or 0)
+        return "auto" if text is None else float(text)
     except ValueError:
-        return text or 0
+        return str(text)
 
 
 def tell_price(

@@ -15,6 +15,8 @@ from vicinal.cli._plan_vectors import TargetOptions, carried_words, plan_vectors
 from vicinal.cli._verdicts import linear_model_lines, numbers, verdict_lines
 from vicinal.errors import InvalidInput
 
+AUTO = "auto"
+
 if TYPE_CHECKING:
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.predictors.ind_knn._plan_simulation import SimulationSetup
@@ -30,8 +32,8 @@ class ClassOptions:
         bool, typer.Option("--gate", help="Let a model of earlier answers give those it knows.")
     ] = False
     model_share: Annotated[
-        str, typer.Option(help="Share of budgets for a private model: a number, or auto.")
-    ] = "0"
+        str, typer.Option(help="Share of budgets for a private model: a number, 0, or auto.")
+    ] = "auto"
     labels: Annotated[
         str | None,
         typer.Option(help="Column of the points' labels, if they have real ones (.npz: y)."),
@@ -109,9 +111,9 @@ def _plan_classes(
     wish.settings()  # refuses what a classifier would, before points are read
     stage = None if public is None else _stage(public, options.labels, wish.n_classes)
     wish = wish.on(None if stage is None else stage.reference)
-    wish = replace(wish, model_share=_share(wish, options.model_share))
+    wish = _with_model(wish, options.model_share)
     lines = verdict_lines(wish, range(wish.n_classes), shares, known=True)
-    if wish.n_public and not wish.model_share:
+    if wish.n_public and not wish.model_share and not wish.no_model:
         lines += linear_model_lines(wish)
     with progress(silent=json) as begin:
         step = begin("simulation", _plan_report.work(wish))
@@ -127,25 +129,20 @@ def _plan_classes(
         typer.echo(f"{_plan_report.as_text(choices)}\n\n" + "\n".join(lines))
 
 
-def _share(wish: PlanRequest, option: str) -> float:
-    """Return the share for a private model; "auto" is decided by the features of public points."""
-    if option != "auto":
-        try:
-            share = float(option)
-        except ValueError:
-            share = -1.0
-        if not 0 <= share < 1:
-            raise InvalidInput(
-                "The 'model_share' parameter must be a number from 0 to below 1, or auto. "
-                f"Got {option!r}."
-            )
-        return share
-    if not wish.n_public:
+def _with_model(wish: PlanRequest, option: str) -> PlanRequest:
+    """Return the wish with its share for a private model; "auto" goes by public points."""
+    if option == AUTO:
+        return wish.with_model_by_rule()
+    try:
+        share = float(option)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
         raise InvalidInput(
-            "The 'model_share' parameter must be a number without --public: auto goes by the "
-            "number of features."
+            "The 'model_share' parameter must be a number from 0 to below 1, or auto. "
+            f"Got {option!r}."
         )
-    return wish.model_by_rule
+    return replace(wish, model_share=share)
 
 
 def _kind(plot: Path, public: Path | None) -> str:

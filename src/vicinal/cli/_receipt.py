@@ -43,7 +43,9 @@ def erasure(
 
     signer = SigningKey(key)
     with _opened(store) as opened:
-        receipt = erasure_receipt(opened._parts, listed_ids(subject, subjects), signer)
+        receipt = erasure_receipt(
+            opened._parts, listed_ids(subject, subjects), signer, models_kept=opened.models_stay
+        )
     _give(receipt, out)
 
 

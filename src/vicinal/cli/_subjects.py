@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 NOBODY = 2
 """Exit code of an erasure whose ids were never there: the list is most likely a wrong one."""
 
+MODEL_STAYS = (
+    "A private model was trained before: its weights stay as they are, like answers given, within "
+    "the guarantee. `vicinal refresh` trains it again where the plan has refreshes."
+)
+
 
 def erase(
     store: StorePath,
@@ -30,7 +35,7 @@ def erase(
     accept_loss: AcceptLoss = False,
     yes: Yes = False,
 ) -> None:
-    """Erase people from every file, for good; answers already given stay.
+    """Erase people from every file, for good; answers given stay, and so do trained models.
 
     Ends with 2 if not one of the ids was ever in the store.
     """
@@ -41,10 +46,12 @@ def erase(
     with opened_at(store, accept_loss=accept_loss) as opened:
         before = opened.presence(ids)
         n_erased = opened.erase(ids)
-        verification = opened.verify(ids)
+        verification, trained = opened.verify(ids), opened.models_stay
     if not verification:
         raise StorageFailed(" ".join(verification.faults))
     typer.echo(_outcome_text(len(ids), before))
+    if trained:
+        typer.echo(MODEL_STAYS)
     if curator:
         typer.echo(f"Private: {n_erased} records.")
     if not before.enrolled and not before.erased:

@@ -40,11 +40,10 @@ def plan_audience(parts: OpenStore, name: str, written: str, lock: ForkSafeLock)
     return audience
 
 
-def without_model(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan that trains no model; refuse one that must."""
+def check_no_model(plan: Mapping[str, Any]) -> None:
+    """Refuse a plan that must train a model; "auto" trains none in a cluster."""
     if plan.get("model_share", AUTO) not in (0, AUTO):
         raise InvalidInput(
             "The 'model_share' parameter must be 0 or 'auto' in a cluster, which trains no private "
             "model. Open the audience in the store, then split it: its model comes along."
         )
-    return {**plan, "model_share": 0}

@@ -21,6 +21,7 @@ from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
 from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
 from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
@@ -35,6 +36,9 @@ from vicinal.predictors.ind_knn._reembedding import (
 
 State = dict[str, npt.NDArray[Any]]
 """What a labeller must remember to go on after a kill. **As private as the records.**"""
+
+_ROUNDS = "features change from round to round"
+"""Why the labeller of several rounds has no private model."""
 
 ABSTAINED = -1
 """Position of a class where a question was not answered."""
@@ -148,7 +152,7 @@ class IndKNNLabeller:
     model_share : float or "auto"
         The share of budgets that trains a private model beside the votes, as for
         :class:`~vicinal.predictors.IndKNNClassifier`; in a plan of one round. Where features change
-        from round to round there is none.
+        from round to round there is none. 0: none.
     simulation_seed : int, optional
         Makes noise repeatable, and the guarantee void.
 
@@ -172,7 +176,7 @@ class IndKNNLabeller:
         release: str = "votes",
         n_records: int | None = None,
         records_per_subject: float = 1.0,
-        model_share: float | str = 0,
+        model_share: float | str = AUTO,
         simulation_seed: int | None = None,
     ) -> None:
         self._classifier = IndKNNClassifier(
@@ -185,6 +189,7 @@ class IndKNNLabeller:
         self._share = model_share
         self._votes = release == "votes"
         self._spent: SpentBudget | None = None
+        self._settled: tuple[float, str] | None = None
         self._fitted = False
 
     @property
@@ -210,8 +215,15 @@ class IndKNNLabeller:
             queries = planned_queries(part.questions, part.share)
             share = self._share if part.share == 1 else 0
             self._classifier.set_params(n_queries=queries, model_share=share).fit(*training_set)
+            self._settled = self._classifier.model_share_, self._why_no_model()
         self._fitted = True
         return self._classifier.model_probabilities(reference)
+
+    def _why_no_model(self) -> str:
+        """Return why "auto" trained no model in the first features; "" where it did."""
+        if self._share != AUTO or self._classifier.model_share_:
+            return ""
+        return self._classifier._settings.why_no_model or _ROUNDS
 
     def label(self, queries: npt.NDArray[Any]) -> Answered:
         """Answer queries (q, d); spends budget."""
@@ -223,8 +235,10 @@ class IndKNNLabeller:
     def state(self) -> State:
         """Return every subject's remaining units, and what else is used up. Private."""
         spent = spent_budget(self._classifier)
+        _, why = self._settled or (0.0, "")
         return {
             **({} if spent.model is None else _model_state(spent.model)),
+            **({"why_no_model": np.array(why)} if why else {}),
             "remaining": spent.remaining,
             "slack": np.array(spent.slack),
             "answers": np.array(spent.answers),
@@ -246,16 +260,20 @@ class IndKNNLabeller:
                 int(state["answers"]),
                 int(state["n_records"]),
                 _stored_model(state),
+                str(state.get("why_no_model", "")),
             )
         except (KeyError, TypeError, ValueError):
             raise InvalidInput("The journal does not hold the budgets of Ind-KNN.") from None
+        model = self._spent.model
+        self._settled = 0.0 if model is None else model.share, self._spent.why_no_model
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
         settings = IndKNNSettings.of(self._classifier)
-        if self._fitted:
-            settings = settings.changed(model_share=self._classifier.model_share_)
-        elif settings.may_train:  # not known yet; what is stated covers both
+        if self._settled is not None:
+            share, why = self._settled
+            settings = settings.changed(model_share=share, settled_against_model=why)
+        elif settings.may_train():  # not known yet; what is stated covers both
             share = settings.model_share or settings.model_rule.share
             settings = settings.changed(model_share=share)
         return ind_knn_guarantee(settings)

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal.neighbours import NeighbourLists, _scan
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._poisson_knn import NOBODY, Chosen, PoissonKNN
-from vicinal.noise import bernoulli
+from vicinal.neighbours._poisson_knn import NOBODY, Chosen, PoissonKNN, Positions
+from vicinal.noise import bernoulli, poisson_sample
 
 Bools = npt.NDArray[np.bool_]
 
@@ -32,6 +32,10 @@ class BernoulliSource(ABC):
     def bernoulli(self, probability: float, size: int) -> Bools:
         """Return `size` draws, bool (size,), each true with at most `probability`, 0 to 1."""
 
+    def sample(self, probability: float, size: int) -> Positions:
+        """Return the positions of those draws of `size` that are true, int64 ascending."""
+        return np.flatnonzero(self.bernoulli(probability, size))
+
 
 class SystemBernoulli(BernoulliSource):
     """Draws from the system's entropy, see :func:`vicinal.noise._bernoulli`."""
@@ -42,6 +46,10 @@ class SystemBernoulli(BernoulliSource):
     def bernoulli(self, probability: float, size: int) -> Bools:
         """Return fresh draws that nobody can predict."""
         return bernoulli(probability, size)
+
+    def sample(self, probability: float, size: int) -> Positions:
+        """Return who is in a fresh sample, see :func:`vicinal.noise._poisson_sample`."""
+        return poisson_sample(probability, size)
 
 
 class SimulatedBernoulli(BernoulliSource):
@@ -75,41 +83,50 @@ class NearestOfSample:
         self.gamma = _checks.real("gamma", gamma, above=0, most=1)
         self._source = source
 
-    def candidates(self, queries: IntegerMatrix) -> NeighbourLists:
-        """Return candidates, good for any number of draws for these queries; private."""
-        return self.knn.candidates(queries)
+    def candidates(self, queries: IntegerMatrix) -> NeighbourLists | None:
+        """Return candidates, good for any number of draws for these queries; private.
 
-    def draw(self, queries: IntegerMatrix, candidates: NeighbourLists) -> Chosen:
+        None where the sample is drawn first and needs none.
+        """
+        return None if self.knn.sample_first else self.knn.candidates(queries)
+
+    def draw(self, queries: IntegerMatrix, candidates: NeighbourLists | None) -> Chosen:
         """Return the rows of the k nearest of a fresh sample, int32 (q, k); private.
 
         One independent draw for every pair of query and subject. A subject stands there with its
         nearest record; ``NOBODY`` fills up where the sample was smaller than k.
         """
-        pieces = 1 if self._source.ordered else min(_scan.THREADS, len(candidates))
-        edges = [piece * len(candidates) // max(pieces, 1) for piece in range(pieces + 1)]
-        parts = [candidates.of(*between) for between in pairwise(edges)] or [candidates]
-        drawn = _scan.map_in_threads(self._sampled, parts)
-        sampled, chosen = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
+        pieces = 1 if self._source.ordered else min(_scan.THREADS, len(queries))
+        edges = [piece * len(queries) // max(pieces, 1) for piece in range(pieces + 1)]
+
+        def drawn(between: tuple[int, int]) -> Chosen:
+            some = queries[slice(*between)]
+            if candidates is None:
+                sample = self._source.sample(self.gamma, len(some) * len(self.knn))
+                return self.knn.of_sample(some, sample)
+            return self._of_candidates(some, candidates.of(*between))
+
+        parts = list(pairwise(edges)) or [(0, 0)]
+        return np.concatenate(_scan.map_in_threads(drawn, parts))
+
+    def _of_candidates(self, queries: IntegerMatrix, candidates: NeighbourLists) -> Chosen:
+        """Draw for candidates, and for all others where the sample holds fewer than k of them."""
+        sample = self._source.sample(self.gamma, len(candidates.rows))
+        chosen = self.knn.first(candidates, sample)
         short = (chosen[:, -1] == NOBODY) & (np.diff(candidates.starts) < len(self.knn))
         for j in np.flatnonzero(short):
-            hits = slice(candidates.starts[j], candidates.starts[j + 1])
-            chosen[j] = self._sampled_from_all(
-                queries[j : j + 1], candidates.rows[hits], sampled[hits]
-            )[0]
+            start, stop = candidates.starts[j : j + 2]
+            hits = sample[slice(*np.searchsorted(sample, [start, stop]))] - start
+            rows = candidates.rows[start:stop]
+            chosen[j] = self._of_all(queries[j : j + 1], rows, hits)[0]
         return chosen
 
-    def _sampled(self, candidates: NeighbourLists) -> tuple[Bools, Chosen]:
-        """Return which candidates are in the sample, and the nearest of them."""
-        sampled = self._source.bernoulli(self.gamma, len(candidates.rows))
-        return sampled, self.knn.first(candidates, sampled)
-
-    def _sampled_from_all(
-        self, query: IntegerMatrix, rows: npt.NDArray[np.int32], sampled: Bools
-    ) -> Chosen:
-        """Draw for all who were no candidates; who was one keeps the draw that it has."""
+    def _of_all(self, query: IntegerMatrix, rows: npt.NDArray[np.int32], hits: Positions) -> Chosen:
+        """Draw for all who were no candidates; who was one, in `rows`, keeps the draw it has."""
         slots = self.knn.slots
         distinct, first = np.unique(slots[rows], return_index=True)
-        takes_part = self._source.bernoulli(self.gamma, self.knn.n_subjects)
-        takes_part[distinct] = sampled[first]
+        takes_part = np.zeros(self.knn.n_subjects, dtype=np.bool_)
+        takes_part[self._source.sample(self.gamma, self.knn.n_subjects)] = True
+        takes_part[distinct] = np.isin(first, hits)
         all_records = self.knn.all_records(query)
-        return self.knn.first(all_records, takes_part[slots[all_records.rows]])
+        return self.knn.first(all_records, np.flatnonzero(takes_part[slots[all_records.rows]]))

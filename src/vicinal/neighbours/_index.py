@@ -6,8 +6,11 @@ never exists. Memory grows in blocks: adding copies nothing, erasing wipes physi
 
 from __future__ import annotations
 
+import math
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +18,7 @@ import numpy.typing as npt
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._scan import Hits, NeighbourLists, joined_hits, widened
+from vicinal.neighbours._scan import Hits, NeighbourLists, Pairs, joined_hits, widened
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
 
 MOST_HITS = 1 << 24
@@ -269,6 +272,23 @@ class ExactIndex(RowIndex):
         complete = [part for part in parts if part is not None]
         return complete if len(complete) == len(parts) else None
 
+    def of_pairs(
+        self, queries: IntegerMatrix, starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int32]
+    ) -> NeighbourLists:
+        """Return the similarities of queries, (q, d), with records of their own.
+
+        The records of query j are ``rows[starts[j]:starts[j + 1]]``, ascending.
+        """
+        self._check_integers("queries", queries)
+        values = np.empty(len(rows), dtype=np.int32)
+        wide, first = widened(queries, self.stride), 0
+        for records in self.store.parts(max(1, len(self))):
+            pairs = Pairs(starts, rows, values, records, first)
+            self.engine.similarities(wide, self.kernel.product_factor, pairs)
+            first += len(records)
+        values -= np.repeat(self.kernel.offsets(queries), np.diff(starts))
+        return NeighbourLists(starts, rows, values)
+
     def _rows(self, queries: int) -> int:
         """Return how many records to hand to a thread at a time; all, where threads cost more."""
         row = self.stride * np.dtype(self.kernel.precision.dtype).itemsize
@@ -289,13 +309,23 @@ class GrowableArray:
         self._tail = () if width is None else (width,)
         self._dtype = np.dtype(dtype)
         self._block = block
+        self._used = 0
         self.blocks: list[npt.NDArray] = []  # type: ignore[type-arg]
+
+    def __deepcopy__(self, _: object) -> Self:
+        """Copy the rows that are in use: the rest of a block takes no memory until it is."""
+        copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
+        for number, block in enumerate(self.blocks):
+            first = number * self._block
+            copied.write(first, block[: self._used - first])
+        return copied
 
     def write(self, start: int, values: npt.NDArray) -> None:  # type: ignore[type-arg]
         """Write consecutive rows from position `start` on, making room as needed."""
         stop = start + len(values)
         while len(self.blocks) * self._block < stop:
-            self.blocks.append(np.zeros((self._block, *self._tail), dtype=self._dtype))
+            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
+        self._used = max(self._used, stop)
         at = start
         while at < stop:
             number, first = divmod(at, self._block)
@@ -324,6 +354,7 @@ class GrowableArray:
             first = number * self._block
             block[max(0, size - first) : max(0, used - first)] = 0
         del self.blocks[-(-size // self._block) :]
+        self._used = min(self._used, size)
 
     def _where(self, positions: Positions) -> Iterator[tuple[Positions, npt.NDArray, Positions]]:  # type: ignore[type-arg]
         """Yield for every block that is met: which of `positions`, the block, places in it."""
@@ -331,6 +362,18 @@ class GrowableArray:
         for number in np.unique(numbers).tolist():
             chosen = np.flatnonzero(numbers == number)
             yield chosen, self.blocks[number], positions[chosen] - number * self._block
+
+
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return zeros of whose pages only those are there that are written.
+
+    An allocator fills memory that it has had before, megabytes for each small data set.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if not size or not hasattr(mmap, "MAP_PRIVATE"):
+        return np.zeros(shape, dtype)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, dtype).reshape(shape)
 
 
 class FeatureRows:

@@ -1,10 +1,13 @@
-"""The k nearest subjects of a Poisson sample, without a draw for every record.
+"""The k nearest subjects of a Poisson sample, without a draw and a distance for every record.
 
-Drawing for all records and looking at the sample costs n draws and n distances a query. Equal in
-distribution: take any set of candidates that holds all records up to some distance, draw for them
-alone, and stop if k are in the sample; nobody further away can be among the k. Only if there are
-fewer is it drawn for the others, too. The set must be fixed before the draws; how it is found
-changes no law. It is found by a radius, at a rank among some of the records.
+*Who is in the sample* can be drawn first, and nobody else looked at: gaps between them are drawn,
+so it costs a draw and a distance for each of them. That is best for small samples of many records.
+
+*Who is near* can be found first: take any set of candidates that holds all records up to some
+distance, draw for them alone, and stop if k are in the sample; nobody further away can be among the
+k. Only if there are fewer is it drawn for the others, too. The set must be fixed before the draws;
+how it is found changes no law. It is found by a radius, at a rank among some of the records. That
+is best for large samples.
 
 *Order.* A smaller integer distance comes first, then a smaller row. It is a strict order of all
 records; without one of them, the others keep theirs. So with one subject more or less, one record
@@ -29,6 +32,7 @@ NOBODY = -1
 """Stands in a row of chosen records where the sample held fewer than k subjects."""
 
 Chosen = npt.NDArray[np.int32]
+Positions = npt.NDArray[np.int64]
 
 _PROBES = 1024
 """Records whose distances tell where the radius must lie."""
@@ -38,6 +42,9 @@ _MARGIN = 3.0
 
 _MOST_SHARE = 0.8
 """Beyond this share of all records a radius saves nothing."""
+
+_DEAR = 2
+"""What a record of a sample that is drawn first costs, in candidates inside a radius."""
 
 _EVERYBODY = -(1 << 40)
 """A radius that all records lie inside."""
@@ -69,10 +76,12 @@ class PoissonKNN:
         self.n_subjects = n_subjects
         self.k = _checks.integer("k", k, least=1)
         gamma = _checks.real("gamma", gamma, above=0, most=1)
+        self.gamma = gamma
         self._index = ExactIndex(kernel, integers.shape[1])
         self._index.add(integers)
         self._several = n_subjects < len(slots)
-        self.wanted = min(candidates(k, gamma) * len(slots) / max(n_subjects, 1), len(slots))
+        self.n_expected = min(candidates(k, gamma) * len(slots) / max(n_subjects, 1), len(slots))
+        self.sample_first = not self._several and _DEAR * gamma * len(slots) <= self.n_expected
         probes = integers[_scattered(len(integers), _PROBES)]
         self._probes = Reference(kernel, probes) if len(probes) else None
 
@@ -88,31 +97,40 @@ class PoissonKNN:
         """Return all records as candidates of every query, rows ascending."""
         return self._index.search(queries, np.full(len(queries), _EVERYBODY, dtype=np.int64))
 
-    def first(self, candidates: NeighbourLists, sampled: npt.NDArray[np.bool_]) -> Chosen:
+    def of_sample(self, queries: IntegerMatrix, sample: Positions) -> Chosen:
+        """Return the rows of the k nearest of samples that were drawn first, int32 (q, k).
+
+        `sample`, int64 ascending: record i takes part for query j if ``j * len(self) + i`` is
+        among them. Every record is a subject of its own. As of :meth:`first` else.
+        """
+        starts = np.searchsorted(sample, np.arange(len(queries) + 1) * len(self))
+        rows = (sample % max(1, len(self))).astype(np.int32)
+        lists = self._index.of_pairs(queries, starts, rows)
+        return self.first(lists, np.arange(len(rows)))
+
+    def first(self, candidates: NeighbourLists, sample: Positions) -> Chosen:
         """Return the nearest record of each of the k nearest sampled subjects, int32 (q, k).
 
-        Candidates come from :meth:`candidates` or :meth:`all_records`; `sampled` says of every hit
-        whether it is in the sample, and a subject goes by its first hit. Rows are in no order;
+        Candidates come from :meth:`candidates` or :meth:`all_records`; `sample`, int64 ascending,
+        are the hits that are in it, and a subject goes by its first hit. Rows are in no order;
         :data:`NOBODY` where the sample holds fewer.
         """
         chosen = np.full((len(candidates), self.k), NOBODY, dtype=np.int32)
-        place_of = np.zeros(self.n_subjects if self._several else 0, dtype=np.int64)
-        _first(
-            candidates.starts,
-            candidates.rows,
-            candidates.similarities,
-            sampled,
-            self.slots,
-            place_of,
-            chosen,
-        )
+        lists = (candidates.starts, candidates.rows, candidates.similarities)
+        if self._several:
+            sampled = np.zeros(len(candidates.rows), dtype=np.bool_)
+            sampled[sample] = True
+            place_of = np.zeros(self.n_subjects, dtype=np.int64)
+            _first_subjects(*lists, sampled, self.slots, place_of, chosen)
+        else:
+            _first_records(*lists, sample, chosen)
         return chosen
 
     def _radii(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
         no_limit = np.full(len(queries), _EVERYBODY, dtype=np.int64)
-        if self._probes is None or self.wanted > _MOST_SHARE * len(self):
+        if self._probes is None or self.n_expected > _MOST_SHARE * len(self):
             return no_limit
-        expected = self.wanted / len(self) * len(self._probes)
+        expected = self.n_expected / len(self) * len(self._probes)
         rank = math.ceil(expected + _MARGIN * math.sqrt(expected) + 1)
         if rank >= len(self._probes):
             return no_limit
@@ -142,13 +160,25 @@ def candidates_of(candidates: NeighbourLists, which: npt.NDArray[np.bool_]) -> N
 
 
 @compiled
-def _first(starts, rows, similarities, sampled, slots, place_of, chosen):  # type: ignore[no-untyped-def]
-    """Fill `chosen`, (q, k); see :meth:`PoissonKNN.first`.
+def _first_records(starts, rows, similarities, sample, chosen):  # type: ignore[no-untyped-def]
+    """Fill `chosen`, (q, k), where every record is a subject; see :meth:`PoissonKNN.first`."""
+    keys = np.empty(len(sample), dtype=np.int64)
+    taken = 0
+    for j in range(len(starts) - 1):
+        size = 0
+        while taken < len(sample) and sample[taken] < starts[j + 1]:
+            hit = sample[taken]
+            keys[size] = _key(similarities[hit], rows[hit])
+            size += 1
+            taken += 1
+        _choose(keys[:size], chosen[j])
 
-    `place_of` is empty if every record is a subject of its own. A key orders records: a larger
-    similarity first, then a smaller row.
-    """
-    k = chosen.shape[1]
+
+@compiled
+def _first_subjects(  # type: ignore[no-untyped-def]
+    starts, rows, similarities, sampled, slots, place_of, chosen
+):
+    """Fill `chosen`, (q, k), where subjects have several records; `place_of` is zeros."""
     longest = 0
     for j in range(len(starts) - 1):
         longest = max(longest, starts[j + 1] - starts[j])
@@ -156,21 +186,27 @@ def _first(starts, rows, similarities, sampled, slots, place_of, chosen):  # typ
     for j in range(len(starts) - 1):
         size = 0
         for hit in range(starts[j], starts[j + 1]):
-            key = (np.int64(similarities[hit]) << 32) | (0x7FFFFFFF - np.int64(rows[hit]))
-            if len(place_of):
-                size = _take_subject(keys, size, key, sampled[hit], place_of, slots[rows[hit]])
-            else:
-                # Branchless: a coin is the least predictable thing there is.
-                keys[size] = key
-                size += sampled[hit]
-        if len(place_of):
-            for hit in range(starts[j], starts[j + 1]):
-                place_of[slots[rows[hit]]] = 0
-        smallest = keys[:size]
-        if size > k:
-            smallest = np.partition(smallest, size - k)[size - k :]
-        for i in range(len(smallest)):
-            chosen[j, i] = 0x7FFFFFFF - (smallest[i] & 0x7FFFFFFF)
+            key = _key(similarities[hit], rows[hit])
+            size = _take_subject(keys, size, key, sampled[hit], place_of, slots[rows[hit]])
+        for hit in range(starts[j], starts[j + 1]):
+            place_of[slots[rows[hit]]] = 0
+        _choose(keys[:size], chosen[j])
+
+
+@compiled
+def _key(similarity, row):  # type: ignore[no-untyped-def]
+    """Return what orders records: a larger similarity first, then a smaller row."""
+    return (np.int64(similarity) << 32) | (0x7FFFFFFF - np.int64(row))
+
+
+@compiled
+def _choose(keys, chosen):  # type: ignore[no-untyped-def]
+    """Write the rows of the largest keys, as many as `chosen` holds."""
+    k = len(chosen)
+    if len(keys) > k:
+        keys = np.partition(keys, len(keys) - k)[len(keys) - k :]
+    for i in range(len(keys)):
+        chosen[i] = 0x7FFFFFFF - (keys[i] & 0x7FFFFFFF)
 
 
 @compiled

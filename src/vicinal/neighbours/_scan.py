@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -108,11 +109,36 @@ class HitBudget:
     """
 
     def __init__(self, hits: int) -> None:
-        self.left = np.array([hits], dtype=np.int64)
+        self.remaining = np.array([hits], dtype=np.int64)
 
     def __bool__(self) -> bool:
         """Tell whether nothing has been given up for lack of room."""
-        return bool(self.left[0] >= 0)
+        return bool(self.remaining[0] >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Queries with records that each of them meets.
+
+    - `starts`, int64 (q + 1,): the records of query j stand at ``starts[j]:starts[j + 1]``.
+    - `rows`, int32 (pairs,): positions of records, ascending for each query.
+    - `values`, int32 (pairs,): what is found about each pair.
+    - `records`, `first`: consecutive records, and the position of the first of them; pairs with
+      others are left.
+    """
+
+    starts: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int32]
+    values: npt.NDArray[np.int32]
+    records: ScanRecords
+    first: int
+
+    def by_query(self) -> Iterator[slice]:
+        """Yield where the pairs of each query with these records stand."""
+        ends = [self.first, self.first + len(self.records)]
+        for start, stop in pairwise(self.starts):
+            low, high = start + np.searchsorted(self.rows[start:stop], ends)
+            yield slice(low, high)
 
 
 class ScanEngine(ABC):
@@ -172,6 +198,18 @@ class ScanEngine(ABC):
             records.features[chosen], records.offsets[chosen], records.row_ids[chosen]
         )
         return self.scan(block, some, room)
+
+    def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
+        """Write ``factor * <x, q> - offset(x)`` of every pair with one of `pairs.records`.
+
+        `queries`, int8 or float32 (q, stride), are as wide as records are stored.
+        """
+        for query, hits in enumerate(pairs.by_query()):
+            chosen = pairs.rows[hits] - pairs.first
+            features = pairs.records.features[chosen].astype(np.float32, copy=False)
+            products = features @ queries[query].astype(np.float32)  # exact, of any integers
+            offsets = pairs.records.offsets[chosen]
+            pairs.values[hits] = factor * products.astype(np.int32) - offsets
 
 
 def widened(integers: IntegerMatrix, stride: int) -> IntegerMatrix:

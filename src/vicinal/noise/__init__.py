@@ -4,6 +4,7 @@ Only `vicinal.mechanisms` may import this package.
 """
 
 from vicinal.noise._bernoulli import bernoulli, bernoulli_probability
+from vicinal.noise._poisson_sample import poisson_sample
 from vicinal.noise._source import NoiseSource, SimulatedNoise, SystemNoise, fresh_key
 
 __all__ = [
@@ -13,4 +14,5 @@ __all__ = [
     "bernoulli",
     "bernoulli_probability",
     "fresh_key",
+    "poisson_sample",
 ]

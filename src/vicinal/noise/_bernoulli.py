@@ -59,11 +59,12 @@ def bernoulli(probability: float, size: int) -> npt.NDArray[np.bool_]:
     out = np.empty((-(-size // 64), 8), dtype=np.uint64)
     # What all rows need on average, and a little more; what is missing is asked for again.
     stream = 8 * (_HEAD * len(out) + len(out) // 8 + 8)
-    BitBuffer(_secure_stream, min(stream, _MOST_STREAM)).fill(_toss, out, np.uint64(numerator))
+    BitBuffer(secure_stream, min(stream, _MOST_STREAM)).fill(_toss, out, np.uint64(numerator))
     return out.reshape(-1).view(np.bool_)[:size]
 
 
-def _secure_stream(size: int) -> bytes:
+def secure_stream(size: int) -> bytes:
+    """Return SHAKE-256 keyed by fresh entropy of the system, `size` bytes."""
     return hashlib.shake_256(os.urandom(_SEED_BYTES)).digest(size)
 
 
@@ -99,14 +100,14 @@ def _sixty_four(words, place, numerator):  # type: ignore[no-untyped-def]
             still &= ~bits
     while still != np.uint64(0):
         lowest = still & (~still + np.uint64(1))
-        if _rest(words, place, numerator):
+        if _later_digits(words, place, numerator):
             true |= lowest
         still ^= lowest
     return true
 
 
 @compiled
-def _rest(words, place, numerator):  # type: ignore[no-untyped-def]
+def _later_digits(words, place, numerator):  # type: ignore[no-untyped-def]
     """Return whether a coin that agrees in its first digits is true: the first difference says."""
     for digit in range(63 - _HEAD, -1, -1):
         digit_of = _digit(numerator, digit)

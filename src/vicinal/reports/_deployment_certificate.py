@@ -147,7 +147,8 @@ def deployment_certificate(
         "deletion": {
             "policy": (
                 "An erasure removes features, labels and id from every file at once. A keyed "
-                "digest of the id stays with what was left of the budget."
+                "digest of the id stays with what was left of the budget; so do answers given, and "
+                "the weights of private models."
             ),
             "retention": retention or NOT_STATED,
         },

@@ -60,12 +60,14 @@ def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
     A private model is among them where the rule would train one.
     """
     trained = wish.model_by_rule if wish.n_public else 0.0
+    plain = replace(wish, model_share=0.0, no_model="")
     beside = replace(wish, release="label", gate=False, model_share=wish.model_share or trained)
+    beside = replace(beside, no_model="")
     others = {
         MODEL: beside if trained or wish.model_share else wish,
-        "votes": replace(wish, release="votes", gate=False, model_share=0.0),
-        "label alone": replace(wish, release="label", gate=False, model_share=0.0),
-        "label, behind a gate": replace(wish, release="label", gate=True, model_share=0.0),
+        "votes": replace(plain, release="votes", gate=False),
+        "label alone": replace(plain, release="label", gate=False),
+        "label, behind a gate": replace(plain, release="label", gate=True),
         "half the queries": replace(wish, n_queries=max(1, wish.n_queries // 2)),
         "twice the queries": replace(wish, n_queries=2 * wish.n_queries),
         "half the epsilon": replace(wish, epsilon=wish.epsilon / 2),
@@ -126,7 +128,7 @@ def as_text(listed: Sequence[Option]) -> str:
         textwrap.fill(words, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
         for name, words in [
             *_plan(wished.choice),
-            *_expected(wished.outlook, trained=wished.choice.request.model_share > 0),
+            *_expected(wished.outlook, trained=bool(wished.choice.request.model_share)),
         ]
     )
     lines = [_heading(wished.choice.request), "", facts, "", *_table(listed)]
@@ -152,7 +154,7 @@ def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
     )
     lasts = f"a busy record lasts for {choice.lasts:,} questions, {_AS_PUBLIC}"
     return [
-        *([("model", _model(choice.request))] if choice.request.model_share else []),
+        *([("model", words)] if (words := _model(choice.request)) else []),
         ("neighbours", f"k = {choice.n_neighbors:,}: {_NEIGHBOURS}"),
         ("noise", f"{scale}: {_NOISE}"),
         ("release", _release(choice.request)),
@@ -163,7 +165,11 @@ def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
 
 def _model(wish: PlanRequest) -> str:
     """Return what training takes and gives away, by the plan that `vicinal account` prices."""
-    share = wish.model_share
+    if wish.no_model:
+        return f"none, as {wish.no_model}"
+    share = wish.settings().trained_share
+    if not share:
+        return ""
     release = {
         "kind": "ind_knn",
         "epsilon": wish.epsilon,

@@ -21,6 +21,7 @@ from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
+from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
@@ -32,7 +33,7 @@ from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers
 from vicinal.predictors.ind_knn._vector_settings import KeywordSettings
 from vicinal.store._opening import OpenStore
-from vicinal.store._private_models import StoredModel, stored_model, train_model
+from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
 from vicinal.store._reuse_replay import ReuseReplay, mask_unasked, released
 from vicinal.store._store_schema import StoreSchema
 from vicinal.store._targets import CLASSES
@@ -94,7 +95,7 @@ class AudienceState:
         return pace.proxies if isinstance(pace, ProxyNoiseSchedule) else None
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many answers the plan has left. Public."""
         return self.settings.n_queries - self.audience.used
 
@@ -233,7 +234,9 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
         )
     if settings.follows_usage:
         raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
-    return json.dumps({"asked": parameters, "pinned": {}})
+    # What is written says so where the rule decides: plans without a word have no model.
+    share = {"model_share": AUTO} if schema.target.kind == CLASSES else {}
+    return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
 
 
 def settled_plan(parts: OpenStore, audience: Audience) -> str:
@@ -279,13 +282,16 @@ def open_audience_state(
 ) -> tuple[AudienceState, PlannedEngine]:
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
     plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
-    # Audiences from before there were private models have none.
     classes = schema.target.kind == CLASSES
-    share = {"model_share": plan["pinned"].get("model_share", 0)} if classes else {}
-    requested = _settings(schema, {**plan["asked"], **share})
+    # Audiences from before the rule decided on a private model have none unless they say so.
+    asked = {**({"model_share": 0} if classes else {}), **plan["asked"]}
+    requested = _settings(schema, asked)
+    if isinstance(requested, IndKNNSettings):
+        requested = settled_request(requested, plan["pinned"], schema)
+        asked["model_share"] = requested.model_share
     pinned = {name: value for name, value in plan["pinned"].items() if name != _RULE}
-    settings = _settings(schema, {**plan["asked"], **pinned, **share})
-    if share.get("model_share"):
+    settings = _settings(schema, {**asked, **pinned})
+    if settings.trained_share:
         rule = plan["pinned"].get(_RULE)
         settings = settings.changed(settled_rule=FIRST if rule is None else ModelRule(**rule))
     slack = slack_meter(settings, audience.slack)

@@ -374,6 +374,11 @@ class BaseStore(ABC):
         )
 
     @property
+    def models_stay(self) -> bool:
+        """Whether an audience has a private model, which no erasure changes. Public."""
+        return any(state.private_model for state in self._audience_states.values())
+
+    @property
     def schema(self) -> StoreSchema:
         """Classes, kernel, extractor and reference. Public."""
         return self._parts.schema
@@ -382,6 +387,11 @@ class BaseStore(ABC):
     def version(self) -> int:
         """How often the data changed. Public."""
         return self._parts.ledger.version
+
+    @property
+    def copies_given_up(self) -> int:
+        """How many copies of a cluster's shards were given up since it was opened. Public."""
+        return 0
 
     @property
     def is_consistent(self) -> bool:

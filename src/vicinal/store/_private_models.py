@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +24,16 @@ from vicinal.predictors.ind_knn._engine_factory import kernel_for, settled_model
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
+from vicinal.predictors.ind_knn._private_model import (
+    LinearModel,
+    PrivateModel,
+    resolved,
+    without_model,
+)
 from vicinal.predictors.ind_knn._shard import MappedIndex, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
+from vicinal.store._store_schema import StoreSchema
 
 _WEIGHTS, _USED, _TRAINED = "weights", "used", "trained"
 _SHAPE = "components"
@@ -78,13 +85,32 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
     Returns IndKNNSettings: with share and, where there is a public reference, number of records
     settled.
     """
-    if not settings.may_train or parts.schema.public is None:
-        return settings.changed(model_share=0.0)
+    schema = parts.schema
+    n_public = 0 if schema.public is None else len(schema.public)
+    if not settings.may_train(n_public):
+        return resolved(settings, schema.n_features, n_public)
     settings, model = _trained(parts, audience, settings, 1)
     if model is not None:
         content = {**_content(model.model), _USED: text_of(model.used), PUT: "0"}
         write_parts(parts.database, audience.number, content)
     return settings
+
+
+def settled_request(
+    requested: IndKNNSettings, pinned: Mapping[str, Any], schema: StoreSchema
+) -> IndKNNSettings:
+    """Return an audience's settings with the share that was settled, and why it has no model.
+
+    - `requested`: as they were asked for.
+    - `pinned`: what its plan has fixed; without a share, it is from before there were models.
+    """
+    share = float(pinned.get("model_share", 0))
+    if share or requested.model_share is not None:
+        return requested.changed(model_share=share)
+    n_public = 0 if schema.public is None else len(schema.public)
+    known = requested.changed(n_records=pinned.get("n_records", requested.n_records))
+    why = resolved(known, schema.n_features, n_public).why_no_model
+    return without_model(requested, why or "a cluster trains none")
 
 
 def retrain_model(

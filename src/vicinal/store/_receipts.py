@@ -78,9 +78,15 @@ class SigningKey:
 
 
 def erasure_receipt(
-    parts: OpenStore, subjects: Sequence[SubjectId], key: SigningKey
+    parts: OpenStore,
+    subjects: Sequence[SubjectId],
+    key: SigningKey,
+    *,
+    models_kept: bool = False,
 ) -> dict[str, Any]:
     """Return a signed receipt that subjects are erased from an open store.
+
+    It says so where private models were trained before (`models_kept`): their weights stay.
 
     Raises PrivacyRefused if one of them is still there, or never was: then there is nothing to
     certify.
@@ -91,7 +97,8 @@ def erasure_receipt(
     if not all(_is_erased(ledger, subject) for subject in subjects):
         raise PrivacyRefused("Not all of these ids were erased from this store. Nothing is signed.")
     digests = sorted({ledger.hash(subject).hex() for subject in subjects})
-    return key.signed({**_head_of(parts, ERASURE), "digests": digests})
+    kept = {"models": "kept"} if models_kept else {}
+    return key.signed({**_head_of(parts, ERASURE), "digests": digests, **kept})
 
 
 def guarantee_receipt(

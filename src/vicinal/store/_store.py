@@ -245,8 +245,8 @@ class Store(BaseStore):
 
         When this returns, features, labels and ids are gone from files, logs and free pages. What
         stays is a keyed hash of each id with what was left of its budgets, so that coming back
-        does not refill them, and the answers already released. Ids that are not there are passed
-        over.
+        does not refill them, the answers already released, and the weights of private models.
+        Ids that are not there are passed over.
 
         Raises
         ------
@@ -343,10 +343,10 @@ class Store(BaseStore):
         """
         with self._exclusive():
             state = audience_state(self._audience_states, audience)
-            left = refreshes_left(state)
+            refreshes = refreshes_left(state)
             self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
             self._changed()
-        return left - 1
+        return refreshes - 1
 
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""

@@ -27,6 +27,7 @@ from vicinal.neighbours._scan import (
     Floors,
     HitBudget,
     Hits,
+    Pairs,
     QueryBlock,
     ScanEngine,
     ScanRecords,
@@ -104,6 +105,16 @@ class VNNIEngine(ScanEngine):
             return self._scan(block, records[:0], _ALL, room, 0)
         return self._scan(block, records, chosen, room, len(chosen))
 
+    def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
+        """Write the similarities of pairs, one product after the other."""
+        rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
+        records = pairs.records
+        check_memory(rows.shape[1], records, _ALL)
+        _pair_sums(
+            records.features, records.offsets, pairs.first, len(records), rows, factor,
+            pairs.starts, pairs.rows, pairs.values,
+        )  # fmt: skip
+
     def _scan(
         self,
         block: QueryBlock,
@@ -124,9 +135,9 @@ class VNNIEngine(ScanEngine):
         """Return hits (query, name, value) of the records, as long as there is room."""
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: npt.NDArray[np.int32] = (
-            _scan_few(*stored, rows, block.floors, block.factor, room.left)
+            _scan_few(*stored, rows, block.floors, block.factor, room.remaining)
             if len(block) <= FEW
-            else _scan_panels(*stored, block.floors, block.factor, panels, limits, room.left)
+            else _scan_panels(*stored, block.floors, block.factor, panels, limits, room.remaining)
         )
         return hits
 
@@ -232,6 +243,38 @@ def _fill_few(  # type: ignore[no-untyped-def]
                 hits[at, 0], hits[at, 1], hits[at, 2] = j, names[row], value
                 at += 1
     return size, at
+
+
+@compiled
+def _pair_sums(  # type: ignore[no-untyped-def]
+    features, offsets, first, size, queries, factor, starts, rows, values
+):
+    """Write the similarities of the pairs whose record is one of `size` from `first` on.
+
+    Records that stay in a core's cache meet all their queries before the next ones are read.
+    """
+    width = features.shape[1]
+    excess = np.empty(len(queries), dtype=np.int64)
+    for j in range(len(queries)):
+        excess[j] = 128 * (np.int64(queries[j].sum()) - 128 * width)
+    pair = starts[:-1].copy()
+    step = max(1, _CACHED // max(1, width))
+    for tile in range(0, size, step):
+        beyond = min(tile + step, size)
+        for j in range(len(queries)):
+            query = queries.ctypes.data + j * width
+            at, stop = pair[j], starts[j + 1]
+            while at < stop:
+                row = np.int64(rows[at]) - first
+                if row >= beyond:
+                    break
+                if row >= 0:
+                    # A sum of bytes may wrap around; the product itself fits into int32.
+                    shifted = shifted_dot(features.ctypes.data + row * width, query, width)
+                    product = np.int32(np.int64(shifted) - excess[j])
+                    values[at] = np.int64(product) * factor - offsets[row]
+                at += 1
+            pair[j] = at
 
 
 @compiled

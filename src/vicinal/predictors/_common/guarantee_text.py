@@ -53,17 +53,25 @@ def _paid(settings: SharedSettings) -> str:
 
 
 _MODEL = (
-    "a linear model trained with noise in fit, which the same budgets paid for: whoever leaves "
-    "stays in the model, as in all answers given, and whoever comes later is not in it"
+    "a linear model trained with noise in fit, which the same budgets paid for: erasing changes "
+    "neither it nor answers given, so whoever leaves stays in the model, and whoever comes later "
+    "is not in it"
 )
 
 
-def _model_words(trainings: int) -> str:
-    if trainings == 1:
-        return _MODEL
+def _model_words(settings: SharedSettings) -> tuple[str, ...]:
+    """Say what a private model keeps, or why "auto" trained none."""
+    if settings.why_no_model:
+        return (f"that no private model was trained, as {settings.why_no_model}",)
+    if not settings.trained_share:
+        return ()
+    if settings.trainings == 1:
+        return (_MODEL,)
     return (
-        f"{_MODEL}, until a store trains it again on the people who are there then, at most "
-        f"{trainings - 1} times, each paid for by the same budgets"
+        (
+            f"{_MODEL}, until a store trains it again on the people who are there then, at most "
+            f"{settings.trainings - 1} times, each paid for by the same budgets"
+        ),
     )
 
 
@@ -100,7 +108,7 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
             "all parameters",
             size,
             "all answers given",
-            *((_model_words(settings.trainings),) if settings.trained_share else ()),
+            *_model_words(settings),
         ),
         method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
         assumptions=(*RECORDS, reference, *SYSTEM, only_release(settings.interactions)),

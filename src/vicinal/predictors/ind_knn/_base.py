@@ -90,8 +90,11 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
         )
-        if settings.trained_share != assembled.settings.trained_share:
-            settings = settings.changed(model_share=assembled.settings.trained_share)
+        if settings.trained_share is None:
+            settled = assembled.settings
+            settings = settings.changed(
+                model_share=settled.trained_share, settled_against_model=settled.why_no_model
+            )
         self._install(assembled, settings, records)
         self.n_answers_ = 0
 
@@ -137,7 +140,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
 
         Features, labels and ids are overwritten. What stays is a keyed hash of each id with what
         was left of its budget, so that coming back does not refill it. Answers already given stay
-        as they are. Ids that are not there are passed over.
+        as they are, and so do the weights of a private model. Ids that are not there are passed
+        over.
         """
         check_is_fitted(self)
         ids = _checks.subject_ids("subjects", subjects)
@@ -187,11 +191,11 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         with self._engine.lock:
             return proxies.budget_usage(regions)
 
-    def _proxies(self, what: str) -> ProxyLedger:
+    def _proxies(self, noun: str) -> ProxyLedger:
         schedule = self._engine.schedule
         if not isinstance(schedule, ProxyNoiseSchedule):
             raise InvalidInput(
-                f"{what} on the public reference, with public counts. Pass 'public' to fit, and "
+                f"{noun} on the public reference, with public counts. Pass 'public' to fit, and "
                 "neighbor_count='public'."
             )
         return schedule.proxies

@@ -96,12 +96,15 @@ def plan_engine(
     slack, noise = slack_meter(settings), randomness(settings.simulation_seed)
     ledger, model = MemoryLedger(), None
     kernel = kernel_for(settings, public)  # refuses what is missing, before anything is drawn
-    if settings.may_train and public is not None:
+    n_public = 0 if public is None else len(public)
+    if settings.may_train(n_public) and public is not None:
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
         settings, model = settled_model(
             settings, X, table, ledger, public, noise, slack, interaction
         )
+    else:
+        settings = _private_model.resolved(settings, X.shape[1], n_public)
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
         kernel = kernel_for(settings, public)

@@ -40,6 +40,9 @@ LEAST_MANY = 64
 LEAST_LANDMARKS = 1500
 """Public rows that a kernel needs."""
 
+LEAST_PUBLIC = 10
+"""Public rows that "auto" needs: a model's border between sure and unsure is read off them."""
+
 MOST_RECORDS = 1 << 21
 """With more records their components would take more than 4 GB."""
 

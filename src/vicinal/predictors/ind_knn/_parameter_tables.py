@@ -215,14 +215,16 @@ class IndKNNClassifierParameters(IndKNNParameters, ClassesParameter):
     )
     model_share: Auto[float] = parameter(
         Unless(AUTO, Real(least=0, below=1)),
-        default=0,
+        default=AUTO,
         doc="""The largest share of a budget that trains a linear model on the private records in
         `fit`, 0 <= share < 1; each subject pays for the length of its own gradients only. The model
         is public from then on: it gives a metric in which neighbours agree more, its scores join
         the votes, only queries that it is unsure of are put to the vote, and it answers when
         budgets are spent. From 64 features and 1,500 public rows on it is linear in components of a
-        kernel of these rows. 0: no model. "auto": a share where public facts say that it helps, see
-        :mod:`vicinal.predictors.ind_knn._private_model`.""",
+        kernel of these rows. "auto": a share where public facts say that it helps, else none, see
+        :mod:`vicinal.predictors.ind_knn._private_model`; the guarantee says which. 0: no model, so
+        that nothing of who is erased stays but answers given. Erasing somebody does not change a
+        trained model, and who comes later is not in it.""",
     )
     model_refreshes: int = parameter(
         Integer(least=0, most=1000),

@@ -12,11 +12,14 @@ from typing import Self
 
 from vicinal import _checks
 from vicinal.neighbours import AdaptiveRadius, Reference
+from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn import _model_rule, _planning, _private_model
 from vicinal.predictors.ind_knn._descent import OF_COMPONENTS, PLAIN
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
 from vicinal.predictors.ind_knn._parameter_tables import GATE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+
+_UNKNOWN = "without public points its features are not known; fit decides"
 
 LARGEST_WEIGHT = 1.0
 """Mean squared kernel weight where no public point tells it: no weight is larger."""
@@ -32,8 +35,9 @@ class PlanRequest:
     - `release`: what leaves, "votes" or "label".
     - `gate`: whether a model of earlier answers gives those that it is sure of.
     - `model_share`: the share of a budget that trains a private model, which answers where it is
-      sure.
+      sure; or "auto".
     - `records_per_subject`: declared mean number of records of a subject.
+    - `no_model`: why "auto" gave no private model; "" where it did, or was not asked.
     - `n_features`, `n_public`: features of a record and public rows, by which a private model's
       rule goes; 0 where there are no public rows.
     """
@@ -45,8 +49,9 @@ class PlanRequest:
     n_classes: int
     release: str = "votes"
     gate: bool = False
-    model_share: float = 0.0
+    model_share: float | str = 0.0
     records_per_subject: float = 1.0
+    no_model: str = ""
     n_features: int = 0
     n_public: int = 0
 
@@ -57,11 +62,20 @@ class PlanRequest:
         n_public, n_features = reference.points.shape
         return replace(self, n_features=n_features, n_public=n_public)
 
+    def with_model_by_rule(self) -> Self:
+        """Return the same with the share that "auto" gives a private model, or why it gives none.
+
+        Without public points it plans for none.
+        """
+        settings = replace(self, model_share=AUTO).settings()
+        why = settings.why_no_model if self.n_public else _UNKNOWN
+        return replace(self, model_share=settings.trained_share or 0.0, no_model=why)
+
     @property
     def model_by_rule(self) -> float:
-        """The share that "auto" gives a private model; 0 for none."""
-        wish = replace(self, release="label", gate=False, model_share=0.0)
-        return _private_model.fitting_share(wish.settings(), self.n_features)
+        """The share that "auto" gives a private model where labels leave; 0 for none."""
+        wish = replace(self, release="label", gate=False, model_share=AUTO)
+        return wish.settings().trained_share or 0.0
 
     @property
     def model_steps(self) -> int:
@@ -81,7 +95,7 @@ class PlanRequest:
                 records_per_subject=self.records_per_subject,
             )
         )  # fmt: skip
-        return _private_model.ruled(settings, self.n_features, self.n_public)
+        return _private_model.resolved(settings, self.n_features, self.n_public)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +141,7 @@ class PlanChoice:
         settings, n = request.settings(), request.n_records
 
         def affordable(shift: float = 0.0) -> float:
-            known = 1 - request.model_share if budget_share is None else budget_share
+            known = 1 - (settings.trained_share or 0.0) if budget_share is None else budget_share
             return known * settings.affordable(shift)
 
         points = n if reference is None else len(reference)

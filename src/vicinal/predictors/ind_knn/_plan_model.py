@@ -85,9 +85,10 @@ def _trained(
 ) -> PrivateModel:
     """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
     settings, plan = wish.settings(), training_plan(features)
+    share = settings.trained_share or 0.0
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
-    sigma = math.sqrt(plan.steps / (2 * wish.model_share * settings.spendable))
+    sigma = math.sqrt(plan.steps / (2 * share * settings.spendable))
     noise = sigma * plan.clip / wish.n_records
     lengths = np.square(probes).sum(axis=1) / (features.unit * plan.clip) ** 2
     descent = Descent(features, settings.class_shares, known, noise)
@@ -100,7 +101,7 @@ def _trained(
         gradient = _mean_gradient(unit, labels, weights, plan.clip)
         descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
     weights = descent.finished()
-    used = np.minimum(used / settings.spendable, wish.model_share)
+    used = np.minimum(used / settings.spendable, share)
     model = LinearModel(whole_weights(weights), features.kernel)
     return PrivateModel(model, others, used, settings.class_shares, settings.model_rule)
 

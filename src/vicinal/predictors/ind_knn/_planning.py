@@ -73,11 +73,16 @@ def expected_neighbors(
     per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
     """Return k for a plan, from public numbers alone."""
-    noise = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
+    noise = typical_noise(n_records, n_queries, budget)
     proposed = round(per_noise * max(dimension, LEAST_DIMENSION) * noise)
     most = max(1, n_records // (2 * n_classes))
     least = math.ceil(LEAST_RANK * n_records / n_reference)
     return max(min(proposed, most), min(least, n_records), 1)
+
+
+def typical_noise(n_records: int, n_queries: int, budget: float) -> float:
+    """Return the noise multiplier at which a record of typical use lasts, for weights of 1."""
+    return math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
 
 
 def fitting_neighbors(

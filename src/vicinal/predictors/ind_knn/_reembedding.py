@@ -87,6 +87,7 @@ class SpentBudget:
     - `answers`: answers given.
     - `n_records`: the public size, as declared or as estimated once with noise.
     - `model`: the private model in these features, if one was trained.
+    - `why_no_model`: why "auto" trained none; "" otherwise.
     """
 
     remaining: npt.NDArray[np.int64]
@@ -94,6 +95,7 @@ class SpentBudget:
     answers: int
     n_records: int
     model: TrainedModel | None = None
+    why_no_model: str = ""
 
     def __post_init__(self) -> None:
         units = self.remaining
@@ -128,6 +130,7 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
             classifier.n_answers_,
             classifier.n_records_,
             TrainedModel.of(classifier),
+            classifier._settings.why_no_model,
         )
 
 
@@ -198,7 +201,9 @@ def resume(
     with inputs.unchanged_if_refused(classifier):
         claims.OneOfSeveralFits(resumed=True).join(classifier)
         settings = _settings(classifier, IndKNNSettings.of(classifier), n_queries, share)
-        settings = settings.changed(n_records=spent.n_records)
+        settings = settings.changed(
+            n_records=spent.n_records, settled_against_model=spent.why_no_model
+        )
         if spent.model is not None:
             settings = settings.changed(
                 model_share=spent.model.share, settled_rule=spent.model.rule
@@ -214,7 +219,9 @@ def resume(
         classifier.n_answers_ = spent.answers
         arrays = (X, y, subjects, public)
         _embed(classifier, settings, ledger, arrays, spent.slack, spent.model)
-        planned = IndKNNSettings.of(classifier).changed(model_share=settings.model_share)
+        planned = IndKNNSettings.of(classifier).changed(
+            model_share=settings.model_share, settled_against_model=spent.why_no_model
+        )
         _plan_on(classifier, planned, settings.n_queries)
 
 

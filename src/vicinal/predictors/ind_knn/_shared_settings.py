@@ -159,13 +159,28 @@ class SharedSettings(Settings, IndKNNParameters):
         }
         return next((need for need, met in needs.items() if not met), "")
 
+    def model_obstacle(self, n_public: int = _model_rule.LEAST_PUBLIC) -> str:
+        """Return what keeps "auto" from training a private model beside `n_public` rows, or ""."""
+        given = {"n_neighbors": self.n_neighbors, "noise_multiplier": self.noise_multiplier}
+        fixed = next((name for name, value in given.items() if value is not None), "")
+        if self.against_model:
+            return f"it needs {self.against_model}"
+        if fixed:
+            return f"{fixed!r} is given"
+        if n_public < _model_rule.LEAST_PUBLIC:
+            return f"it takes {_model_rule.LEAST_PUBLIC} public rows, and there are {n_public}"
+        return ""
+
+    def may_train(self, n_public: int = _model_rule.LEAST_PUBLIC) -> bool:
+        """Tell whether a private model is wanted, or left to the rule, beside `n_public` rows."""
+        if self.trained_share is None:
+            return not self.model_obstacle(n_public)
+        return self.trained_share > 0
+
     @property
-    def may_train(self) -> bool:
-        """Whether a private model is wanted, or left to the rule."""
-        planned = self.n_neighbors is None and self.noise_multiplier is None
-        return bool(self.trained_share) or (
-            self.trained_share is None and planned and not self.against_model
-        )
+    def why_no_model(self) -> str:
+        """Why "auto" has settled on no private model; "" where it has not."""
+        return str(vars(self).get("settled_against_model", ""))
 
     @property
     def private_count(self) -> bool:
